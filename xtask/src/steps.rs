@@ -230,7 +230,7 @@ fn fsx(scope: Scope, report: &mut Report) -> Result<()> {
 fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
     // Its own folder: other flags would rebuild everything each time.
     let command =
-        cargo("test -p rangelock -p parext4 -p parext4-mount --release --no-fail-fast --test shuttle*")
+        cargo("test -p rangelock -p parext4 -p parext4-mount -p parext4-nbd --release --no-fail-fast --test shuttle*")
             .env("RUSTFLAGS", "--cfg shuttle")
             .env("CARGO_TARGET_DIR", target().join("shuttle"));
     cargo_test::run(command, "shuttle", report)

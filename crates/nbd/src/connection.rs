@@ -7,18 +7,19 @@
 //! order `incoming`, `outgoing`, `in_flight`; no lock is acquired while `role` is held.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::PollFlags;
 use rustix::net::Shutdown;
 use zerocopy::FromZeros;
 
 use crate::command::{Action, Command, Inbox};
 use crate::error::against_protocol;
+use crate::event::Socket;
 use crate::guard::Guard;
 use crate::in_flight::InFlight;
 use crate::incoming::{Incoming, Link};
@@ -26,7 +27,7 @@ use crate::negotiate::Negotiated;
 use crate::outgoing::{Message, Outgoing};
 use crate::protocol::{REQUEST_MAGIC, RequestHead, command};
 use crate::retained::Retained;
-use crate::role::Role;
+use crate::role::{Receiver, Role};
 
 /// Time between two checks for commands that are without an answer for too long.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
@@ -34,7 +35,7 @@ const CHECK_AFTER: Duration = Duration::from_secs(1);
 /// A connection to an export.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    role: Role,
+    role: Role<Command>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
     in_flight: Mutex<InFlight>,
@@ -127,51 +128,7 @@ impl Connection {
     /// # Errors
     /// The connection is lost.
     pub(crate) fn receive(&self, inbox: &Arc<Inbox>, wait: bool) -> io::Result<()> {
-        let result = loop {
-            if inbox.is_ready() {
-                break Ok(());
-            }
-            if !self.role.lead(inbox, wait) {
-                if !wait {
-                    break Ok(());
-                }
-                match inbox.sleep(None, None) {
-                    Ok(()) if inbox.is_woken() => break Ok(()),
-                    Ok(()) => continue,
-                    Err(error) => break Err(error),
-                }
-            }
-            break self.lead(inbox, wait);
-        };
-        self.role.leave(inbox);
-        result
-    }
-
-    /// Receives as the leader, until `inbox` has news.
-    fn lead(&self, inbox: &Arc<Inbox>, wait: bool) -> io::Result<()> {
-        let mut incoming = self.incoming.lock();
-        let complete = |cookie, command, result| self.complete(cookie, command, result);
-        let link = Link { socket: &self.socket, in_flight: &self.in_flight, complete: &complete };
-        let mut is_first = true;
-        while is_first || wait && !inbox.is_ready() && !inbox.is_woken() {
-            is_first = false;
-            let mut wanted = PollFlags::IN;
-            if self.is_blocked.load(SeqCst) {
-                wanted |= PollFlags::OUT;
-            }
-            if wait {
-                inbox.sleep(Some((self.socket.as_fd(), wanted)), Some(CHECK_AFTER))?;
-            }
-            if self.is_blocked.load(SeqCst) {
-                self.flush_outgoing(&mut self.outgoing.lock());
-            }
-            incoming.receive(&link)?;
-            if incoming.checked.elapsed() >= CHECK_AFTER {
-                incoming.checked = Instant::now();
-                self.check_age()?;
-            }
-        }
-        Ok(())
+        self.role.receive(inbox, wait, || Leader { connection: self, incoming: self.incoming.lock() })
     }
 
     fn check_age(&self) -> io::Result<()> {
@@ -229,6 +186,37 @@ impl Connection {
         drop(incoming);
         self.role.poke_all();
         commands
+    }
+}
+
+/// The thread that receives.
+struct Leader<'a> {
+    connection: &'a Connection,
+    incoming: MutexGuard<'a, Incoming>,
+}
+
+impl Receiver<Command> for Leader<'_> {
+    fn block(&mut self, inbox: &Inbox) -> io::Result<()> {
+        let mut wanted = PollFlags::IN;
+        if self.connection.is_blocked.load(SeqCst) {
+            wanted |= PollFlags::OUT;
+        }
+        inbox.sleep(Some(Socket::new(&self.connection.socket, wanted)), Some(CHECK_AFTER))
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        let connection = self.connection;
+        if connection.is_blocked.load(SeqCst) {
+            connection.flush_outgoing(&mut connection.outgoing.lock());
+        }
+        let complete = |cookie, command, result| connection.complete(cookie, command, result);
+        let (socket, in_flight) = (&connection.socket, &connection.in_flight);
+        self.incoming.receive(&Link { socket, in_flight, complete: &complete })?;
+        if self.incoming.checked.elapsed() >= CHECK_AFTER {
+            self.incoming.checked = Instant::now();
+            connection.check_age()?;
+        }
+        Ok(())
     }
 }
 

@@ -43,11 +43,15 @@ mod connect;
 mod connection;
 mod device;
 mod error;
+mod event;
 mod export;
+mod fault;
 mod guard;
 mod in_flight;
 mod incoming;
 mod mailbox;
+#[cfg(shuttle)]
+pub mod models;
 mod negotiate;
 mod outgoing;
 mod percent;
@@ -59,6 +63,7 @@ mod retained;
 mod role;
 mod session;
 mod socket;
+mod sync;
 mod tls;
 mod url;
 

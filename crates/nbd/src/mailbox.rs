@@ -3,16 +3,14 @@
 //! A thread that waits leads a connection, and then blocks on the socket and on this event, or blocks on this event alone.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::Wake;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
-
-use crate::socket::poll_for;
+use crate::event::{Event, Socket};
+use crate::fault::{Fault, is_planted};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Completions of one owner.
 ///
@@ -29,14 +27,14 @@ pub(crate) struct Mailbox<T> {
     poked: AtomicBool,
     /// Whether the owner blocks, or is about to.
     sleeping: AtomicBool,
-    event: OwnedFd,
+    event: Event,
 }
 
 impl<T> Mailbox<T> {
     /// # Errors
     /// The process has too many files open.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = Event::new()?;
         let flag = || AtomicBool::new(false);
         Ok(Arc::new(Self {
             done: Mutex::new(Vec::new()),
@@ -50,11 +48,16 @@ impl<T> Mailbox<T> {
 
     /// Stores a completion, and wakes the owner if it blocks.
     pub(crate) fn push(&self, completed: T) {
+        if is_planted(Fault::WokenEarly) {
+            self.end_sleep();
+        }
         let mut done = self.done.lock();
         done.push(completed);
         self.ready.store(true, SeqCst);
         drop(done);
-        self.end_sleep();
+        if !is_planted(Fault::OwnerAsleep) && !is_planted(Fault::WokenEarly) {
+            self.end_sleep();
+        }
     }
 
     /// Removes and returns all completions.
@@ -92,47 +95,22 @@ impl<T> Mailbox<T> {
         self.is_ready() || self.woken.load(SeqCst) || self.poked.load(SeqCst)
     }
 
-    /// Blocks until there is news, the time is over, or one of `flags` is true of `socket`. May return early.
+    /// Blocks until there is news, the time is over, or `socket` is ready. May return early.
     ///
     /// # Errors
     /// Errors of poll(2).
-    pub(crate) fn sleep(
-        &self,
-        socket: Option<(BorrowedFd<'_>, PollFlags)>,
-        time: Option<Duration>,
-    ) -> io::Result<()> {
+    pub(crate) fn sleep(&self, socket: Option<Socket<'_>>, time: Option<Duration>) -> io::Result<()> {
         self.sleeping.store(true, SeqCst);
-        let result = if self.has_news() { Ok(()) } else { self.block(socket, time) };
+        let has_news = self.has_news() && !is_planted(Fault::NewsUnchecked);
+        let result = if has_news { Ok(()) } else { self.event.wait(socket, time) };
         self.sleeping.store(false, SeqCst);
         self.poked.store(false, SeqCst);
         result
     }
 
-    fn block(&self, socket: Option<(BorrowedFd<'_>, PollFlags)>, time: Option<Duration>) -> io::Result<()> {
-        let event = PollFd::new(&self.event, PollFlags::IN);
-        let event_is_set = match socket {
-            None => {
-                let mut fds = [event];
-                poll_for(&mut fds, time)?;
-                !fds[0].revents().is_empty()
-            }
-            Some((socket, flags)) => {
-                let mut fds = [event, PollFd::from_borrowed_fd(socket, flags)];
-                poll_for(&mut fds, time)?;
-                !fds[0].revents().is_empty()
-            }
-        };
-        if event_is_set {
-            // The read fails only if another call has made the event unreadable.
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        }
-        Ok(())
-    }
-
     fn end_sleep(&self) {
         if self.sleeping.load(SeqCst) {
-            // The write fails only if the counter would overflow, and then the event is readable.
-            let _ = rustix::io::write(self.event.as_fd(), &1u64.to_ne_bytes());
+            self.event.set();
         }
     }
 }

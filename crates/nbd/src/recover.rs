@@ -4,7 +4,8 @@
 //! 2. New connections are made, with growing pauses between attempts. The export must be the same.
 //! 3. The [guard](crate::guard) is asked whether this machine still owns the volume. If not, the client gives up.
 //! 4. The [retained](crate::retained) writes are sent, and the server must answer all of them. Nothing else is sent meanwhile, so
-//!    they precede every write that overlaps them and is newer.
+//!    they precede every write that overlaps them and is newer. Flushes between them end the retention of the writes before them, so that
+//!    connections that are lost early make progress, too.
 //! 5. The collected commands are sent again, then the commands that have come meanwhile.
 //!
 //! When the time of the URL's option `reconnect` is over, all commands fail, and so do all later ones. The time counts from the
@@ -19,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use parext4_device::BufferPool;
 
-use crate::command::{Action, Command, Inbox, Payload, Target, Write};
+use crate::command::{Action, Command, Inbox, Target, Write};
 use crate::connect::{CONNECT_TIME, connect};
 use crate::connection::Connection;
 use crate::error;
 use crate::guard::Guard;
-use crate::retained::Retained;
+use crate::retained::{Retained, RetainedWrite};
 use crate::session::{Loss, Session, State};
 use crate::url::NbdUrl;
 
@@ -34,6 +35,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 const SETTLED: Duration = Duration::from_secs(5);
 /// Number of retained writes that are sent before an answer is awaited.
 const WINDOW: usize = 16;
+/// Bytes of retained writes that are sent before a flush.
+const FLUSH_AFTER: u64 = 4 << 20;
 
 /// Why an attempt failed.
 enum Failure {
@@ -138,19 +141,44 @@ fn read(connection: &Connection, offset: u64, bytes: &mut [u8]) -> io::Result<()
     Ok(())
 }
 
-/// Sends all retained writes and blocks until the server has answered them. They stay retained.
+/// Sends all retained writes and blocks until the server has answered them. The writes after the last flush stay retained.
 fn send_retained(session: &Session, connection: &Connection) -> Result<(), Failure> {
     let inbox = Inbox::new().map_err(Failure::Transient)?;
-    let mut in_flight = 0;
     let mut writes = session.retained.all().into_iter().peekable();
-    while in_flight > 0 || writes.peek().is_some() {
-        let batch: Vec<_> =
-            writes.by_ref().take(WINDOW - in_flight).map(|write| again(session, write, &inbox)).collect();
+    while writes.peek().is_some() {
+        let (mut bytes, mut mark) = (0, 0);
+        let part = std::iter::from_fn(|| {
+            let write = writes.next_if(|_| bytes < FLUSH_AFTER)?;
+            bytes += write.len;
+            mark = write.number;
+            Some(again(session, write, &inbox))
+        });
+        send_again(connection, &inbox, part)?;
+        if writes.peek().is_some_and(|next| next.number > mark) {
+            let flush = Command::new(Action::Flush { mark }, (0, 0), &inbox, (0, 0));
+            send_again(connection, &inbox, [flush].into_iter())?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends commands, and blocks until the server has answered all of them.
+fn send_again(
+    connection: &Connection,
+    inbox: &Arc<Inbox>,
+    mut commands: impl Iterator<Item = Command>,
+) -> Result<(), Failure> {
+    let mut in_flight = 0;
+    loop {
+        let batch: Vec<_> = commands.by_ref().take(WINDOW - in_flight).collect();
         in_flight += batch.len();
+        if in_flight == 0 {
+            return Ok(());
+        }
         if !connection.send(batch).is_empty() {
             return Err(Failure::Transient(io::ErrorKind::ConnectionAborted.into()));
         }
-        connection.receive(&inbox, true).map_err(Failure::Transient)?;
+        connection.receive(inbox, true).map_err(Failure::Transient)?;
         for command in inbox.take() {
             in_flight -= 1;
             command.result.map_err(|error| {
@@ -159,11 +187,11 @@ fn send_retained(session: &Session, connection: &Connection) -> Result<(), Failu
             })?;
         }
     }
-    Ok(())
 }
 
 /// Makes the command that repeats a retained write.
-fn again(session: &Session, (offset, len, payload): (u64, u64, Payload), inbox: &Arc<Inbox>) -> Command {
+fn again(session: &Session, write: RetainedWrite, inbox: &Arc<Inbox>) -> Command {
+    let RetainedWrite { offset, len, payload, .. } = write;
     debug_assert!(len <= session.export.largest.into(), "a write is no longer than a request");
     let write = Write { payload, copy: None, is_volatile: false, fua: false };
     Command::new(Action::Write(write), (offset, len as u32), inbox, (0, 0))

@@ -17,6 +17,17 @@ use parking_lot::Mutex;
 use crate::command::Payload;
 use crate::error;
 
+/// A write, or what is left of it.
+#[derive(Debug)]
+pub(crate) struct RetainedWrite {
+    pub(crate) offset: u64,
+    /// Length in bytes.
+    pub(crate) len: u64,
+    pub(crate) payload: Payload,
+    /// Number of the write. A flush that is sent when all writes up to it were answered covers them.
+    pub(crate) number: u64,
+}
+
 /// Answered writes that no answered flush covers.
 #[derive(Debug)]
 pub(crate) struct Retained {
@@ -116,10 +127,16 @@ impl Retained {
         self.state.lock().writes.iter().map(|(offset, entry)| entry.end - offset).sum()
     }
 
-    /// Returns all writes: offset, length in bytes, and bytes.
-    pub(crate) fn all(&self) -> Vec<(u64, u64, Payload)> {
+    /// Returns all writes, the oldest first.
+    pub(crate) fn all(&self) -> Vec<RetainedWrite> {
         let state = self.state.lock();
-        state.writes.iter().map(|(&at, entry)| (at, entry.end - at, entry.payload.clone())).collect()
+        let write = |(&offset, entry): (&u64, &Entry)| {
+            let (len, payload) = (entry.end - offset, entry.payload.clone());
+            RetainedWrite { offset, len, payload, number: entry.number }
+        };
+        let mut all: Vec<_> = state.writes.iter().map(write).collect();
+        all.sort_unstable_by_key(|write| write.number);
+        all
     }
 }
 
@@ -183,7 +200,7 @@ mod tests {
     /// Returns the retained bytes as a map of all bytes below 100.
     fn contents(retained: &Retained) -> Vec<u8> {
         let mut contents = vec![0; 100];
-        for (offset, len, payload) in retained.all() {
+        for RetainedWrite { offset, len, payload, .. } in retained.all() {
             let range = offset as usize..(offset + len) as usize;
             assert!(contents[range.clone()].iter().all(|&byte| byte == 0), "ranges overlap");
             contents[range].copy_from_slice(&payload.parts().concat());

@@ -6,31 +6,85 @@
 //! Invariant: if a connection has waiting threads, one of them leads, or is about to leave and will pass the role on.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
-use crate::command::Inbox;
+use crate::fault::{Fault, is_planted};
+use crate::mailbox::Mailbox;
+use crate::sync::Mutex;
 
 /// The role of the leader, and the threads that wait for it.
-#[derive(Debug, Default)]
-pub(crate) struct Role(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Role<T>(Mutex<State<T>>);
 
-#[derive(Debug, Default)]
-struct State {
-    leader: Option<Arc<Inbox>>,
-    waiting: VecDeque<Arc<Inbox>>,
+#[derive(Debug)]
+struct State<T> {
+    leader: Option<Arc<Mailbox<T>>>,
+    waiting: VecDeque<Arc<Mailbox<T>>>,
 }
 
-impl Role {
+/// What a leader does.
+pub(crate) trait Receiver<T> {
+    /// Blocks until the connection is ready or `inbox` has news.
+    ///
+    /// # Errors
+    /// Errors of poll(2).
+    fn block(&mut self, inbox: &Mailbox<T>) -> io::Result<()>;
+
+    /// Receives what has arrived, and gives the completions to their owners. Does not block.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    fn receive(&mut self) -> io::Result<()>;
+}
+
+impl<T> Default for Role<T> {
+    fn default() -> Self {
+        Self(Mutex::new(State { leader: None, waiting: VecDeque::new() }))
+    }
+}
+
+impl<T> Role<T> {
+    /// Blocks until `inbox` has news; receives meanwhile, if no other thread does. `receiver` makes what the leader needs. Without
+    /// `wait`, receives what has arrived.
+    ///
+    /// # Errors
+    /// The errors of the receiver.
+    pub(crate) fn receive<R: Receiver<T>>(
+        &self,
+        inbox: &Arc<Mailbox<T>>,
+        wait: bool,
+        receiver: impl FnOnce() -> R,
+    ) -> io::Result<()> {
+        let result = loop {
+            if inbox.is_ready() {
+                break Ok(());
+            }
+            if !self.lead(inbox, wait) {
+                if !wait {
+                    break Ok(());
+                }
+                match inbox.sleep(None, None) {
+                    Ok(()) if inbox.is_woken() => break Ok(()),
+                    Ok(()) => continue,
+                    Err(error) => break Err(error),
+                }
+            }
+            break receive_as_leader(inbox, wait, &mut receiver());
+        };
+        self.leave(inbox);
+        result
+    }
+
     /// Returns true if the thread with this inbox leads now. With `wait`, it is remembered otherwise, and gets the role later.
-    pub(crate) fn lead(&self, inbox: &Arc<Inbox>, wait: bool) -> bool {
+    fn lead(&self, inbox: &Arc<Mailbox<T>>, wait: bool) -> bool {
         let mut state = self.0.lock();
         match &state.leader {
             None => state.leader = Some(Arc::clone(inbox)),
             Some(leader) if Arc::ptr_eq(leader, inbox) => {}
             Some(_) => {
-                if wait && !state.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, inbox)) {
+                let is_listed = state.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, inbox));
+                if wait && !is_listed && !is_planted(Fault::WaiterForgotten) {
                     state.waiting.push_back(Arc::clone(inbox));
                 }
                 return false;
@@ -40,14 +94,16 @@ impl Role {
     }
 
     /// Ends the wait of a thread. If it leads, the next thread does.
-    pub(crate) fn leave(&self, inbox: &Arc<Inbox>) {
+    fn leave(&self, inbox: &Arc<Mailbox<T>>) {
         let mut state = self.0.lock();
         if state.leader.as_ref().is_some_and(|leader| Arc::ptr_eq(leader, inbox)) {
-            state.leader = state.waiting.pop_front();
-            let next = state.leader.clone();
+            let next = if is_planted(Fault::RoleDropped) { None } else { state.waiting.pop_front() };
+            state.leader.clone_from(&next);
             drop(state);
-            next.iter().for_each(|next| next.poke());
-        } else {
+            if !is_planted(Fault::NextLeaderAsleep) {
+                next.iter().for_each(|next| next.poke());
+            }
+        } else if !is_planted(Fault::WaiterStays) {
             state.waiting.retain(|waiting| !Arc::ptr_eq(waiting, inbox));
         }
     }
@@ -63,4 +119,18 @@ impl Role {
         let state = self.0.lock();
         state.leader.iter().chain(&state.waiting).for_each(|inbox| inbox.poke());
     }
+}
+
+/// Receives until `inbox` has news; without `wait`, once.
+fn receive_as_leader<T>(inbox: &Mailbox<T>, wait: bool, receiver: &mut impl Receiver<T>) -> io::Result<()> {
+    let goes_on = || wait && !inbox.is_woken() && (!inbox.is_ready() || is_planted(Fault::LeaderStays));
+    let mut is_first = true;
+    while is_first || goes_on() {
+        is_first = false;
+        if wait {
+            receiver.block(inbox)?;
+        }
+        receiver.receive()?;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Lost connections: what is sent again, in which order, and how the client gives up.
 
 use super::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 use testkit::nbd::{Kind, Reply, Seen};
@@ -33,6 +33,29 @@ fn a_restarted_server_gets_answered_writes_that_no_flush_covers() {
     assert_eq!(read(&*device, 4096, 4096).unwrap(), vec![2; 4096]);
     assert_eq!(last_run(&server.take_log()), [(Kind::Read, 4096, 0)]);
     server.disk(|disk| assert_eq!(disk.durable()[8192..12288], vec![3; 4096]));
+}
+
+/// Without flushes while the retained writes are sent, each connection would be lost before all of them are.
+#[test]
+fn connections_that_are_lost_early_make_progress() {
+    const LEN: usize = 1 << 20;
+    let server = FakeServer::start(24 * LEN as u64, Offer::default());
+    let device = open_url(&server.url("&reconnect=60")).unwrap();
+    for nth in 0..24_u8 {
+        write(&*device, u64::from(nth) * LEN as u64, nth + 1, LEN).unwrap();
+    }
+    let mut served = BTreeMap::new();
+    server.rule(move |seen| {
+        let writes: &mut u32 = served.entry(seen.connection).or_default();
+        *writes += u32::from(seen.kind == Kind::Write);
+        if seen.run > 0 && *writes > 7 { Reply::Close } else { Reply::Answer }
+    });
+    server.restart();
+    for nth in 0..24_u8 {
+        let offset = u64::from(nth) * LEN as u64;
+        assert_eq!(read(&*device, offset, LEN).unwrap(), vec![nth + 1; LEN]);
+    }
+    device.flush().unwrap();
 }
 
 #[test]

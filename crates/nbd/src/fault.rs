@@ -1,0 +1,52 @@
+//! Defects that the models of the hand-over must find. They can be planted only under `--cfg shuttle`.
+
+/// A defect of the hand-over between the threads of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A leader that leaves passes the role to no thread.
+    RoleDropped,
+    /// A leader that leaves does not wake the thread that it passes the role to.
+    NextLeaderAsleep,
+    /// A thread that could not lead is not remembered.
+    WaiterForgotten,
+    /// A thread that ends its wait stays in the list.
+    WaiterStays,
+    /// A thread does not check for news between announcing that it blocks and blocking.
+    NewsUnchecked,
+    /// A completion checks for a blocked owner before it is stored.
+    WokenEarly,
+    /// A completion of another thread does not end that thread's wait.
+    OwnerAsleep,
+    /// A leader goes on although its own completion has arrived.
+    LeaderStays,
+}
+
+#[cfg(not(shuttle))]
+pub(crate) const fn is_planted(_: Fault) -> bool {
+    false
+}
+
+#[cfg(shuttle)]
+pub(crate) use model::is_planted;
+#[cfg(shuttle)]
+pub use model::plant;
+
+#[cfg(shuttle)]
+mod model {
+    use super::Fault;
+    use std::cell::Cell;
+
+    // One thread of the system runs all threads of a model.
+    thread_local! {
+        static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    }
+
+    /// Plants a defect in the models that this thread runs from now on.
+    pub fn plant(fault: Option<Fault>) {
+        PLANTED.set(fault);
+    }
+
+    pub(crate) fn is_planted(fault: Fault) -> bool {
+        PLANTED.get() == Some(fault)
+    }
+}

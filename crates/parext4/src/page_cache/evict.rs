@@ -35,9 +35,9 @@ impl Eviction {
 }
 
 impl PageCache {
-    /// Allocates a frame for a claimed page, and evicts pages if none is free. With `unused_only`, evicts only pages that
-    /// were never found by a look-up.
-    pub(super) fn allocate_frame(&self, id: SlotId, ghost: u64, unused_only: bool) -> Option<u32> {
+    /// Allocates a frame for a claimed page, and evicts pages if none is free. If `optional`, gives up
+    /// after a short search.
+    pub(super) fn allocate_frame(&self, id: SlotId, ghost: u64, optional: bool) -> Option<u32> {
         let mut eviction = self.eviction.lock();
         let eviction = &mut *eviction;
         if let Some(frame) = eviction.queues.allocate(id, ghost) {
@@ -47,17 +47,16 @@ impl PageCache {
         if next < self.frames.items() && self.frames.ensure_mapped(next) {
             eviction.queues.add_frame();
         } else {
-            self.evict(eviction, BATCH, unused_only);
+            self.evict(eviction, BATCH, optional);
         }
         eviction.queues.allocate(id, ghost)
     }
 
-    /// Evicts up to `most` pages and returns their number.
-    pub(super) fn evict(&self, eviction: &mut Eviction, most: usize, unused_only: bool) -> usize {
+    /// Evicts up to `most` pages and returns their number. If `optional`, gives up after a short search.
+    pub(super) fn evict(&self, eviction: &mut Eviction, most: usize, optional: bool) -> usize {
         let mut pages = Evictor { cache: self, emptied: &mut eviction.emptied };
         let queues = &mut eviction.queues;
-        let one =
-            |_: &usize| if unused_only { queues.evict_unused(&mut pages) } else { queues.evict(&mut pages) };
+        let one = |_: &usize| if optional { queues.try_evict(&mut pages) } else { queues.evict(&mut pages) };
         let evicted = (0..most).take_while(one).count();
         self.counters.evicted(evicted as u64);
         evicted

@@ -149,33 +149,17 @@ impl Queues {
 
     /// Evicts one page. Returns false if no page can be evicted.
     pub fn evict(&mut self, pages: &mut impl EvictPages) -> bool {
-        let first = if self.small.len >= self.small_target { Queue::Small } else { Queue::Main };
-        let second = if first == Queue::Small { Queue::Main } else { Queue::Small };
-        self.evict_from(first, EXAMINE_LIMIT, pages)
-            || self.evict_from(second, EXAMINE_LIMIT, pages)
+        self.try_evict(pages)
             || self.evict_from(Queue::Small, NONE, pages)
             || self.evict_from(Queue::Main, NONE, pages)
     }
 
-    /// Evicts a page of the small queue that was not accessed since it was filled. Examines at most 128 pages. Returns false
-    /// if it finds none.
-    pub fn evict_unused(&mut self, pages: &mut impl EvictPages) -> bool {
-        let most = EXAMINE_LIMIT.min(self.small.len);
-        (0..most).any(|_| {
-            let frame = self.small.tail;
-            match pages.evict(self.links[frame as usize].id, frame, 0, |accessed| accessed) {
-                EvictOutcome::Evicted(ghost) => {
-                    self.ghosts.add(ghost);
-                    self.release(frame);
-                    true
-                }
-                EvictOutcome::Kept | EvictOutcome::Busy => {
-                    self.unlink(frame);
-                    self.push(frame, Queue::Small);
-                    false
-                }
-            }
-        })
+    /// Like [`evict`](Self::evict), but gives up after 128 pages of each queue, so that a caller that can do without a page
+    /// does not search a cache full of dirty pages.
+    pub fn try_evict(&mut self, pages: &mut impl EvictPages) -> bool {
+        let first = if self.small.len >= self.small_target { Queue::Small } else { Queue::Main };
+        let second = if first == Queue::Small { Queue::Main } else { Queue::Small };
+        self.evict_from(first, EXAMINE_LIMIT, pages) || self.evict_from(second, EXAMINE_LIMIT, pages)
     }
 
     /// Examines up to `most` pages of a queue until one is evicted. Stops early once all pages of the queue are busy.
@@ -417,9 +401,9 @@ mod tests {
         assert!(cache.queues.evict(&mut cache.pages));
         assert_eq!((cache.holds(0..100), cache.holds([42])), (99, 0));
         assert!(!cache.queues.evict(&mut cache.pages), "all are busy");
-        assert!(!cache.queues.evict_unused(&mut cache.pages));
+        assert!(!cache.queues.try_evict(&mut cache.pages));
         cache.pages.busy.clear();
-        assert!(cache.queues.evict_unused(&mut cache.pages));
+        assert!(cache.queues.try_evict(&mut cache.pages));
         assert_eq!(cache.queues.len(), 98);
     }
 }

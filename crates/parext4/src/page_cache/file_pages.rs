@@ -90,8 +90,8 @@ impl FilePages {
         }
     }
 
-    /// Returns the right to fill a page, for reading ahead. Returns `None` if the page has contents, if another thread fills
-    /// it, or if there is no frame without evicting pages that were used. Does not block on a page.
+    /// Returns the right to fill a page, for a caller that can do without it, such as read-ahead. Returns `None` if the page has
+    /// contents, if another thread fills it, or if a short search finds no page to evict. Does not block on a page.
     pub fn try_claim(&self, index: PageIndex) -> Option<Fill<'_>> {
         let nodes = &self.cache.nodes;
         let leaf = self.tree.leaf(nodes, index).or_else(|| self.tree.leaf_or_insert(nodes, index))?;
@@ -200,7 +200,7 @@ impl FilePages {
         &self,
         slot: Slot<'_>,
         index: PageIndex,
-        unused_only: bool,
+        optional: bool,
     ) -> Result<Option<Fill<'_>>, NoFrame> {
         let (cache, key) = (&*self.cache, self.tree.key(index));
         if !cache.nodes.enter(slot.id.node(), key) {
@@ -211,7 +211,7 @@ impl FilePages {
             cache.release([(slot.id, None)]);
             return Ok(None);
         }
-        let Some(frame) = cache.allocate_frame(slot.id, key.ghost(slot.id), unused_only) else {
+        let Some(frame) = cache.allocate_frame(slot.id, key.ghost(slot.id), optional) else {
             cache.wait_queues.update_and_wake(slot, |_| PageState::EMPTY);
             cache.release([(slot.id, None)]);
             return Err(NoFrame);

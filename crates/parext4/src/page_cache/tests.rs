@@ -152,6 +152,24 @@ fn dirty_and_pinned_pages_are_not_evicted() {
     (0..all - 1).for_each(|index| assert!(holds(&file.get(PageIndex(index)).unwrap(), index)));
 }
 
+/// A stream that is longer than the cache is read ahead too.
+#[test]
+fn read_ahead_evicts_pages_that_were_read() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let all = u32::try_from(cache.capacity()).unwrap();
+    for index in 0..all {
+        drop(use_page(&file, index));
+        assert!(holds(&file.get(PageIndex(index)).unwrap(), index));
+    }
+    for index in all..4 * all {
+        let fill = file.try_claim(PageIndex(index)).expect("a page was evicted");
+        fill.write(0, &contents(index));
+        drop(fill.finish(0, 0));
+        assert!(holds(&file.get(PageIndex(index)).unwrap(), index));
+    }
+}
+
 #[test]
 fn pages_far_apart_stay_within_the_budget() {
     let cache = small();

@@ -35,7 +35,7 @@ struct Requests<'a, 'q> {
 }
 
 impl DirectFile {
-    /// Reads the missing ones of `pages`, which lie in the file, as far as there is unused memory.
+    /// Reads the missing ones of `pages`, which lie in the file, as far as the cache has or evicts memory for them.
     ///
     /// # Errors
     /// The errors of the device and of a corrupt map. Every page is filled or missing again then.

@@ -119,8 +119,8 @@ impl File {
 }
 
 impl DirectFile {
-    /// Reads the missing ones of `pages` into the cache, unless a writer holds them, as far as there is unused
-    /// memory.
+    /// Reads the missing ones of `pages` into the cache, unless a writer holds them, as far as the cache has or evicts
+    /// memory for them.
     ///
     /// # Errors
     /// The errors of the device and of a corrupt map.

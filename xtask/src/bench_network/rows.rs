@@ -117,7 +117,7 @@ pub const ROWS: &[Row] = &[
         "--rw=read --bs=1m --numjobs=1 --iodepth=16",
     ),
     stream(
-        "the same with a cache of an eighth of the file",
+        "buffered cold read, cache an eighth of the file",
         "--rw=read --direct=0 --bs=1m --numjobs=1 --iodepth=1 --size=1g --cache-size=128m",
         "--rw=read --bs=1m --numjobs=1 --iodepth=16",
     ),

@@ -7,6 +7,7 @@ mod file_type;
 mod flags;
 mod raw;
 mod timestamp;
+mod value;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};

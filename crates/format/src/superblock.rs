@@ -214,12 +214,17 @@ impl Superblock {
         if !self.ro_compat().contains(RoCompat::METADATA_CSUM) {
             return None;
         }
-        let stored = self.incompat().contains(Incompat::CSUM_SEED);
-        Some(if stored {
+        Some(self.value_seed())
+    }
+
+    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`), also without `metadata_csum`.
+    #[must_use]
+    pub fn value_seed(&self) -> ChecksumSeed {
+        if self.incompat().contains(Incompat::CSUM_SEED) {
             ChecksumSeed(self.raw.s_checksum_seed.get())
         } else {
             ChecksumSeed::from_uuid(&self.raw.s_uuid)
-        })
+        }
     }
 
     /// `s_state`: [`STATE_VALID`], [`STATE_ERROR`], [`STATE_ORPHANS`].

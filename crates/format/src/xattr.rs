@@ -5,14 +5,16 @@
 pub mod acl;
 mod encode;
 mod name;
+mod value;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use encode::{encode_block, encode_ibody};
 pub use name::{ACL_ACCESS, ACL_DEFAULT, TRUSTED, USER, full_name, split_name};
+pub use value::{Value, ValueInode};
 
-use crate::{ChecksumSeed, FormatError, FsBlock, Result};
+use crate::{ChecksumSeed, FormatError, FsBlock, InodeNo, Result};
 
 /// One attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +23,8 @@ pub struct Xattr {
     pub name_index: u8,
     /// The rest of the name.
     pub name: Vec<u8>,
-    /// The value.
-    pub value: Vec<u8>,
+    /// The value, or the inode that has it.
+    pub value: Value,
 }
 
 /// `EXT4_XATTR_MAGIC`
@@ -104,11 +106,15 @@ fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usiz
         if name.contains(&0) {
             return Err(FormatError::new(structure, "e_name", "contains NUL"));
         }
-        if entry.e_value_inum.get() != 0 {
-            return Err(FormatError::new(structure, "e_value_inum", "ea_inode is not supported"));
-        }
-        let value = value_of(structure, bytes, entry, base, end)?;
-        list.push(Xattr { name_index: entry.e_name_index, name: name.to_vec(), value: value.to_vec() });
+        let value = match entry.e_value_inum.get() {
+            0 => Value::Bytes(value_of(structure, bytes, entry, base, end)?.to_vec()),
+            ino => Value::Inode(ValueInode {
+                ino: InodeNo(ino),
+                size: entry.e_value_size.get(),
+                entry_hash: entry.e_hash.get(),
+            }),
+        };
+        list.push(Xattr { name_index: entry.e_name_index, name: name.to_vec(), value });
     }
     Ok(list)
 }

@@ -3,7 +3,8 @@
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::{IBODY_HEADER, MAGIC, RawEntry, RawHeader, Xattr, entry_len};
+use super::value::name_hash;
+use super::{IBODY_HEADER, MAGIC, RawEntry, RawHeader, Value, Xattr, entry_len};
 
 /// The space of a value is a multiple of this, in bytes.
 const PAD: usize = 4;
@@ -13,8 +14,9 @@ const PAD: usize = 4;
 pub fn encode_ibody(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     if !list.is_empty() {
-        // Attributes in an inode are never shared, so they need no hash.
-        encode_entries(&mut bytes, list, IBODY_HEADER, IBODY_HEADER, |_| 0)?;
+        // Attributes in an inode are never shared, so they need no hash, unless an inode has the value.
+        let hash = |xattr: &Xattr| xattr.value.inode().map_or(0, |inode| inode.entry_hash);
+        encode_entries(&mut bytes, list, IBODY_HEADER, IBODY_HEADER, hash)?;
         bytes[..IBODY_HEADER].copy_from_slice(&MAGIC.to_le_bytes());
     }
     Some(bytes)
@@ -60,7 +62,11 @@ fn encode_entries(
     sorted.sort_by_key(|xattr| (xattr.name_index, xattr.name.len(), &xattr.name));
     let (mut at, mut values) = (start, bytes.len());
     for xattr in sorted {
-        let (name, value) = (&xattr.name, &xattr.value);
+        let name = &xattr.name;
+        let (value, ino, size) = match &xattr.value {
+            Value::Bytes(value) => (&value[..], 0, value.len().try_into().ok()?),
+            Value::Inode(inode) => (&[][..], inode.ino.get(), inode.size),
+        };
         let next = at + entry_len(name.len());
         values = values.checked_sub(value.len().next_multiple_of(PAD))?;
         // The list ends with four zero bytes.
@@ -72,8 +78,8 @@ fn encode_entries(
             e_name_len: name.len().try_into().ok()?,
             e_name_index: xattr.name_index,
             e_value_offs: U16::new(offset.try_into().ok()?),
-            e_value_inum: U32::ZERO,
-            e_value_size: U32::new(value.len().try_into().ok()?),
+            e_value_inum: U32::new(ino),
+            e_value_size: U32::new(size),
             e_hash: U32::new(hash(xattr)),
         };
         let names = at + size_of::<RawEntry>();
@@ -85,11 +91,13 @@ fn encode_entries(
     Some(())
 }
 
-/// Computes `e_hash` of name and value. The bytes of the name are unsigned. Kernels before 6.2 wrote it with `char`, which is
-/// signed on some machines; kernels accept both.
+/// Computes `e_hash` of name and value.
 fn entry_hash(xattr: &Xattr) -> u32 {
-    let name = xattr.name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
-    xattr.value.chunks(PAD).fold(name, |hash, chunk| {
+    let value = match &xattr.value {
+        Value::Bytes(value) => value,
+        Value::Inode(inode) => return inode.entry_hash,
+    };
+    value.chunks(PAD).fold(name_hash(&xattr.name), |hash, chunk| {
         let mut word = [0; PAD];
         word[..chunk.len()].copy_from_slice(chunk);
         hash.rotate_left(16) ^ u32::from_le_bytes(word)

@@ -16,7 +16,7 @@ fn attribute_block_of_debugfs() {
     let list = xattr::parse_block(&bytes, block, Some(image.seed())).unwrap();
     assert_eq!(list.len(), 1);
     assert_eq!(xattr::full_name(&list[0]).unwrap(), b"user.large");
-    assert_eq!(list[0].value, value.as_bytes());
+    assert_eq!(list[0].value, value.as_bytes().to_vec().into());
     assert_eq!(xattr::refcount(&bytes), 1);
     let original = bytes.clone();
     xattr::set_refcount(&mut bytes, 2);

@@ -339,7 +339,12 @@ impl Inode {
 
     /// Returns true if the mapped blocks are metadata: journaled, and revoked when freed.
     pub(crate) fn holds_metadata(&self) -> bool {
-        self.file_type() != FileType::Regular && self.ino() != InodeNo::JOURNAL
+        (self.file_type() != FileType::Regular || self.has_value()) && self.ino() != InodeNo::JOURNAL
+    }
+
+    /// Returns true if this inode is the value of an attribute (`ea_inode`).
+    pub(crate) fn has_value(&self) -> bool {
+        self.flags().contains(InodeFlags::EA_INODE)
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) enum BlockKind {
     Xattr(Option<ChecksumSeed>),
     /// The target of a symbolic link that does not fit into its inode. It has no checksum.
     Symlink(InodeNo),
+    /// A block of an attribute value that has an inode of its own. The inode records a hash of the value.
+    Value(InodeNo),
 }
 
 impl BlockKind {
@@ -77,6 +79,7 @@ impl BlockKind {
             Self::OrphanFile(_) => "orphan file block",
             Self::Xattr(_) => "extended attribute block",
             Self::Symlink(_) => "symbolic link target",
+            Self::Value(_) => "attribute value",
         }
     }
 }

@@ -149,8 +149,10 @@ impl Node {
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let only_dates = set.ctime(None) == SetAttributes::new();
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
+        // Dropped after the lock: it may delete the inode of a value.
+        let xattrs;
         let locked = set.permissions.map(|permissions| (self.lock_xattrs(), permissions));
-        let xattrs = match &locked {
+        xattrs = match &locked {
             Some((locked, permissions)) => locked.change_for_permissions(*permissions)?,
             None => XattrChange::default(),
         };

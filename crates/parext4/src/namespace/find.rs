@@ -68,6 +68,9 @@ impl Dir<'_> {
             return Err(self.corrupt(format_args!("an entry names inode {ino} of the file system itself")));
         }
         let inode = self.engine.inode(ino)?;
+        if inode.has_value() {
+            return Err(self.corrupt(format_args!("an entry names inode {ino}, the value of an attribute")));
+        }
         if inode.core().links == 0 {
             return Err(self.corrupt(format_args!("an entry names inode {ino}, which has no links")));
         }

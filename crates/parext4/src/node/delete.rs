@@ -7,7 +7,7 @@ use super::Hold;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::convert::saturating_u32;
-use crate::engine::{Engine, Orphans};
+use crate::engine::{Engine, Orphans, Use};
 use crate::error::Result;
 use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
@@ -15,7 +15,7 @@ use crate::page_cache::PageRange;
 use crate::sync::Arc;
 use crate::sync::{Rank, hold};
 
-impl Engine {
+impl Use {
     /// Frees the inode's blocks, then the inode. It is on the orphan list, so after a crash the next open finishes the deletion.
     ///
     /// # Errors
@@ -30,12 +30,26 @@ impl Engine {
             self.free_tail(inode, BlockRange::ALL)?;
         }
         self.note_nothing_past_end(inode);
+        loop {
+            self.release_values(inode)?;
+            if self.free_deleted(inode)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Frees the inode and its block of attributes. Returns false, with nothing changed, if this became the last user of the block, and
+    /// the block has values in inodes of their own.
+    fn free_deleted(&self, inode: &Arc<Inode>) -> Result<bool> {
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
+            let may_free = |block: &[u8]| inode.has_value() || !self.has_values_in(block);
+            if !self.try_release_xattr_block(handle, inode, may_free)? {
+                return Ok(false);
+            }
             self.orphans.remove(self, handle, inode);
             // Includes the pending times, which must not be written later, when another inode may have the number.
             inode.fold_lazy(handle);
-            self.release_xattr_block(handle, inode)?;
             inode.set_size(0);
             inode.core().dtime = saturating_u32(now().seconds);
             when_planted!(Fault::ForgetBeforeFree, {
@@ -46,10 +60,12 @@ impl Engine {
             // Only after the number is free: until the transaction closes, the table block contains the inode as in use, and a
             // lookup must not read that. The number may already belong to a new inode.
             self.inodes.remove(inode);
-            Ok(())
+            Ok(true)
         })
     }
+}
 
+impl Engine {
     /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name
     /// meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {

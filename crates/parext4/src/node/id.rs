@@ -74,7 +74,7 @@ impl Use {
         let core = inode.core();
         // Checked under the inode's lock, as in the drop of a `Node`: an inode without names and users is being deleted.
         let alive = core.links > 0 || inode.references.load(Ordering::Acquire) > 0;
-        if !alive || !wanted(&core) {
+        if !alive || inode.has_value() || !wanted(&core) {
             return Ok(None);
         }
         let node = Node::new(self, Arc::clone(&inode));

@@ -11,6 +11,7 @@ mod hold;
 mod id;
 mod load;
 mod sync;
+mod value;
 
 use parext4_format::inode::FileType;
 use parext4_format::{FileBlock, InodeNo};

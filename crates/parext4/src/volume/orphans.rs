@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use parext4_format::features::Compat;
 use parext4_format::{FileBlock, InodeNo, orphan_file};
 
-use crate::engine::{Engine, OrphanFile};
+use crate::engine::{Engine, OrphanFile, Use};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::mapping::State;
@@ -15,7 +15,7 @@ use crate::sync::Arc;
 /// Limit of the blocks of an orphan file that are used (`EXT4_MAX_ORPHAN_FILE_BLOCKS`).
 const MAX_FILE_BLOCKS: u32 = 512;
 
-impl Engine {
+impl Use {
     /// Finishes deletions and truncations that the last user of the volume left incomplete: deletes orphans without a name,
     /// and truncates orphans with a name to their size.
     ///
@@ -40,7 +40,9 @@ impl Engine {
         }
         self.health.check()
     }
+}
 
+impl Engine {
     /// Returns the inodes on the list, up to the first that cannot be on it. Drops the rest, because the link to the next
     /// inode cannot be trusted.
     fn read_list(&self) -> Result<Vec<Arc<Inode>>> {

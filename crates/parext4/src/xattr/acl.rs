@@ -65,10 +65,10 @@ impl Node {
         }
         let xattrs = self.lock_xattrs_shared();
         let inherited = xattrs.load()?;
-        let Some(stored) = inherited.get(ACL_DEFAULT, b"") else {
+        let Some(stored) = xattrs.value(&inherited, ACL_DEFAULT, b"")? else {
             return Ok(InheritedAcl { permissions: wanted & !umask, xattrs: XattrChange::default() });
         };
-        let default = self.stored_acl(stored)?;
+        let default = self.stored_acl(&stored)?;
         let permissions = wanted & default.permissions();
         let mut access = default.clone();
         access.set_permissions(permissions);
@@ -79,10 +79,10 @@ impl Node {
         if !access.is_minimal() {
             edit.put(stored_xattr(ACL_ACCESS, &access));
         }
-        Ok(InheritedAcl { permissions, xattrs: edit.finish()? })
+        Ok(InheritedAcl { permissions, xattrs: edit.finish(&self.engine, &self.inode)? })
     }
 }
 
 pub(super) fn stored_xattr(name_index: u8, acl: &Acl) -> Xattr {
-    Xattr { name_index, name: Vec::new(), value: acl.to_disk() }
+    Xattr { name_index, name: Vec::new(), value: acl.to_disk().into() }
 }

@@ -4,6 +4,7 @@
 
 use parext4_format::features::Compat;
 
+use super::values::ValueChanges;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS};
 use crate::engine::Use;
 use crate::error::Result;
@@ -17,6 +18,8 @@ pub(crate) struct XattrChange {
     /// The new bytes after the inode's fields; `None` if they do not change.
     pub(super) body: Option<Vec<u8>>,
     pub(super) block: BlockChange,
+    /// References to values in inodes of their own.
+    pub(super) values: ValueChanges,
 }
 
 /// What happens to the inode's block of attributes.
@@ -33,7 +36,7 @@ impl XattrChange {
     /// Returns the number of blocks that [`apply`](Self::apply) registers, and the inode with it.
     pub(crate) fn credits(&self) -> u32 {
         // The inode, and the superblock with its features.
-        let always = 2;
+        let always = 2 + self.values.credits();
         match self.block {
             BlockChange::Keep => always,
             // The new block, and either the old one or the block of revoke records that lists it.
@@ -51,13 +54,14 @@ impl XattrChange {
             return Ok(());
         }
         // The block comes first, because this may fail.
-        match &self.block {
-            BlockChange::Keep => {}
+        let old_block_ended = match &self.block {
+            BlockChange::Keep => false,
             BlockChange::Drop => engine.release_xattr_block(handle, inode)?,
             BlockChange::Write(bytes) => {
                 engine.write_xattr_block(handle, inode, bytes, engine.credentials())?
             }
-        }
+        };
+        self.values.apply(engine, handle, inode, old_block_ended)?;
         if let Some(body) = &self.body {
             inode.join(handle);
             inode.core().xattr_area_mut().copy_from_slice(body);

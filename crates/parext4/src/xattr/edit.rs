@@ -3,31 +3,24 @@
 //! Changes nothing on the volume; that is done by `change`.
 
 use parext4_format::inode::Inode as RawInode;
-use parext4_format::xattr::{self, Xattr};
+use parext4_format::xattr::{self, Value, Xattr};
 use parext4_format::{FormatError, FsBlock};
 
 use super::XattrChange;
 use super::change::BlockChange;
-use crate::engine::Engine;
+use super::storage::{Storage, is};
+use super::values::ValueChanges;
+use crate::engine::{Engine, Use};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 
 /// The attributes of an inode, with changes that were not carried out yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct XattrEdit {
     /// The attributes in the inode, after its fields.
     body: Storage,
     /// The attributes in the block.
     block: Storage,
-}
-
-/// A part of the volume that stores attributes: the inode or the block.
-#[derive(Debug)]
-struct Storage {
-    list: Vec<Xattr>,
-    /// Size in bytes.
-    len: usize,
-    changed: bool,
 }
 
 impl XattrEdit {
@@ -69,9 +62,9 @@ impl XattrEdit {
         self.body.list.iter().chain(&self.block.list)
     }
 
-    /// Returns the value of an attribute in the format of the device.
-    pub(crate) fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
-        self.iter().find(|xattr| is(xattr, index, name)).map(|xattr| &xattr.value[..])
+    /// Returns the value of an attribute in the format of the device, or where it is.
+    pub(super) fn get(&self, index: u8, name: &[u8]) -> Option<&Value> {
+        self.iter().find(|xattr| is(xattr, index, name)).map(|xattr| &xattr.value)
     }
 
     /// Removes an attribute. Returns false if there was none of this name.
@@ -92,11 +85,11 @@ impl XattrEdit {
         }
     }
 
-    /// Returns the change to be carried out.
+    /// Returns the change to be carried out for inode `owner`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the attributes do not fit.
-    pub(crate) fn finish(self) -> Result<XattrChange> {
+    /// [`Error::NoSpace`] if the attributes do not fit. Corruption.
+    pub(crate) fn finish(self, engine: &Use, owner: &Inode) -> Result<XattrChange> {
         let body = match self.body.changed {
             true => Some(xattr::encode_ibody(&self.body.list, self.body.len).ok_or(Error::NoSpace)?),
             false => None,
@@ -109,24 +102,7 @@ impl XattrEdit {
                 BlockChange::Write(bytes.ok_or(Error::NoSpace)?)
             }
         };
-        Ok(XattrChange { body, block })
+        let values = ValueChanges::new(engine, owner, &self.body, &self.block)?;
+        Ok(XattrChange { body, block, values })
     }
-}
-
-impl Storage {
-    fn new(list: Vec<Xattr>, len: usize) -> Self {
-        Self { list, len, changed: false }
-    }
-
-    fn remove(&mut self, index: u8, name: &[u8]) -> bool {
-        let before = self.list.len();
-        self.list.retain(|xattr| !is(xattr, index, name));
-        let removed = self.list.len() < before;
-        self.changed |= removed;
-        removed
-    }
-}
-
-fn is(xattr: &Xattr, index: u8, name: &[u8]) -> bool {
-    xattr.name_index == index && xattr.name == name
 }

@@ -2,7 +2,10 @@
 //!
 //! Responsible for the lock, and for what needs it: reading the attributes and carrying out a change of them.
 
-use parext4_format::xattr::ACL_ACCESS;
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use parext4_format::xattr::{ACL_ACCESS, Value};
 
 use super::acl::{PERMISSIONS, stored_xattr};
 use super::{XattrChange, XattrEdit};
@@ -17,6 +20,8 @@ pub(crate) struct LockedXattrs<'a, G> {
     node: &'a Node,
     /// `None` if a planted fault has removed the lock.
     guard: Option<G>,
+    /// Inodes of values, to be dropped after the lock, because the last reference to an inode without entries deletes it.
+    values: RefCell<Vec<Node>>,
 }
 
 /// The attributes of an inode, locked against changes and reads by other threads.
@@ -26,13 +31,13 @@ impl Node {
     /// Locks the attributes against changes.
     pub(super) fn lock_xattrs_shared(&self) -> LockedXattrs<'_, ReadGuard<'_, ()>> {
         let guard = guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.read()));
-        LockedXattrs { node: self, guard }
+        LockedXattrs { node: self, guard, values: RefCell::default() }
     }
 
     /// Locks the attributes against changes and reads by other threads.
     pub(crate) fn lock_xattrs(&self) -> XattrsLock<'_> {
         let guard = guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.write()));
-        LockedXattrs { node: self, guard }
+        LockedXattrs { node: self, guard, values: RefCell::default() }
     }
 }
 
@@ -45,6 +50,28 @@ impl<G> LockedXattrs<'_, G> {
         XattrEdit::load(&self.node.engine, &self.node.inode)
     }
 
+    /// Returns the value of an attribute in the format of the device; `None` if the inode has no such attribute. May block on the
+    /// device.
+    ///
+    /// # Errors
+    /// Corruption; a failed read.
+    pub(crate) fn value<'e>(
+        &self,
+        edit: &'e XattrEdit,
+        index: u8,
+        name: &[u8],
+    ) -> Result<Option<Cow<'e, [u8]>>> {
+        let (engine, inode) = (&self.node.engine, &self.node.inode);
+        match edit.get(index, name) {
+            None => Ok(None),
+            Some(Value::Bytes(bytes)) => Ok(Some(Cow::Borrowed(bytes))),
+            Some(Value::Inode(value)) => {
+                let read = engine.read_value(inode, name, *value);
+                Ok(Some(read.map_err(|error| engine.health.note(inode.ino(), error))?.into()))
+            }
+        }
+    }
+
     /// Releases the lock, as only a planted fault does before the end.
     pub(crate) fn release(&mut self) {
         self.guard = None;
@@ -55,8 +82,13 @@ impl XattrsLock<'_> {
     /// Carries out the changes of `edit`, and sets the permissions in the same transaction.
     pub(super) fn apply(&self, edit: XattrEdit, permissions: Option<u16>) -> Result<()> {
         let (engine, inode) = (&self.node.engine, &self.node.inode);
-        let change = edit.finish()?;
-        engine.with_space(|| {
+        self.carry_out(edit.finish(engine, inode)?, permissions)
+    }
+
+    /// Carries out `change`, and sets the permissions in the same transaction.
+    pub(super) fn carry_out(&self, change: XattrChange, permissions: Option<u16>) -> Result<()> {
+        let (engine, inode) = (&self.node.engine, &self.node.inode);
+        let done = engine.with_space(|| {
             engine.transact(change.credits(), |handle| {
                 change.apply(engine, handle, inode)?;
                 inode.join(handle);
@@ -67,16 +99,23 @@ impl XattrsLock<'_> {
                 inode.touch_changed();
                 Ok(())
             })
-        })
+        });
+        change.values.into_nodes().for_each(|node| self.drop_later(node));
+        done
+    }
+
+    /// Drops a reference to the inode of a value once the lock is released.
+    pub(super) fn drop_later(&self, value: Node) {
+        self.values.borrow_mut().push(value);
     }
 
     /// Returns the change of the attributes that a change of the permissions needs.
     pub(crate) fn change_for_permissions(&self, permissions: u16) -> Result<XattrChange> {
         let mut edit = self.load()?;
-        let Some(stored) = edit.get(ACL_ACCESS, b"") else { return Ok(XattrChange::default()) };
-        let mut acl = self.node.stored_acl(stored)?;
+        let Some(stored) = self.value(&edit, ACL_ACCESS, b"")? else { return Ok(XattrChange::default()) };
+        let mut acl = self.node.stored_acl(&stored)?;
         acl.set_permissions(permissions);
         edit.put(stored_xattr(ACL_ACCESS, &acl));
-        edit.finish()
+        edit.finish(&self.node.engine, &self.node.inode)
     }
 }

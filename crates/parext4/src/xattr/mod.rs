@@ -15,9 +15,14 @@ mod capability;
 mod change;
 mod edit;
 mod locked;
+mod storage;
+mod values;
 
+use std::borrow::Cow;
+
+use parext4_format::features::Incompat;
 use parext4_format::inode::FileType;
-use parext4_format::xattr::{self, ACL_ACCESS, ACL_DEFAULT, USER, Xattr};
+use parext4_format::xattr::{self, ACL_ACCESS, ACL_DEFAULT, USER, Value, ValueInode, Xattr};
 
 pub(crate) use acl::InheritedAcl;
 pub(crate) use change::XattrChange;
@@ -31,6 +36,9 @@ use crate::node::Node;
 const MAX_NAME: usize = 255;
 /// Limit of a value in bytes, as for setxattr(2) (`XATTR_SIZE_MAX`). The format holds less.
 const MAX_VALUE: usize = 65536;
+/// Bytes of a block that a value cannot have if its name has three bytes: the header, the entry and the end of the list. A value that
+/// is longer than the rest gets an inode (`EXT4_XATTR_MIN_LARGE_EA_SIZE`).
+const BESIDES_LARGE: u64 = 32 + 20 + 4;
 
 /// What [`Node::set_xattr`] does if the attribute exists or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,9 +124,9 @@ impl Node {
         let name = XattrName::new(name)?;
         let xattrs = self.lock_xattrs_shared();
         let edit = xattrs.load()?;
-        match edit.get(name.index, name.rest) {
-            Some(value) if name.is_acl() => Ok(Some(self.stored_acl(value)?.to_xattr())),
-            value => Ok(value.map(<[u8]>::to_vec)),
+        match xattrs.value(&edit, name.index, name.rest)? {
+            Some(value) if name.is_acl() => Ok(Some(self.stored_acl(&value)?.to_xattr())),
+            value => Ok(value.map(Cow::into_owned)),
         }
     }
 
@@ -187,11 +195,12 @@ impl Node {
             Some(acl) => (acl.stored, acl.permissions),
             None => (Some(value.to_vec()), None),
         };
-        match stored {
-            Some(value) => edit.put(Xattr { name_index: name.index, name: name.rest.to_vec(), value }),
-            None => drop(edit.remove(name.index, name.rest)),
-        }
-        xattrs.apply(edit, permissions)
+        let Some(value) = stored else {
+            edit.remove(name.index, name.rest);
+            return xattrs.apply(edit, permissions);
+        };
+        let change = self.change_of(&xattrs, edit, name, value)?;
+        xattrs.carry_out(change, permissions)
     }
 
     /// Removes an attribute, durable with the next sync.
@@ -217,6 +226,40 @@ impl Node {
             return Err(name.missing());
         }
         xattrs.apply(edit, None)
+    }
+
+    /// Returns the change that sets an attribute. A value that is large, or does not fit beside the other attributes, gets an inode of
+    /// its own if the volume has `ea_inode`, as in the kernel.
+    fn change_of(
+        &self,
+        xattrs: &XattrsLock<'_>,
+        edit: XattrEdit,
+        name: XattrName<'_>,
+        value: Vec<u8>,
+    ) -> Result<XattrChange> {
+        let put = |mut edit: XattrEdit, value: Value| {
+            edit.put(Xattr { name_index: name.index, name: name.rest.to_vec(), value });
+            edit.finish(&self.engine, &self.inode)
+        };
+        let may_be_inode =
+            !value.is_empty() && self.engine.superblock.incompat().contains(Incompat::EA_INODE);
+        if !may_be_inode {
+            return put(edit, value.into());
+        }
+        if value.len() as u64 <= self.engine.block_size() - BESIDES_LARGE {
+            match put(edit.clone(), value.clone().into()) {
+                Err(Error::NoSpace) => {}
+                other => return other,
+            }
+        }
+        let node = Node::create_value(&self.engine, &self.inode, &value)?;
+        // Lives until after the change, which refers to the inode. Otherwise it is deleted.
+        xattrs.drop_later(node.clone());
+        node.write_value(&value)?;
+        let hash = ValueInode::hash(self.engine.superblock.value_seed(), &value);
+        let len = u32::try_from(value.len()).map_err(|_| Error::NoSpace)?;
+        let value = ValueInode::new(node.ino(), name.rest, len, hash);
+        put(edit, Value::Inode(value))
     }
 
     /// Checks that an attribute may be changed. The checks are in the order of the kernel's.

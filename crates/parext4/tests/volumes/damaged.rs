@@ -97,8 +97,11 @@ fn attributes_make_room_for_extra_fields() {
     for (len, fits) in [(10, true), (72, false)] {
         let mut inode = inode::Inode::new(0o100_644, &superblock);
         inode.extra_isize = 4;
-        let list =
-            vec![parext4_format::xattr::Xattr { name_index: 1, name: b"a".to_vec(), value: vec![7; len] }];
+        let list = vec![parext4_format::xattr::Xattr {
+            name_index: 1,
+            name: b"a".to_vec(),
+            value: vec![7; len].into(),
+        }];
         let area = inode.xattr_area().len();
         let body = parext4_format::xattr::encode_ibody(&list, area).unwrap();
         inode.xattr_area_mut().copy_from_slice(&body);

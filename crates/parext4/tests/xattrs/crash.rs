@@ -1,11 +1,14 @@
 //! Crashes during changes of attributes: each change is complete or absent, and synced changes stay.
 
 use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use super::file;
 use parext4::device::RecordingDevice;
 use parext4::{Device, MemDevice, Node, Volume, XattrMode};
+use parext4_format::features::Incompat;
+use parext4_format::superblock::Superblock;
 use testkit::crash_states::for_each_crash_state;
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
@@ -28,16 +31,29 @@ fn change(node: &Node, rng: &mut Rng) {
     if rng.chance(30) {
         let _ = node.remove_xattr(name.as_bytes());
     } else {
-        let len = [0, 8, 40, 300, 700][usize::try_from(rng.below(5)).unwrap()];
+        let len = [0, 8, 40, 300, 700, 3000][usize::try_from(rng.below(6)).unwrap()];
         let value = vec![u8::try_from(rng.below(256)).unwrap(); len];
         let _ = node.set_xattr(name.as_bytes(), &value, XattrMode::Any);
     }
 }
 
+/// Adds the feature `ea_inode`, so that large values get inodes.
+fn with_value_inodes(device: &MemDevice) {
+    let mut bytes = vec![0; Superblock::SIZE];
+    device.read_at(Superblock::OFFSET, &mut [IoSliceMut::new(&mut bytes)]).unwrap();
+    let mut superblock = Superblock::parse(&bytes).unwrap();
+    superblock.set_incompat(superblock.incompat() | Incompat::EA_INODE);
+    superblock.encode(&mut bytes);
+    device.write_at(Superblock::OFFSET, &[IoSlice::new(&bytes)]).unwrap();
+}
+
 #[test]
 fn a_change_is_whole_after_a_crash() {
-    for (block_size, seed) in [(1024, 1), (4096, 2)] {
+    for (block_size, seed, inodes) in [(1024, 1, false), (4096, 2, false), (1024, 3, true)] {
         let base = Shape::new(8, block_size, true).make_poisoned();
+        if inodes {
+            with_value_inodes(&base);
+        }
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
         let node = file(&volume, "file");

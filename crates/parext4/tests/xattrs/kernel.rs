@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 
-use super::{Image, KINDS, file, full_list, names, new};
+use super::{Image, KINDS, VALUE_KINDS, file, full_list, names, new};
 use parext4::XattrMode;
 
 fn get(path: &Path, name: &str) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn set(path: &Path, name: &str, value: &[u8]) {
 
 #[test]
 fn the_kernel_reads_and_changes_attributes_of_parext4() {
-    for kind in KINDS {
+    for kind in KINDS.iter().chain(&VALUE_KINDS) {
         let Some(image) = Image::mke2fs(8, kind) else { return };
         let volume = image.open();
         let node = file(&volume, "file");

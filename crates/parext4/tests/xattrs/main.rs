@@ -10,6 +10,7 @@ mod hostile;
 mod kernel;
 mod model;
 mod shared;
+mod values;
 
 use parext4::{NewInode, Node, Volume};
 use testkit::Image;
@@ -25,6 +26,11 @@ const KINDS: &[&[&str]] = &[
     &["-b", "4096", "-I", "128", "-O", "^metadata_csum,uninit_bg"],
     &["-b", "4096", "-I", "256"],
     &["-b", "4096", "-I", "512"],
+];
+/// Kinds of volumes on which large values have inodes of their own.
+const VALUE_KINDS: [&[&str]; 2] = [
+    &["-b", "1024", "-I", "256", "-O", "ea_inode"],
+    &["-b", "4096", "-I", "128", "-O", "ea_inode,^metadata_csum"],
 ];
 
 /// Runs `test` on a volume of each kind, then checks that it is sound.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Image, KINDS, file};
+use super::{Image, KINDS, VALUE_KINDS, file};
 use parext4::{Error, Volume, XattrMode};
 
 /// Files of the model.
@@ -93,10 +93,10 @@ proptest! {
 
     #[test]
     fn attributes_behave_like_a_map(
-        kind in 0..KINDS.len(),
+        kind in 0..KINDS.len() + VALUE_KINDS.len(),
         ops in prop::collection::vec(op(), 1..80),
     ) {
-        let Some(image) = Image::mke2fs(8, KINDS[kind]) else { return Ok(()) };
+        let Some(image) = Image::mke2fs(8, KINDS.iter().chain(&VALUE_KINDS).nth(kind).unwrap()) else { return Ok(()) };
         let mut volume = image.open();
         for f in 0..FILES {
             file(&volume, &f.to_string());

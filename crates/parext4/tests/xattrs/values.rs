@@ -1,0 +1,257 @@
+//! Values in inodes of their own (`ea_inode`).
+
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
+use super::{Image, VALUE_KINDS, file, names};
+use parext4::{Error, XattrMode};
+
+/// Lengths from one that fits the inode to the largest.
+const LENGTHS: [usize; 6] = [10, 900, 1024, 5000, 20_000, 65_536];
+
+fn value(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 ^ len as u8).collect()
+}
+
+fn get(path: &Path, name: &str) -> Vec<u8> {
+    let mut value = vec![0; 65_536];
+    let len = getxattr(path, name, &mut value[..]).unwrap();
+    value.truncate(len);
+    value
+}
+
+fn images() -> impl Iterator<Item = Image> {
+    VALUE_KINDS.into_iter().filter_map(|kind| Image::mke2fs(16, kind))
+}
+
+#[test]
+fn the_kernel_reads_and_removes_values_of_parext4() {
+    for image in images() {
+        let volume = image.open();
+        let (inodes, blocks) = (volume.space().free_inodes, volume.space().free_blocks);
+        for name in ["a", "b"] {
+            let node = file(&volume, name);
+            for len in LENGTHS {
+                node.set_xattr(format!("user.{len}").as_bytes(), &value(len), XattrMode::Create).unwrap();
+            }
+        }
+        volume.close().unwrap();
+        image.fsck();
+        let mut mounted = false;
+        image.with_kernel(|root| {
+            mounted = true;
+            for len in LENGTHS {
+                assert_eq!(get(&root.join("a"), &format!("user.{len}")), value(len));
+            }
+            std::fs::remove_file(root.join("a")).unwrap();
+        });
+        image.fsck();
+        let volume = image.open();
+        if !mounted {
+            volume.remove_file("/a").unwrap();
+        }
+        volume.remove_file("/b").unwrap();
+        volume.sync().unwrap();
+        assert_eq!((volume.space().free_inodes, volume.space().free_blocks), (inodes, blocks));
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+/// Inodes with the same value share its inode in the kernel, and inodes with the same attributes share a block.
+#[test]
+fn values_that_the_kernel_shares() {
+    for image in images() {
+        let volume = image.open();
+        let inodes = volume.space().free_inodes;
+        volume.close().unwrap();
+        let mut mounted = false;
+        image.with_kernel(|root| {
+            mounted = true;
+            for name in ["a", "b", "c", "d"] {
+                std::fs::write(root.join(name), b"").unwrap();
+                setxattr(root.join(name), "user.big", &value(9000), XattrFlags::empty()).unwrap();
+                // With a second one in the block, which is shared.
+                setxattr(root.join(name), "user.small", &value(300), XattrFlags::empty()).unwrap();
+            }
+        });
+        if !mounted {
+            return;
+        }
+        image.fsck();
+        let volume = image.open();
+        assert_eq!(inodes - volume.space().free_inodes, 5, "the kernel shares the value");
+        let node = volume.resolve("/b").unwrap();
+        assert_eq!(node.get_xattr(b"user.big").unwrap().unwrap(), value(9000));
+        node.set_xattr(b"user.other", &value(200), XattrMode::Any).unwrap();
+        volume.resolve("/c").unwrap().set_xattr(b"user.big", &value(8000), XattrMode::Replace).unwrap();
+        volume.remove_file("/d").unwrap();
+        drop(node);
+        volume.close().unwrap();
+        image.fsck();
+        image.with_kernel(|root| {
+            for (name, len) in [("a", 9000), ("b", 9000), ("c", 8000)] {
+                assert_eq!(get(&root.join(name), "user.big"), value(len));
+            }
+            std::fs::remove_file(root.join("c")).unwrap();
+        });
+        image.fsck();
+        let volume = image.open();
+        for name in ["/a", "/b"] {
+            volume.remove_file(name).unwrap();
+        }
+        volume.sync().unwrap();
+        assert_eq!(volume.space().free_inodes, inodes);
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+/// Threads change, remove and delete the users of one block that refers to one value. The last of them deletes the value.
+#[test]
+fn the_last_user_of_a_shared_block_deletes_its_values() {
+    const FILES: u32 = 60;
+    for image in images() {
+        let volume = image.open();
+        let inodes = volume.space().free_inodes;
+        volume.close().unwrap();
+        let mut mounted = false;
+        image.with_kernel(|root| {
+            mounted = true;
+            for nth in 0..FILES {
+                let path = root.join(nth.to_string());
+                std::fs::write(&path, b"").unwrap();
+                // More than the inode has room for, so that the entry of the large value is in the block too.
+                setxattr(&path, "user.small", &value(300), XattrFlags::empty()).unwrap();
+                let name = format!("user.{}", "n".repeat(100));
+                setxattr(&path, name, &value(9000), XattrFlags::empty()).unwrap();
+            }
+        });
+        if !mounted {
+            return;
+        }
+        let volume = image.open();
+        assert_eq!(inodes - volume.space().free_inodes, FILES + 1, "the kernel shares the value");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let volume = &volume;
+                scope.spawn(move || {
+                    for nth in (thread..FILES).step_by(4) {
+                        let path = format!("/{nth}");
+                        let node = volume.resolve(&path).unwrap();
+                        match nth % 3 {
+                            0 => node.set_xattr(b"user.own", &[7; 9], XattrMode::Any).unwrap(),
+                            1 => node.remove_xattr(b"user.small").unwrap(),
+                            _ => {}
+                        }
+                        drop(node);
+                        volume.remove_file(&path).unwrap();
+                    }
+                });
+            }
+        });
+        volume.sync().unwrap();
+        assert_eq!(volume.space().free_inodes, inodes);
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+#[test]
+fn threads_replace_large_values() {
+    for image in images() {
+        let volume = image.open();
+        let inodes = volume.space().free_inodes;
+        let shared = file(&volume, "shared");
+        std::thread::scope(|scope| {
+            for thread in 0..4_usize {
+                let (volume, shared) = (&volume, &shared);
+                scope.spawn(move || {
+                    let own = file(volume, &format!("own-{thread}"));
+                    for n in 0..20_usize {
+                        let bytes = value(5000 + 3000 * ((n + thread) % 4));
+                        own.set_xattr(b"user.v", &bytes, XattrMode::Any).unwrap();
+                        shared.set_xattr(b"user.v", &bytes, XattrMode::Any).unwrap();
+                        let found = shared.get_xattr(b"user.v").unwrap().unwrap();
+                        assert_eq!(found, value(found.len()));
+                    }
+                });
+            }
+        });
+        assert_eq!(names(&shared), ["user.v"]);
+        drop(shared);
+        volume.close().unwrap();
+        image.fsck();
+        let volume = image.open();
+        assert_eq!(inodes - volume.space().free_inodes, 10, "a file and its value, five times");
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn a_full_volume_keeps_the_old_value() {
+    for image in images() {
+        let volume = image.open();
+        let node = file(&volume, "file");
+        node.set_xattr(b"user.v", &value(60_000), XattrMode::Any).unwrap();
+        let refused = (0..).find_map(|n| {
+            let filler = file(&volume, &format!("filler-{n}"));
+            filler.set_xattr(b"user.v", &value(65_536), XattrMode::Any).err()
+        });
+        assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
+        let refused = node.set_xattr(b"user.v", &value(65_536), XattrMode::Any);
+        assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+        assert_eq!(node.get_xattr(b"user.v").unwrap().unwrap(), value(60_000));
+        drop(node);
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+/// Values that other inodes cannot be are errors, and the rest of the volume works.
+#[test]
+fn damaged_values_are_errors() {
+    let damages: [(&str, fn(&Image, u32)); 5] = [
+        ("no flag", |image, ino| image.debugfs_write(&format!("sif <{ino}> flags 0x80000"))),
+        ("size", |image, ino| image.debugfs_write(&format!("sif <{ino}> size 5001"))),
+        ("hash", |image, ino| image.debugfs_write(&format!("sif <{ino}> atime 0x12345678"))),
+        ("zeros", |image, ino| image.debugfs_write(&format!("clri <{ino}>"))),
+        ("no blocks", |image, ino| image.debugfs_write(&format!("punch <{ino}> 0"))),
+    ];
+    for (what, damage) in damages {
+        let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "ea_inode"]) else { return };
+        let volume = image.open();
+        let node = file(&volume, "file");
+        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+        let ino = node.ino().get() + 1;
+        drop(node);
+        volume.close().unwrap();
+        damage(&image, ino);
+        let volume = image.open();
+        let node = volume.resolve("/file").unwrap();
+        assert_eq!(names(&node), ["user.v"], "{what}");
+        let read = node.get_xattr(b"user.v");
+        assert!(matches!(read, Err(Error::Corrupt(_))), "{what}: {read:?}");
+        drop(node);
+        volume.remove_file("/file").unwrap();
+        drop(file(&volume, "other"));
+        volume.close().unwrap();
+    }
+}
+
+/// A name or an identifier cannot open the inode of a value.
+#[test]
+fn a_value_is_no_file() {
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "ea_inode"]) else { return };
+    let volume = image.open();
+    let node = file(&volume, "file");
+    node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+    let ino = node.ino().get() + 1;
+    drop(node);
+    volume.close().unwrap();
+    image.debugfs_write(&format!("ln <{ino}> name"));
+    let volume = image.open();
+    assert!(matches!(volume.resolve("/name"), Err(Error::Corrupt(_))));
+    volume.close().unwrap();
+}

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::buffer::Buffer;
 use crate::mailbox::Mailbox;
 use crate::protocol::command;
+use crate::received::Received;
 
 /// The mailbox of an owner of commands.
 pub(crate) type Inbox = Mailbox<Command>;
@@ -33,7 +34,7 @@ pub(crate) struct Command {
     /// Time at which the first connection was lost that had this command in flight.
     pub(crate) lost_since: Option<Instant>,
     /// Bytes of a read that have arrived.
-    pub(crate) received: u32,
+    pub(crate) received: Received,
 }
 
 /// What a command does.
@@ -133,7 +134,7 @@ impl Command {
             lane,
             result: Ok(()),
             lost_since: None,
-            received: 0,
+            received: Received::default(),
         }
     }
 

@@ -58,6 +58,7 @@ mod percent;
 mod pieces;
 mod protocol;
 mod queue;
+mod received;
 mod recover;
 mod retained;
 mod role;

@@ -44,7 +44,8 @@ pub(crate) enum Action {
     Write(Write),
     /// Releases the storage of the range.
     Trim,
-    /// Makes durable all retained writes up to a number: see [`Retained::mark`](crate::retained::Retained::mark).
+    /// Makes durable all retained writes up to a number: see [`Retained::mark`](crate::retained::Retained::mark). Flushes that
+    /// wait for their turn have the number 0 and are not sent: the thread of [`flush`](crate::flush) sends one for them.
     Flush {
         mark: u64,
     },

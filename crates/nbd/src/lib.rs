@@ -6,7 +6,8 @@
 //! # Threads
 //! The client has no thread for each request. A thread writes its requests to the socket itself. Of the threads that wait for one
 //! connection, one receives for all (`role`). If the server declares its connections coherent (`CAN_MULTI_CONN`), the client
-//! opens several, and spreads queues and threads over them.
+//! opens several, and spreads queues and threads over them. A session has one thread for flushes that wait (`flush`), and one that
+//! makes new connections (`recover`). A connection with TLS has one that encrypts (`tls`).
 //!
 //! # A lost connection
 //! A request is *answered* when the server has replied to it, and *covered* when the server has replied to a flush that was sent
@@ -46,6 +47,8 @@ mod error;
 mod event;
 mod export;
 mod fault;
+mod flush;
+mod flush_turn;
 mod guard;
 mod in_flight;
 mod incoming;

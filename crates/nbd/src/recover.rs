@@ -24,6 +24,7 @@ use crate::command::{Action, Command, Inbox, Target, Write};
 use crate::connect::{CONNECT_TIME, connect};
 use crate::connection::Connection;
 use crate::error;
+use crate::flush;
 use crate::guard::Guard;
 use crate::retained::{Retained, RetainedWrite};
 use crate::session::{Loss, Session, State};
@@ -59,7 +60,7 @@ pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
     // The thread ends when the session is dropped, and with it the sender.
     let thread = std::thread::Builder::new().name("nbd-recover".into());
     thread.spawn(move || losses.into_iter().for_each(run))?;
-    Ok(Session::new(url, (retained, guard), made, sender))
+    Ok(Session::new(url, (retained, guard), made, (sender, flush::start()?)))
 }
 
 /// Restores the connections of a session, or gives up.
@@ -83,13 +84,17 @@ fn run(loss: Loss) {
         let deadline = since + session.url.reconnect;
         sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
         pause = (pause * 2).clamp(PAUSES.0, PAUSES.1);
+        if session.closed.load(SeqCst) {
+            // No owner waits, and another program may use the export.
+            return give_up(&session, &io::Error::other("the device is closed"), commands);
+        }
         let error = match attempt(&session, deadline) {
             Ok(connections) => return publish(&session, connections, commands),
             Err(Failure::Transient(why)) => why,
             Err(Failure::Final(why)) => return give_up(&session, &why, commands),
         };
         tracing::debug!("{}: cannot reconnect: {error}", session.url);
-        if Instant::now() >= deadline || session.closed.load(SeqCst) {
+        if Instant::now() >= deadline {
             let time = session.url.reconnect.as_secs();
             let why = io::Error::new(error.kind(), format!("no connection for {time} s: {error}"));
             return give_up(&session, &why, commands);
@@ -220,7 +225,11 @@ fn give_up(session: &Session, why: &io::Error, commands: Vec<Command>) {
         "{}: stopped: {why}; {bytes} bytes that were written and not flushed may be lost",
         session.url
     );
-    tracing::error!("{message}");
+    if session.closed.load(SeqCst) {
+        tracing::debug!("{message}");
+    } else {
+        tracing::error!("{message}");
+    }
     let dead = io::Error::new(why.kind(), message);
     let mut state = session.state.write();
     let old = std::mem::replace(&mut *state, State::Dead(error::copy(&dead)));

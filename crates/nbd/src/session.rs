@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
-use crate::command::{Command, Inbox};
+use crate::command::{Action, Command, Inbox};
 use crate::connection::Connection;
 use crate::error;
 use crate::export::Export;
+use crate::flush_turn::FlushTurn;
 use crate::guard::Guard;
 use crate::retained::Retained;
 use crate::url::NbdUrl;
@@ -36,7 +37,10 @@ pub(crate) struct Session {
     /// Whether the device was closed.
     pub(crate) closed: AtomicBool,
     /// The thread that makes new connections.
-    recover: Mutex<Sender<Loss>>,
+    recover: Sender<Loss>,
+    pub(crate) flush_turn: FlushTurn,
+    /// The thread that flushes.
+    flush: Sender<Arc<Session>>,
 }
 
 /// The loss of a session's connections, for the thread that makes new ones.
@@ -65,7 +69,7 @@ impl Session {
         url: &NbdUrl,
         (retained, guard): (Arc<Retained>, Arc<Guard>),
         (connections, export): (Vec<Arc<Connection>>, Export),
-        recover: Sender<Loss>,
+        (recover, flush): (Sender<Loss>, Sender<Arc<Session>>),
     ) -> Arc<Self> {
         Arc::new(Self {
             url: url.clone(),
@@ -74,12 +78,31 @@ impl Session {
             guard,
             state: RwLock::new(State::Live(connections)),
             closed: AtomicBool::new(false),
-            recover: Mutex::new(recover),
+            recover,
+            flush_turn: FlushTurn::default(),
+            flush,
         })
     }
 
-    /// Sends commands of one lane. Does not block on the server.
-    pub(crate) fn send(&self, lane: usize, mut commands: Vec<Command>) {
+    /// Sends commands of one lane. Flushes wait for their [turn](crate::flush). Does not block on the server.
+    pub(crate) fn send(self: &Arc<Self>, lane: usize, mut commands: Vec<Command>) {
+        for command in commands.extract_if(.., |command| matches!(command.action, Action::Flush { .. })) {
+            if self.flush_turn.add(command) {
+                self.pass_flush_turn();
+            }
+        }
+        self.send_now(lane, commands);
+    }
+
+    /// Has the thread that flushes make the flushes that wait. The caller has the turn.
+    pub(crate) fn pass_flush_turn(self: &Arc<Self>) {
+        // The thread ends only after the session is dropped.
+        let sent = self.flush.send(Arc::clone(self));
+        debug_assert!(sent.is_ok(), "the thread that flushes ended early");
+    }
+
+    /// Sends commands of one lane, also flushes. Does not block on the server.
+    pub(crate) fn send_now(&self, lane: usize, mut commands: Vec<Command>) {
         while !commands.is_empty() {
             let connection = match &*self.state.read() {
                 State::Live(connections) => Some(Arc::clone(&connections[lane % connections.len()])),
@@ -141,7 +164,7 @@ impl Session {
         *state = State::Lost { parked: Vec::new(), waiting: Vec::new() };
         let loss = Loss { session: Arc::clone(self), connections, error };
         // The thread ends only after the session is dropped.
-        let sent = self.recover.lock().send(loss);
+        let sent = self.recover.send(loss);
         debug_assert!(sent.is_ok(), "the thread of a session ended early");
     }
 

@@ -1,5 +1,6 @@
 //! The client against real servers, and against a server in this process that answers as a test wants.
 
+mod flush;
 mod guard;
 mod hostile;
 mod limits;

@@ -139,6 +139,11 @@ impl Command {
         }
     }
 
+    /// Returns whether the command changes the export, or makes changes durable.
+    pub(crate) fn is_change(&self) -> bool {
+        !matches!(self.action, Action::Read(_))
+    }
+
     /// Returns type and flags on the wire.
     pub(crate) fn kind(&self) -> (u16, u16) {
         match &self.action {

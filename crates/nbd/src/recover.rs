@@ -9,7 +9,8 @@
 //! 5. The collected commands are sent again, then the commands that have come meanwhile.
 //!
 //! When the time of the URL's option `reconnect` is over, all commands fail, and so do all later ones. The time counts from the
-//! first loss that met the oldest command. So a server that accepts connections and answers nothing does not hold it for ever.
+//! first loss that met the oldest command, and again from each flush of step 4. So a server that accepts connections and answers
+//! nothing, or slowly, does not hold it for ever.
 
 use std::io;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ use crate::url::NbdUrl;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Age of a connection from which its loss is no repetition of the one before, so that the first attempt needs no pause.
 const SETTLED: Duration = Duration::from_secs(5);
+/// Shortest time for an attempt.
+const ATTEMPT: Duration = Duration::from_secs(1);
 /// Number of retained writes that are sent before an answer is awaited.
 const WINDOW: usize = 16;
 /// Bytes of retained writes that are sent before a flush.
@@ -80,15 +83,15 @@ fn run(loss: Loss) {
         return give_up(&session, &why, commands);
     }
     let mut pause = if settled { Duration::ZERO } else { PAUSES.0 };
+    let mut deadline = since + session.url.reconnect;
     loop {
-        let deadline = since + session.url.reconnect;
         sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
         pause = (pause * 2).clamp(PAUSES.0, PAUSES.1);
         if session.closed.load(SeqCst) {
             // No owner waits, and another program may use the export.
             return give_up(&session, &io::Error::other("the device is closed"), commands);
         }
-        let error = match attempt(&session, deadline) {
+        let error = match attempt(&session, &mut deadline) {
             Ok(connections) => return publish(&session, connections, commands),
             Err(Failure::Transient(why)) => why,
             Err(Failure::Final(why)) => return give_up(&session, &why, commands),
@@ -102,15 +105,19 @@ fn run(loss: Loss) {
     }
 }
 
-/// Makes new connections and sends the retained writes.
-fn attempt(session: &Session, deadline: Instant) -> Result<Vec<Arc<Connection>>, Failure> {
-    let soon = Instant::now() + Duration::from_secs(1);
-    let until = deadline.max(soon).min(Instant::now() + CONNECT_TIME);
+/// Makes new connections and sends the retained writes before the deadline, which progress extends.
+fn attempt(session: &Session, deadline: &mut Instant) -> Result<Vec<Arc<Connection>>, Failure> {
+    let until = (*deadline).max(Instant::now() + ATTEMPT).min(Instant::now() + CONNECT_TIME);
     let (connections, export) =
         connect(&session.url, (&session.retained, &session.guard), until).map_err(Failure::Transient)?;
     session.export.check_same(&export).map_err(Failure::Final)?;
-    match ask_guard(session, &connections[0]).and_then(|()| send_retained(session, &connections[0])) {
-        Ok(()) => Ok(connections),
+    let first = &connections[0];
+    first.set_deadline(Some((*deadline).max(Instant::now() + ATTEMPT)));
+    match ask_guard(session, first).and_then(|()| send_retained(session, first, deadline)) {
+        Ok(()) => {
+            first.set_deadline(None);
+            Ok(connections)
+        }
         Err(failure) => {
             connections.iter().for_each(|connection| drop(connection.close()));
             Err(failure)
@@ -146,8 +153,9 @@ fn read(connection: &Connection, offset: u64, bytes: &mut [u8]) -> io::Result<()
     Ok(())
 }
 
-/// Sends all retained writes and blocks until the server has answered them. The writes after the last flush stay retained.
-fn send_retained(session: &Session, connection: &Connection) -> Result<(), Failure> {
+/// Sends all retained writes and blocks until the server has answered them. The writes after the last flush stay retained. Each flush
+/// extends the deadline.
+fn send_retained(session: &Session, connection: &Connection, deadline: &mut Instant) -> Result<(), Failure> {
     let inbox = Inbox::new().map_err(Failure::Transient)?;
     let mut writes = session.retained.all().into_iter().peekable();
     while writes.peek().is_some() {
@@ -162,6 +170,8 @@ fn send_retained(session: &Session, connection: &Connection) -> Result<(), Failu
         if writes.peek().is_some_and(|next| next.number > mark) {
             let flush = Command::new(Action::Flush { mark }, (0, 0), &inbox, (0, 0));
             send_again(connection, &inbox, [flush].into_iter())?;
+            *deadline = (*deadline).max(Instant::now() + session.url.reconnect);
+            connection.set_deadline(Some((*deadline).max(Instant::now() + ATTEMPT)));
         }
     }
     Ok(())

@@ -174,7 +174,6 @@ impl Session {
         if let State::Live(connections) = &*self.state.read() {
             for connection in connections {
                 connection.disconnect();
-                connection.shut_down();
             }
         }
     }

@@ -7,6 +7,7 @@ mod limits;
 mod loss;
 mod negotiation;
 mod programs;
+mod slow;
 mod stress;
 mod tls;
 

@@ -1,6 +1,6 @@
 //! The bytes of a read that have arrived.
 //!
-//! Invariant: each byte counts once. So a reply that sends some bytes twice and others never does not pass for a whole one.
+//! Invariant: each byte counts once. So a reply that repeats bytes and omits other bytes does not pass for a whole one.
 
 use smallvec::SmallVec;
 

@@ -182,7 +182,7 @@ impl Entry {
         Self { end, number: self.number, payload, memory: Arc::clone(&self.memory) }
     }
 
-    /// Returns the bytes of memory that are freed with the entry: not those of the copy while another entry is left of the same write.
+    /// Returns the bytes of memory that are freed with the entry. The copy is not freed while another entry is left of its write.
     fn freed(&self) -> usize {
         if Arc::strong_count(&self.memory) == 1 { ENTRY + *self.memory } else { ENTRY }
     }

@@ -130,7 +130,7 @@ impl Bridge {
             let _ = self.tls.write_tls(&mut self.socket);
             let _ = rustix::net::shutdown(&self.socket.socket, rustix::net::Shutdown::Write);
         } else {
-            // What is not sent yet is sent again on a new connection, so it must not arrive by this one.
+            // Requests that are not sent yet are sent again on a new connection, so they must not arrive by this one.
             reset(&self.socket.socket);
         }
         let _ = self.plain.shutdown(Shutdown::Both);

@@ -24,7 +24,7 @@ impl Relay {
     fn start(server: &FakeServer, served: usize) -> Self {
         let socket: PathBuf = server.url("").split_once("socket=").unwrap().1.into();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // What the relay has not read is mostly on the client's machine.
+        // A small buffer, so that the client's machine holds most bytes that the relay has not read.
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 16 << 10).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stops, relayed, ended) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();

@@ -13,33 +13,32 @@
 //! an owner that waits does not depend on another owner, which may not receive for any time.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 
 use crate::command::{Action, Command, Inbox};
 use crate::error;
+use crate::flush_turn::FlushTurn;
 use crate::session::Session;
 
-/// Starts the thread that flushes. It ends when the sender is dropped. The sender passes the turn of a session to it.
+/// Starts the thread that flushes. It ends when the session is dropped.
 ///
 /// # Errors
 /// The process has too many files open or too many threads.
-pub(crate) fn start() -> io::Result<Sender<Arc<Session>>> {
+pub(crate) fn start(session: &Arc<Session>) -> io::Result<()> {
     let inbox = Inbox::new()?;
-    let (sender, turns) = channel();
-    std::thread::Builder::new().name("nbd-flush".into()).spawn(move || run(&turns, &inbox))?;
-    Ok(sender)
+    let (turn, session) = (Arc::clone(&session.flush_turn), Arc::downgrade(session));
+    let thread = std::thread::Builder::new().name("nbd-flush".into());
+    thread.spawn(move || run(&turn, &session, &inbox)).map(drop)
 }
 
-fn run(turns: &Receiver<Arc<Session>>, inbox: &Arc<Inbox>) {
-    for session in turns {
-        loop {
-            let waiting = session.flush_turn.next();
-            let Some(lane) = waiting.first().map(|command| command.lane) else { break };
-            let result = flush(&session, inbox, (lane, 0));
-            for command in waiting {
-                command.finish(result.as_ref().map_err(error::copy).copied());
-            }
+fn run(turn: &FlushTurn, session: &Weak<Session>, inbox: &Arc<Inbox>) {
+    while let Some(waiting) = turn.next()
+        && let Some(session) = session.upgrade()
+    {
+        let lane = waiting.first().map_or(0, |command| command.lane);
+        let result = flush(&session, inbox, (lane, 0));
+        for command in waiting {
+            command.finish(result.as_ref().map_err(error::copy).copied());
         }
     }
 }
@@ -52,9 +51,7 @@ pub(crate) fn try_flush(
 ) -> Option<io::Result<()>> {
     session.flush_turn.try_acquire().then(|| {
         let result = flush(session, inbox, (lane, ticket));
-        if session.flush_turn.release() {
-            session.pass_flush_turn();
-        }
+        session.flush_turn.release();
         result
     })
 }

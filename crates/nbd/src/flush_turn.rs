@@ -5,44 +5,84 @@
 //! | one that makes a blocking call | it finds the turn free |
 //! | the session's own, of [`flush`](crate::flush) | a queue's flush finds the turn free, or flushes have come while another one was in flight |
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::command::Command;
 
 /// The turn, and the flushes that wait for it.
 #[derive(Debug, Default)]
-pub(crate) struct FlushTurn(Mutex<State>);
+pub(crate) struct FlushTurn {
+    state: Mutex<State>,
+    /// Notified when the session's thread has the turn, and when the session ends.
+    changed: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    is_held: bool,
+    holder: Option<Holder>,
     waiting: Vec<Command>,
+    has_ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Caller,
+    Thread,
 }
 
 impl FlushTurn {
-    /// Acquires the turn if it is free.
+    /// Acquires the turn for a thread that makes a blocking call, if the turn is free.
     pub(crate) fn try_acquire(&self) -> bool {
-        !std::mem::replace(&mut self.0.lock().is_held, true)
+        let mut state = self.state.lock();
+        let is_free = state.holder.is_none();
+        if is_free {
+            state.holder = Some(Holder::Caller);
+        }
+        is_free
     }
 
-    /// Adds a flush. Returns true if it has acquired the turn: the caller must pass it to the thread that flushes.
-    pub(crate) fn add(&self, command: Command) -> bool {
-        let mut state = self.0.lock();
+    /// Releases the turn of a blocking call.
+    pub(crate) fn release(&self) {
+        let mut state = self.state.lock();
+        state.holder = None;
+        if !state.waiting.is_empty() {
+            self.pass(&mut state);
+        }
+    }
+
+    /// Adds a flush that the session's thread makes.
+    pub(crate) fn add(&self, command: Command) {
+        let mut state = self.state.lock();
         state.waiting.push(command);
-        !std::mem::replace(&mut state.is_held, true)
+        if state.holder.is_none() {
+            self.pass(&mut state);
+        }
     }
 
-    /// Releases the turn. Returns true if flushes wait: then the caller keeps it, and must pass it to the thread that flushes.
-    pub(crate) fn release(&self) -> bool {
-        let mut state = self.0.lock();
-        state.is_held = !state.waiting.is_empty();
-        state.is_held
+    fn pass(&self, state: &mut State) {
+        state.holder = Some(Holder::Thread);
+        self.changed.notify_one();
     }
 
-    /// Removes the flushes that wait, for the holder of the turn. Releases the turn if there are none.
-    pub(crate) fn next(&self) -> Vec<Command> {
-        let mut state = self.0.lock();
-        state.is_held = !state.waiting.is_empty();
-        std::mem::take(&mut state.waiting)
+    /// Blocks until the session's thread has the turn, and returns the flushes that wait. Its turn lasts until the next call.
+    /// Returns `None` if the session has ended.
+    pub(crate) fn next(&self) -> Option<Vec<Command>> {
+        let mut state = self.state.lock();
+        while !state.has_ended {
+            if state.holder == Some(Holder::Thread) {
+                if !state.waiting.is_empty() {
+                    return Some(std::mem::take(&mut state.waiting));
+                }
+                state.holder = None;
+            }
+            self.changed.wait(&mut state);
+        }
+        None
+    }
+
+    /// Ends the session's thread.
+    pub(crate) fn end(&self) {
+        self.state.lock().has_ended = true;
+        self.changed.notify_one();
     }
 }

@@ -63,7 +63,9 @@ pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
     // The thread ends when the session is dropped, and with it the sender.
     let thread = std::thread::Builder::new().name("nbd-recover".into());
     thread.spawn(move || losses.into_iter().for_each(run))?;
-    Ok(Session::new(url, (retained, guard), made, (sender, flush::start()?)))
+    let session = Session::new(url, (retained, guard), made, sender);
+    flush::start(&session)?;
+    Ok(session)
 }
 
 /// Restores the connections of a session, or gives up.

@@ -38,9 +38,7 @@ pub(crate) struct Session {
     pub(crate) closed: AtomicBool,
     /// The thread that makes new connections.
     recover: Sender<Loss>,
-    pub(crate) flush_turn: FlushTurn,
-    /// The thread that flushes.
-    flush: Sender<Arc<Session>>,
+    pub(crate) flush_turn: Arc<FlushTurn>,
 }
 
 /// The loss of a session's connections, for the thread that makes new ones.
@@ -69,7 +67,7 @@ impl Session {
         url: &NbdUrl,
         (retained, guard): (Arc<Retained>, Arc<Guard>),
         (connections, export): (Vec<Arc<Connection>>, Export),
-        (recover, flush): (Sender<Loss>, Sender<Arc<Session>>),
+        recover: Sender<Loss>,
     ) -> Arc<Self> {
         Arc::new(Self {
             url: url.clone(),
@@ -79,26 +77,16 @@ impl Session {
             state: RwLock::new(State::Live(connections)),
             closed: AtomicBool::new(false),
             recover,
-            flush_turn: FlushTurn::default(),
-            flush,
+            flush_turn: Arc::default(),
         })
     }
 
     /// Sends commands of one lane. Flushes wait for their [turn](crate::flush). Does not block on the server.
-    pub(crate) fn send(self: &Arc<Self>, lane: usize, mut commands: Vec<Command>) {
+    pub(crate) fn send(&self, lane: usize, mut commands: Vec<Command>) {
         for command in commands.extract_if(.., |command| matches!(command.action, Action::Flush { .. })) {
-            if self.flush_turn.add(command) {
-                self.pass_flush_turn();
-            }
+            self.flush_turn.add(command);
         }
         self.send_now(lane, commands);
-    }
-
-    /// Has the thread that flushes make the flushes that wait. The caller has the turn.
-    pub(crate) fn pass_flush_turn(self: &Arc<Self>) {
-        // The thread ends only after the session is dropped.
-        let sent = self.flush.send(Arc::clone(self));
-        debug_assert!(sent.is_ok(), "the thread that flushes ended early");
     }
 
     /// Sends commands of one lane, also flushes. Does not block on the server.
@@ -176,5 +164,11 @@ impl Session {
                 connection.disconnect();
             }
         }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.flush_turn.end();
     }
 }

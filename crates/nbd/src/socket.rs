@@ -7,10 +7,11 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::mpsc::channel;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
@@ -46,14 +47,16 @@ fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>>
         return Ok(vec![(address, port).into()]);
     }
     // The call of the system has limits of its own, which may be longer. So it gets a thread, which ends with it.
-    let (sender, found) = channel();
-    let name = (host.to_owned(), port);
+    let found = Arc::new((Mutex::new(None), Condvar::new()));
+    let (name, theirs) = ((host.to_owned(), port), Arc::clone(&found));
     std::thread::Builder::new().name("nbd-resolve".into()).spawn(move || {
-        // Nothing receives after the deadline.
-        let _ = sender.send(name.to_socket_addrs().map(Vec::from_iter));
+        let addresses = name.to_socket_addrs().map(Vec::from_iter);
+        *theirs.0.lock() = Some(addresses);
+        theirs.1.notify_one();
     })?;
-    let found = found.recv_timeout(remaining(until)?);
-    found.unwrap_or_else(|_| {
+    let mut addresses = found.0.lock();
+    found.1.wait_while_for(&mut addresses, |addresses| addresses.is_none(), remaining(until)?);
+    addresses.take().unwrap_or_else(|| {
         let why = format!("the address of host {host} was not found in time");
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     })

@@ -34,6 +34,11 @@ impl Buffer {
         parts.into_iter().for_each(|part| bytes.extend_from_slice(part));
         Self(bytes)
     }
+
+    /// Returns the bytes of memory, which may be up to twice as many as the copy has.
+    pub(crate) fn memory(&self) -> usize {
+        self.0.capacity()
+    }
 }
 
 /// Removes the smallest idle buffer that has room, unless it is more than twice too large.

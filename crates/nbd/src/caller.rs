@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::command::{Action, Command, Inbox};
+use crate::flush::try_flush;
 use crate::session::Session;
 
 /// Returns the number of the next lane, so that queues and threads spread over the connections.
@@ -27,33 +28,46 @@ struct Caller {
 /// An action with its offset and its length in bytes.
 pub(crate) type Step = (Action, u64, u32);
 
+thread_local! {
+    static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+}
+
+/// Calls `action` with this thread's caller.
+fn with_caller<T>(action: impl FnOnce(&mut Caller) -> io::Result<T>) -> io::Result<T> {
+    CALLER.with_borrow_mut(|caller| {
+        if caller.is_none() {
+            *caller = Some(Caller { inbox: Inbox::new()?, lane: next_lane(), ticket: 0 });
+        }
+        action(caller.as_mut().expect("made above"))
+    })
+}
+
 /// Performs actions at the same time and blocks until all are done. Returns the commands in the order of the actions.
 ///
 /// # Errors
 /// The error of one action that failed.
 pub(crate) fn call(session: &Arc<Session>, steps: Vec<Step>) -> io::Result<Vec<Command>> {
-    thread_local! {
-        static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
-    }
-    CALLER.with_borrow_mut(|caller| {
-        if caller.is_none() {
-            *caller = Some(Caller { inbox: Inbox::new()?, lane: next_lane(), ticket: 0 });
-        }
-        let caller = caller.as_mut().expect("made above");
+    with_caller(|caller| {
         let writes = steps.iter().any(|(action, ..)| matches!(action, Action::Write(_)));
         if writes && session.export.has_flush() {
             while !session.retained.has_room() {
-                caller.run(session, vec![flush(session)])?;
+                caller.flush(session)?;
             }
         }
         caller.run(session, steps)
     })
 }
 
-/// Returns the step that makes all answered writes durable.
-pub(crate) fn flush(session: &Session) -> Step {
-    (Action::Flush { mark: session.retained.mark() }, 0, 0)
+/// Makes all answered writes durable, and blocks until they are.
+///
+/// # Errors
+/// The server refused this flush or an earlier one, or the session has ended.
+pub(crate) fn flush(session: &Arc<Session>) -> io::Result<()> {
+    with_caller(|caller| caller.flush(session))
 }
+
+/// The step that makes all answered writes durable, in its turn.
+pub(crate) const FLUSH: Step = (Action::Flush { mark: 0 }, 0, 0);
 
 impl Caller {
     fn run(&mut self, session: &Arc<Session>, steps: Vec<Step>) -> io::Result<Vec<Command>> {
@@ -61,7 +75,7 @@ impl Caller {
         let mut commands: Vec<_> = steps.into_iter().map(|step| self.command(step)).collect();
         let end = self.ticket;
         if session.retained.begin_flush() {
-            commands.push(self.command(flush(session)));
+            commands.push(self.command(FLUSH));
         }
         session.send(self.lane, commands);
         let mut done = Vec::new();
@@ -76,6 +90,14 @@ impl Caller {
             std::mem::replace(&mut command.result, Ok(()))?;
         }
         Ok(done)
+    }
+
+    fn flush(&mut self, session: &Arc<Session>) -> io::Result<()> {
+        self.ticket += 1;
+        match try_flush(session, &self.inbox, (self.lane, self.ticket - 1)) {
+            Some(result) => result,
+            None => self.run(session, vec![FLUSH]).map(drop),
+        }
     }
 
     fn command(&mut self, (action, offset, len): Step) -> Command {

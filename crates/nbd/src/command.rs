@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::buffer::Buffer;
 use crate::mailbox::Mailbox;
 use crate::protocol::command;
+use crate::received::Received;
 
 /// The mailbox of an owner of commands.
 pub(crate) type Inbox = Mailbox<Command>;
@@ -33,7 +34,7 @@ pub(crate) struct Command {
     /// Time at which the first connection was lost that had this command in flight.
     pub(crate) lost_since: Option<Instant>,
     /// Bytes of a read that have arrived.
-    pub(crate) received: u32,
+    pub(crate) received: Received,
 }
 
 /// What a command does.
@@ -43,7 +44,8 @@ pub(crate) enum Action {
     Write(Write),
     /// Releases the storage of the range.
     Trim,
-    /// Makes durable all retained writes up to a number: see [`Retained::mark`](crate::retained::Retained::mark).
+    /// Makes durable all retained writes up to a number: see [`Retained::mark`](crate::retained::Retained::mark). Flushes that
+    /// wait for their turn have the number 0 and are not sent: the thread of [`flush`](crate::flush) sends one for them.
     Flush {
         mark: u64,
     },
@@ -133,8 +135,13 @@ impl Command {
             lane,
             result: Ok(()),
             lost_since: None,
-            received: 0,
+            received: Received::default(),
         }
+    }
+
+    /// Returns whether the command changes the export, or makes changes durable.
+    pub(crate) fn is_change(&self) -> bool {
+        !matches!(self.action, Action::Read(_))
     }
 
     /// Returns type and flags on the wire.

@@ -14,6 +14,9 @@ use crate::url::NbdUrl;
 /// Time that connecting and negotiating may last.
 pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
 
+/// Shortest time that a further connection gets. It gets twice the time of the first one if that is longer.
+const FURTHER_TIME: Duration = Duration::from_secs(1);
+
 /// Makes all connections of a session before the deadline.
 ///
 /// # Errors
@@ -24,16 +27,15 @@ pub(crate) fn connect(
     (retained, guard): (&Arc<Retained>, &Arc<Guard>),
     until: Instant,
 ) -> io::Result<(Vec<Arc<Connection>>, Export)> {
-    let first = negotiate(url, until)?;
+    let start = Instant::now();
+    let first = negotiate(url, guard, until)?;
+    let further_time = FURTHER_TIME.max(start.elapsed() * 2);
     let export = first.export;
-    let connection = |negotiated| {
-        let (retained, guard) = (Arc::clone(retained), Arc::clone(guard));
-        Arc::new(Connection::new(negotiated, retained, guard, url.timeout))
-    };
+    let connection = |negotiated| Arc::new(Connection::new(negotiated, Arc::clone(retained), url.timeout));
     let mut connections = vec![connection(first)];
     let wanted = if export.has_coherent_connections() { url.connections } else { 1 };
     while connections.len() < wanted {
-        match negotiate(url, until) {
+        match negotiate(url, guard, until.min(Instant::now() + further_time)) {
             Ok(next) => {
                 export.check_same(&next.export)?;
                 connections.push(connection(next));

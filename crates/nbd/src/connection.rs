@@ -20,7 +20,7 @@ use zerocopy::FromZeros;
 use crate::command::{Action, Command, Inbox};
 use crate::error::against_protocol;
 use crate::event::Socket;
-use crate::guard::Guard;
+use crate::guard::Changes;
 use crate::in_flight::InFlight;
 use crate::incoming::{Incoming, Link};
 use crate::negotiate::Negotiated;
@@ -28,6 +28,7 @@ use crate::outgoing::{Message, Outgoing};
 use crate::protocol::{REQUEST_MAGIC, RequestHead, command};
 use crate::retained::Retained;
 use crate::role::{Receiver, Role};
+use crate::socket::reset;
 
 /// Time between two checks for commands that are without an answer for too long.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
@@ -42,21 +43,20 @@ pub(crate) struct Connection {
     /// Whether `outgoing` waits for the socket.
     is_blocked: AtomicBool,
     socket: OwnedFd,
+    /// The socket to the server, if `socket` leads to a thread that encrypts.
+    encrypted: Option<Arc<OwnedFd>>,
+    changes: Arc<Changes>,
     retained: Arc<Retained>,
-    guard: Arc<Guard>,
     /// Time after which a command without an answer means that the connection is lost.
     timeout: Duration,
+    /// Time at which the connection is lost, whatever it has answered.
+    deadline: Mutex<Option<Instant>>,
     /// Time at which the connection was made.
     pub(crate) since: Instant,
 }
 
 impl Connection {
-    pub(crate) fn new(
-        negotiated: Negotiated,
-        retained: Arc<Retained>,
-        guard: Arc<Guard>,
-        timeout: Duration,
-    ) -> Self {
+    pub(crate) fn new(negotiated: Negotiated, retained: Arc<Retained>, timeout: Duration) -> Self {
         Self {
             role: Role::default(),
             incoming: Mutex::new(Incoming::new(negotiated.structured)),
@@ -64,9 +64,11 @@ impl Connection {
             in_flight: Mutex::default(),
             is_blocked: AtomicBool::new(false),
             socket: negotiated.socket,
+            encrypted: negotiated.encrypted,
+            changes: negotiated.changes,
             retained,
-            guard,
             timeout,
+            deadline: Mutex::new(None),
             since: Instant::now(),
         }
     }
@@ -88,6 +90,9 @@ impl Connection {
                 refused.push(command);
                 continue;
             }
+            if command.is_change() {
+                self.changes.begin();
+            }
             let cookie = in_flight.insert(command);
             drop(in_flight);
             if needs_copy && let Some(payload) = &payload {
@@ -107,11 +112,7 @@ impl Connection {
     }
 
     fn flush_outgoing(&self, outgoing: &mut Outgoing) {
-        // Asked right before the system call, because the process may have been stopped since the last one.
-        if !self.guard.may_write() && outgoing.has_changes() {
-            return self.shut_down();
-        }
-        match outgoing.send(&self.socket) {
+        match outgoing.send(&self.socket, || self.changes.may_write()) {
             Ok(all) => {
                 let was_blocked = self.is_blocked.swap(!all, SeqCst);
                 // The leader polls for room in the socket only if it knows that a request waits for it.
@@ -119,7 +120,7 @@ impl Connection {
                     self.role.poke_leader();
                 }
             }
-            Err(_) => self.shut_down(),
+            Err(_) => self.reset(),
         }
     }
 
@@ -131,7 +132,16 @@ impl Connection {
         self.role.receive(inbox, wait, || Leader { connection: self, incoming: self.incoming.lock() })
     }
 
+    /// Sets the time at which the connection is lost, whatever it has answered. It takes effect within [`CHECK_AFTER`].
+    pub(crate) fn set_deadline(&self, deadline: Option<Instant>) {
+        *self.deadline.lock() = deadline;
+    }
+
     fn check_age(&self) -> io::Result<()> {
+        if self.deadline.lock().is_some_and(|deadline| Instant::now() >= deadline) {
+            let message = "the server was too slow for what a new connection gets first";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
         match self.in_flight.lock().oldest() {
             Some(age) if age > self.timeout => {
                 let message = format!("no answer to a request for {} s", age.as_secs());
@@ -148,6 +158,9 @@ impl Connection {
             return Err(against_protocol("an answer to a request that is not wholly sent"));
         }
         self.in_flight.lock().release(cookie);
+        if command.is_change() {
+            self.changes.end();
+        }
         match (&mut command.action, &result) {
             (Action::Flush { mark }, Ok(())) => self.retained.flushed(*mark),
             (Action::Flush { .. }, Err(why)) => self.retained.flush_failed(why),
@@ -161,28 +174,34 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection: threads that wait for it find it lost.
-    pub(crate) fn shut_down(&self) {
-        // A socket that is closed already needs no shutdown.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    /// Ends the connection at once: threads that wait for it find it lost. What this machine has not transmitted yet is dropped: it is sent
+    /// again on a new connection, or not at all.
+    fn reset(&self) {
+        self.encrypted.as_deref().map(reset);
+        reset(&self.socket);
     }
 
-    /// Tells the server that no more requests follow, and ends the connection.
+    /// Tells the server that no more requests follow, and ends the connection after the bytes that it has accepted.
     pub(crate) fn disconnect(&self) {
         let mut outgoing = self.outgoing.lock();
         let mut head = RequestHead::new_zeroed();
         (head.magic, head.kind) = (REQUEST_MAGIC.into(), command::DISCONNECT.into());
         outgoing.push(Message { head, payload: None });
         self.flush_outgoing(&mut outgoing);
+        // A socket that is closed already needs no shutdown.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Ends the connection and returns the commands that have no answer. Blocks until no thread receives.
+    /// Ends a lost connection and returns the commands that have no answer. Blocks until no thread receives.
     pub(crate) fn close(&self) -> Vec<Command> {
-        self.shut_down();
+        self.reset();
         let mut incoming = self.incoming.lock();
         let mut commands: Vec<_> = incoming.close().into_iter().collect();
-        self.outgoing.lock().clear();
+        // Both with `outgoing` locked, so that no command gets into one of them in between.
+        let mut outgoing = self.outgoing.lock();
+        outgoing.clear();
         commands.extend(self.in_flight.lock().close());
+        drop(outgoing);
         drop(incoming);
         self.role.poke_all();
         commands

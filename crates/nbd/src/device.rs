@@ -137,8 +137,7 @@ impl Device for NbdDevice {
         if self.read_only || !self.session.export.has_flush() {
             return Ok(());
         }
-        self.session.retained.check()?;
-        call(&self.session, vec![flush(&self.session)]).map(drop)
+        flush(&self.session)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::command::{Action, Command, Payload};
+use crate::received::Received;
 
 /// Commands without an answer.
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ impl InFlight {
             self.slots.len() - 1
         });
         let slot = &mut self.slots[index];
-        (command.received, command.result) = (0, Ok(()));
+        (command.received, command.result) = (Received::default(), Ok(()));
         slot.sent = Some(Instant::now());
         slot.command = Some(command);
         u64::from(slot.uses) << 32 | index as u64

@@ -27,6 +27,8 @@ const BUFFER: usize = 64 << 10;
 const DIRECT: usize = 16 << 10;
 /// Bytes that the receiver reads at a time while it expects long replies.
 const SHORT: usize = 512;
+/// Largest number of reads of the socket in one call, so that the receiver can check the time however fast the server sends.
+const READS: usize = 16;
 /// Longest error chunk, bytes: the protocol limits messages to 4096 bytes.
 const LONGEST_ERROR: usize = 4096 + 14;
 
@@ -82,12 +84,12 @@ impl Incoming {
         }
     }
 
-    /// Receives once from the socket, or more often while it has enough, and completes commands. Does not block.
+    /// Receives once from the socket, or up to [`READS`] times while it has enough, and completes commands. Does not block.
     ///
     /// # Errors
     /// The connection is lost, or the server does not keep the protocol.
     pub(crate) fn receive(&mut self, link: &Link<'_>) -> io::Result<()> {
-        loop {
+        for _ in 0..READS {
             let wanted;
             let received = match &mut self.data {
                 Some(data) if self.start == self.end && data.end - data.at >= DIRECT => {
@@ -109,9 +111,10 @@ impl Incoming {
             };
             while self.step(link)? {}
             if received != Some(wanted) {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// Returns the command whose answer has arrived in part.
@@ -168,7 +171,7 @@ impl Incoming {
             }
             0 if is_read => {
                 let end = command.len as usize;
-                command.received = command.len;
+                command.received.add(0, end);
                 self.data = Some(Data { cookie, command, at: 0, end, is_last: true });
             }
             0 => (link.complete)(cookie, command, Ok(()))?,
@@ -251,11 +254,16 @@ fn place(command: &mut Command, offset: u64, len: usize) -> io::Result<(usize, u
     if !matches!(command.action, Action::Read(_)) {
         return Err(wrong());
     }
+    if len == 0 {
+        return Err(against_protocol("an empty hole"));
+    }
     let at = offset.checked_sub(command.offset).and_then(|at| usize::try_from(at).ok()).ok_or_else(wrong)?;
     let end = at.checked_add(len).filter(|&end| end <= command.len as usize).ok_or_else(wrong)?;
-    // `len` is at most the length of the read here, so it fits.
-    let received = u32::try_from(len).ok().and_then(|len| command.received.checked_add(len));
-    command.received = received.filter(|&received| received <= command.len).ok_or_else(wrong)?;
+    if !command.received.add(at, end) {
+        return Err(against_protocol(
+            "a chunk with bytes that have arrived before, or chunks with too many gaps",
+        ));
+    }
     Ok((at, end))
 }
 
@@ -266,7 +274,8 @@ fn end_chunk(link: &Link<'_>, cookie: u64, mut command: Command, is_last: bool) 
         return Ok(());
     }
     let result = std::mem::replace(&mut command.result, Ok(()));
-    let is_short = matches!(command.action, Action::Read(_)) && command.received != command.len;
+    let is_read = matches!(command.action, Action::Read(_));
+    let is_short = is_read && !command.received.is_whole(command.len as usize);
     if result.is_ok() && is_short {
         return Err(back(link, cookie, command, against_protocol("a read without all its bytes")));
     }
@@ -311,5 +320,48 @@ fn recv(socket: &OwnedFd, out: &mut [u8]) -> io::Result<Option<usize>> {
         Ok((len, _)) => Ok(Some(len)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use parext4_device::BufferPool;
+    use zerocopy::IntoBytes;
+
+    use crate::command::{Inbox, Target};
+
+    /// A receiver that does not return cannot check the time.
+    #[test]
+    fn a_server_that_sends_without_end_does_not_hold_the_receiver() {
+        const SENT: usize = 16 << 20;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let in_flight = Mutex::<InFlight>::default();
+        let target = Target::Part(BufferPool::global().take(4096));
+        let inbox = Inbox::new().unwrap();
+        let command = Command::new(Action::Read(target), (0, 4096), &inbox, (0, 0));
+        let cookie = in_flight.lock().insert(command);
+        let content = [0, 0, 0, 5, 0, 0];
+        let head = ChunkHead {
+            magic: CHUNK_MAGIC.into(),
+            flags: 0.into(),
+            kind: (chunk::ERROR_BIT | 1).into(),
+            cookie: cookie.into(),
+            len: 6.into(),
+        };
+        let error = [head.as_bytes(), &content].concat();
+        let many = error.repeat(SENT / error.len());
+        let server = std::thread::spawn(move || (&theirs).write_all(&many).unwrap());
+        let socket = OwnedFd::from(ours.try_clone().unwrap());
+        let complete = |_, _: Command, _| unreachable!("the answer does not end");
+        let mut incoming = Incoming::new(true);
+        incoming.receive(&Link { socket: &socket, in_flight: &in_flight, complete: &complete }).unwrap();
+        let mut rest = Vec::new();
+        (&ours).read_to_end(&mut rest).unwrap();
+        assert!(rest.len() >= SENT - error.len() - READS * BUFFER, "{} bytes are left", rest.len());
+        server.join().unwrap();
     }
 }

@@ -6,29 +6,30 @@
 //! # Threads
 //! The client has no thread for each request. A thread writes its requests to the socket itself. Of the threads that wait for one
 //! connection, one receives for all (`role`). If the server declares its connections coherent (`CAN_MULTI_CONN`), the client
-//! opens several, and spreads queues and threads over them.
+//! opens several, and spreads queues and threads over them. A session has one thread for flushes that wait (`flush`), and one that
+//! makes new connections (`recover`). A connection with TLS has one that encrypts (`tls`).
 //!
 //! # A lost connection
 //! A request is *answered* when the server has replied to it, and *covered* when the server has replied to a flush that was sent
 //! after the answer. A server that restarts may lose answered writes that are not covered. So the client keeps a copy of them
-//! (`retained`), at most 64 MiB unless the URL says otherwise. At half of that it flushes by itself; at all of it, writes wait.
+//! (`retained`), with at most 64 MiB of memory unless the URL says otherwise. At half of that it flushes by itself; at all of it, writes wait.
 //!
-//! When one connection is lost, the client closes all and connects again with growing pauses (`recover`). It sends the kept writes
+//! When one connection is lost, the client resets all and connects again with growing pauses (`recover`). It sends the kept writes
 //! first, waits for their answers, and then sends again the requests without an answer. Callers only see a delay. After the time of the URL's
 //! option `reconnect` the client gives up: all requests fail with a message that says so, and no later request succeeds.
 //!
 //! A new connection must find the export with the same size, flags and block sizes.
 //!
 //! What this does not cover:
-//! - A server that is alive may still execute requests of the lost connection after the client has sent them again on the new
-//!   one. If the client has written the same range again meanwhile, an old write may replace the newer one. A server that was
-//!   restarted executes no such request. Servers execute what they have received, so the window is the time that they need for
-//!   requests in flight.
+//! - A server that is alive may still execute requests that it has received by the lost connection, after the client has sent them
+//!   again on the new one. If the client has written the same range again meanwhile, an old write may replace the newer one. The
+//!   window is the time that the server needs for requests that it has received. What this machine had not transmitted is
+//!   dropped, because the connection is reset. A server that was restarted executes no old request.
 //! - Two writes that overlap in time and in range have no order. If the server has applied the one that was answered first last,
 //!   the copies have the other order after a restart.
 //! - The server does not keep other clients from writing to the export: [`Sharing::Unfenced`](parext4_device::Sharing::Unfenced). A
-//!   [`WriteGuard`](parext4_device::WriteGuard) keeps this client from writing (`guard`), up to the system call that sends
-//!   the bytes.
+//!   [`WriteGuard`](parext4_device::WriteGuard) keeps this client from writing (`guard`), up to each system call that sends
+//!   bytes to the server.
 //!
 //! # Hostile servers
 //! Whatever a server sends, the client does not panic, uses a bounded amount of memory, and ends by its timeouts: 10 seconds for
@@ -46,6 +47,8 @@ mod error;
 mod event;
 mod export;
 mod fault;
+mod flush;
+mod flush_turn;
 mod guard;
 mod in_flight;
 mod incoming;
@@ -58,6 +61,7 @@ mod percent;
 mod pieces;
 mod protocol;
 mod queue;
+mod received;
 mod recover;
 mod retained;
 mod role;

@@ -9,12 +9,14 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::{against_protocol, message};
 use crate::export::Export;
+use crate::guard::{Changes, Guard};
 use crate::protocol::{
     BlockSizeInfo, ExportInfo, Greeting, INIT_MAGIC, OLD_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHead,
     OptionReply, handshake, info, option, reply,
@@ -32,19 +34,24 @@ const MOST_REPLIES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Negotiated {
     pub(crate) socket: OwnedFd,
+    /// The socket to the server, if `socket` leads to a thread that encrypts.
+    pub(crate) encrypted: Option<Arc<OwnedFd>>,
+    pub(crate) changes: Arc<Changes>,
     pub(crate) export: Export,
     /// Whether replies may have several chunks.
     pub(crate) structured: bool,
 }
 
-/// Connects to the server of `url` and negotiates, before the deadline.
+/// Connects to the server of `url` and negotiates, before the deadline. The guard is not asked: negotiations change nothing.
 ///
 /// # Errors
 /// - `NotFound` if the server has no such export;
 /// - `InvalidData` if the server does not keep the protocol;
 /// - `Unsupported` if client and server have no negotiation or TLS in common;
 /// - errors of the system.
-pub(crate) fn negotiate(url: &NbdUrl, until: Instant) -> io::Result<Negotiated> {
+pub(crate) fn negotiate(url: &NbdUrl, guard: &Arc<Guard>, until: Instant) -> io::Result<Negotiated> {
+    let changes = Arc::new(Changes::new(Arc::clone(guard)));
+    let mut encrypted = None;
     let mut socket = connect(&url.server, until)?;
     let mut talk = Talk(Timed { socket: &socket, until });
     let flags = talk.greet()?;
@@ -55,7 +62,9 @@ pub(crate) fn negotiate(url: &NbdUrl, until: Instant) -> io::Result<Negotiated> 
             return Err(unsupported("the server has no TLS; use nbd:// if the network is trusted"));
         }
         talk.start_tls()?;
-        socket = tls::wrap(socket, files, until)?;
+        let wire = Arc::new(socket);
+        socket = tls::wrap(&wire, files, &changes, until)?;
+        encrypted = Some(wire);
         talk = Talk(Timed { socket: &socket, until });
     }
     let structured = is_fixed && talk.ask_structured()?;
@@ -67,7 +76,7 @@ pub(crate) fn negotiate(url: &NbdUrl, until: Instant) -> io::Result<Negotiated> 
         Some(export) => export,
         None => talk.export_name(&url.export, has_zeroes)?,
     };
-    Ok(Negotiated { socket, export, structured })
+    Ok(Negotiated { socket, encrypted, changes, export, structured })
 }
 
 /// One side of the negotiation.

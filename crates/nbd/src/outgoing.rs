@@ -45,7 +45,7 @@ impl Outgoing {
     }
 
     /// Returns whether a request is not wholly sent that changes the export, or makes changes durable.
-    pub(crate) fn has_changes(&self) -> bool {
+    fn has_changes(&self) -> bool {
         let mut kinds = self.messages.iter().map(|message| message.head.kind.get());
         kinds.any(|kind| !matches!(kind, command::READ | command::DISCONNECT))
     }
@@ -56,12 +56,16 @@ impl Outgoing {
         self.sent = 0;
     }
 
-    /// Sends as much as the socket accepts. Returns true if all is sent.
+    /// Sends as much as the socket accepts. Returns true if all is sent. Asks `may_write` right before each system call that sends a
+    /// change, because the process may have been stopped since the last one.
     ///
     /// # Errors
-    /// The connection is lost.
-    pub(crate) fn send(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+    /// The connection is lost, or `may_write` says no.
+    pub(crate) fn send(&mut self, socket: &OwnedFd, may_write: impl Fn() -> bool) -> io::Result<bool> {
         while !self.messages.is_empty() {
+            if self.has_changes() && !may_write() {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let sent = sendmsg(socket, &self.parts(), &mut SendAncillaryBuffer::default(), flags);
             match sent {

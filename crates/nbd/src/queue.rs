@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use parext4_device::{AlignedBuf, BufferPool, Device, Done, Op, Queue, QueueWaker, Request};
 
-use crate::caller::{flush, next_lane};
+use crate::caller::{FLUSH, next_lane};
 use crate::command::{Action, Command, Inbox, Payload, Target};
 use crate::pieces::{pieces, sub_segments, write};
 use crate::session::Session;
@@ -105,7 +105,7 @@ impl NbdQueue {
     /// Adds a flush of the queue's own, unless one is in flight.
     fn make_room(&mut self, commands: &mut Vec<Command>) {
         if !std::mem::replace(&mut self.awaits_room, true) {
-            let (action, ..) = flush(&self.session);
+            let (action, ..) = FLUSH;
             commands.push(Command::new(action, (0, 0), &self.inbox, (self.lane, OWN_FLUSH)));
         }
     }
@@ -140,7 +140,7 @@ impl NbdQueue {
                 });
             }
             _ => {
-                let (action, ..) = flush(session);
+                let (action, ..) = FLUSH;
                 add(action, 0, 0);
             }
         }
@@ -211,10 +211,7 @@ impl Queue for NbdQueue {
             Err(error) => return self.ready.push(request.done(Err(error))),
         };
         let result = match request.op {
-            Op::Flush if self.session.export.has_flush() && !device.read_only() => {
-                self.session.retained.check().map(|()| true)
-            }
-            Op::Flush => Ok(false),
+            Op::Flush => Ok(self.session.export.has_flush() && !device.read_only()),
             Op::Read { .. } | Op::Write { .. } => Ok(len > 0),
             _ => Err(io::ErrorKind::Unsupported.into()),
         };

@@ -9,7 +9,8 @@
 //! 5. The collected commands are sent again, then the commands that have come meanwhile.
 //!
 //! When the time of the URL's option `reconnect` is over, all commands fail, and so do all later ones. The time counts from the
-//! first loss that met the oldest command. So a server that accepts connections and answers nothing does not hold it for ever.
+//! first loss that met the oldest command, and again from each flush of step 4. So a server that accepts connections and answers
+//! nothing, or slowly, does not hold it for ever.
 
 use std::io;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::command::{Action, Command, Inbox, Target, Write};
 use crate::connect::{CONNECT_TIME, connect};
 use crate::connection::Connection;
 use crate::error;
+use crate::flush;
 use crate::guard::Guard;
 use crate::retained::{Retained, RetainedWrite};
 use crate::session::{Loss, Session, State};
@@ -33,6 +35,8 @@ use crate::url::NbdUrl;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Age of a connection from which its loss is no repetition of the one before, so that the first attempt needs no pause.
 const SETTLED: Duration = Duration::from_secs(5);
+/// Shortest time for an attempt.
+const ATTEMPT: Duration = Duration::from_secs(1);
 /// Number of retained writes that are sent before an answer is awaited.
 const WINDOW: usize = 16;
 /// Bytes of retained writes that are sent before a flush.
@@ -59,7 +63,9 @@ pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
     // The thread ends when the session is dropped, and with it the sender.
     let thread = std::thread::Builder::new().name("nbd-recover".into());
     thread.spawn(move || losses.into_iter().for_each(run))?;
-    Ok(Session::new(url, (retained, guard), made, sender))
+    let session = Session::new(url, (retained, guard), made, sender);
+    flush::start(&session)?;
+    Ok(session)
 }
 
 /// Restores the connections of a session, or gives up.
@@ -79,17 +85,21 @@ fn run(loss: Loss) {
         return give_up(&session, &why, commands);
     }
     let mut pause = if settled { Duration::ZERO } else { PAUSES.0 };
+    let mut deadline = since + session.url.reconnect;
     loop {
-        let deadline = since + session.url.reconnect;
         sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
         pause = (pause * 2).clamp(PAUSES.0, PAUSES.1);
-        let error = match attempt(&session, deadline) {
+        if session.closed.load(SeqCst) {
+            // No owner waits, and another program may use the export.
+            return give_up(&session, &io::Error::other("the device is closed"), commands);
+        }
+        let error = match attempt(&session, &mut deadline) {
             Ok(connections) => return publish(&session, connections, commands),
             Err(Failure::Transient(why)) => why,
             Err(Failure::Final(why)) => return give_up(&session, &why, commands),
         };
         tracing::debug!("{}: cannot reconnect: {error}", session.url);
-        if Instant::now() >= deadline || session.closed.load(SeqCst) {
+        if Instant::now() >= deadline {
             let time = session.url.reconnect.as_secs();
             let why = io::Error::new(error.kind(), format!("no connection for {time} s: {error}"));
             return give_up(&session, &why, commands);
@@ -97,15 +107,19 @@ fn run(loss: Loss) {
     }
 }
 
-/// Makes new connections and sends the retained writes.
-fn attempt(session: &Session, deadline: Instant) -> Result<Vec<Arc<Connection>>, Failure> {
-    let soon = Instant::now() + Duration::from_secs(1);
-    let until = deadline.max(soon).min(Instant::now() + CONNECT_TIME);
+/// Makes new connections and sends the retained writes before the deadline, which progress extends.
+fn attempt(session: &Session, deadline: &mut Instant) -> Result<Vec<Arc<Connection>>, Failure> {
+    let until = (*deadline).max(Instant::now() + ATTEMPT).min(Instant::now() + CONNECT_TIME);
     let (connections, export) =
         connect(&session.url, (&session.retained, &session.guard), until).map_err(Failure::Transient)?;
     session.export.check_same(&export).map_err(Failure::Final)?;
-    match ask_guard(session, &connections[0]).and_then(|()| send_retained(session, &connections[0])) {
-        Ok(()) => Ok(connections),
+    let first = &connections[0];
+    first.set_deadline(Some((*deadline).max(Instant::now() + ATTEMPT)));
+    match ask_guard(session, first).and_then(|()| send_retained(session, first, deadline)) {
+        Ok(()) => {
+            first.set_deadline(None);
+            Ok(connections)
+        }
         Err(failure) => {
             connections.iter().for_each(|connection| drop(connection.close()));
             Err(failure)
@@ -141,8 +155,9 @@ fn read(connection: &Connection, offset: u64, bytes: &mut [u8]) -> io::Result<()
     Ok(())
 }
 
-/// Sends all retained writes and blocks until the server has answered them. The writes after the last flush stay retained.
-fn send_retained(session: &Session, connection: &Connection) -> Result<(), Failure> {
+/// Sends all retained writes and blocks until the server has answered them. The writes after the last flush stay retained. Each flush
+/// extends the deadline.
+fn send_retained(session: &Session, connection: &Connection, deadline: &mut Instant) -> Result<(), Failure> {
     let inbox = Inbox::new().map_err(Failure::Transient)?;
     let mut writes = session.retained.all().into_iter().peekable();
     while writes.peek().is_some() {
@@ -157,6 +172,8 @@ fn send_retained(session: &Session, connection: &Connection) -> Result<(), Failu
         if writes.peek().is_some_and(|next| next.number > mark) {
             let flush = Command::new(Action::Flush { mark }, (0, 0), &inbox, (0, 0));
             send_again(connection, &inbox, [flush].into_iter())?;
+            *deadline = (*deadline).max(Instant::now() + session.url.reconnect);
+            connection.set_deadline(Some((*deadline).max(Instant::now() + ATTEMPT)));
         }
     }
     Ok(())
@@ -220,7 +237,11 @@ fn give_up(session: &Session, why: &io::Error, commands: Vec<Command>) {
         "{}: stopped: {why}; {bytes} bytes that were written and not flushed may be lost",
         session.url
     );
-    tracing::error!("{message}");
+    if session.closed.load(SeqCst) {
+        tracing::debug!("{message}");
+    } else {
+        tracing::error!("{message}");
+    }
     let dead = io::Error::new(why.kind(), message);
     let mut state = session.state.write();
     let old = std::mem::replace(&mut *state, State::Dead(error::copy(&dead)));

@@ -17,6 +17,10 @@ use parking_lot::Mutex;
 use crate::command::Payload;
 use crate::error;
 
+/// Memory of an entry without its bytes, in bytes: its place in the map and its allocations, roughly. Zeros have no bytes, so without
+/// this their number would have no limit.
+const ENTRY: usize = 256;
+
 /// A write, or what is left of it.
 #[derive(Debug)]
 pub(crate) struct RetainedWrite {
@@ -55,7 +59,7 @@ struct Entry {
     end: u64,
     number: u64,
     payload: Payload,
-    /// Bytes of memory of the write, which all entries that are left of it share.
+    /// Bytes of memory of the write's copy, which all entries that are left of it share.
     memory: Arc<usize>,
 }
 
@@ -73,7 +77,7 @@ impl Retained {
         let memory = Arc::new(memory(&payload));
         state.held += *memory;
         let number = state.newest;
-        state.writes.insert(offset, Entry { end, number, payload, memory });
+        state.insert(offset, Entry { end, number, payload, memory });
     }
 
     /// Returns the number of the newest write. A flush that is sent after this call covers all writes up to it.
@@ -141,6 +145,11 @@ impl Retained {
 }
 
 impl State {
+    fn insert(&mut self, offset: u64, entry: Entry) {
+        self.held += ENTRY;
+        self.writes.insert(offset, entry);
+    }
+
     /// Removes the bytes from `start` to `end` of all entries.
     fn cut(&mut self, start: u64, end: u64) {
         // Ranges do not overlap, so at most one entry begins before the range and reaches into it.
@@ -150,10 +159,10 @@ impl State {
         for at in hit {
             let Some(entry) = self.writes.remove(&at) else { continue };
             if at < start {
-                self.writes.insert(at, entry.part(at, at, start));
+                self.insert(at, entry.part(at, at, start));
             }
             if entry.end > end {
-                self.writes.insert(end, entry.part(at, end, entry.end));
+                self.insert(end, entry.part(at, end, entry.end));
             }
             self.held -= entry.freed();
         }
@@ -173,16 +182,16 @@ impl Entry {
         Self { end, number: self.number, payload, memory: Arc::clone(&self.memory) }
     }
 
-    /// Returns the bytes of memory that are freed with the entry: none while another entry is left of the same write.
+    /// Returns the bytes of memory that are freed with the entry. The copy is not freed while another entry is left of its write.
     fn freed(&self) -> usize {
-        if Arc::strong_count(&self.memory) == 1 { *self.memory } else { 0 }
+        if Arc::strong_count(&self.memory) == 1 { ENTRY + *self.memory } else { ENTRY }
     }
 }
 
-/// Returns the bytes of memory of a new entry.
+/// Returns the bytes of memory of a copy.
 fn memory(payload: &Payload) -> usize {
     match payload {
-        Payload::Copy(bytes, ..) => bytes.len(),
+        Payload::Copy(bytes, ..) => bytes.memory(),
         _ => 0,
     }
 }
@@ -238,14 +247,26 @@ mod tests {
 
     #[test]
     fn memory_counts_until_the_last_part_is_removed() {
-        let retained = Retained::new(100);
+        let retained = Retained::new(100 + 3 * ENTRY);
+        let held = || retained.state.lock().held;
         write(&retained, 0, 60, 1);
-        assert!(retained.has_room() && retained.begin_flush() && !retained.begin_flush());
+        assert!(retained.has_room() && !retained.begin_flush());
         write(&retained, 10, 40, 2);
-        assert_eq!(retained.state.lock().held, 100);
-        assert!(!retained.has_room());
+        // Two parts are left of the first write.
+        assert_eq!(held(), 100 + 3 * ENTRY);
+        assert!(!retained.has_room() && retained.begin_flush() && !retained.begin_flush());
         write(&retained, 0, 10, 3);
         write(&retained, 50, 10, 3);
-        assert_eq!(retained.state.lock().held, 60);
+        assert_eq!(held(), 60 + 3 * ENTRY);
+        retained.flushed(retained.mark());
+        assert_eq!(held(), 0);
+    }
+
+    #[test]
+    fn zeros_are_limited() {
+        let retained = Retained::new(4096);
+        assert!(retained.has_room());
+        (0..100).for_each(|nth| retained.add(nth * 512, 512, Payload::Zeroes));
+        assert!(!retained.has_room());
     }
 }

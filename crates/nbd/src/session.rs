@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
-use crate::command::{Command, Inbox};
+use crate::command::{Action, Command, Inbox};
 use crate::connection::Connection;
 use crate::error;
 use crate::export::Export;
+use crate::flush_turn::FlushTurn;
 use crate::guard::Guard;
 use crate::retained::Retained;
 use crate::url::NbdUrl;
@@ -36,7 +37,8 @@ pub(crate) struct Session {
     /// Whether the device was closed.
     pub(crate) closed: AtomicBool,
     /// The thread that makes new connections.
-    recover: Mutex<Sender<Loss>>,
+    recover: Sender<Loss>,
+    pub(crate) flush_turn: Arc<FlushTurn>,
 }
 
 /// The loss of a session's connections, for the thread that makes new ones.
@@ -74,12 +76,21 @@ impl Session {
             guard,
             state: RwLock::new(State::Live(connections)),
             closed: AtomicBool::new(false),
-            recover: Mutex::new(recover),
+            recover,
+            flush_turn: Arc::default(),
         })
     }
 
-    /// Sends commands of one lane. Does not block on the server.
+    /// Sends commands of one lane. Flushes wait for their [turn](crate::flush). Does not block on the server.
     pub(crate) fn send(&self, lane: usize, mut commands: Vec<Command>) {
+        for command in commands.extract_if(.., |command| matches!(command.action, Action::Flush { .. })) {
+            self.flush_turn.add(command);
+        }
+        self.send_now(lane, commands);
+    }
+
+    /// Sends commands of one lane, also flushes. Does not block on the server.
+    pub(crate) fn send_now(&self, lane: usize, mut commands: Vec<Command>) {
         while !commands.is_empty() {
             let connection = match &*self.state.read() {
                 State::Live(connections) => Some(Arc::clone(&connections[lane % connections.len()])),
@@ -141,7 +152,7 @@ impl Session {
         *state = State::Lost { parked: Vec::new(), waiting: Vec::new() };
         let loss = Loss { session: Arc::clone(self), connections, error };
         // The thread ends only after the session is dropped.
-        let sent = self.recover.lock().send(loss);
+        let sent = self.recover.send(loss);
         debug_assert!(sent.is_ok(), "the thread of a session ended early");
     }
 
@@ -151,8 +162,13 @@ impl Session {
         if let State::Live(connections) = &*self.state.read() {
             for connection in connections {
                 connection.disconnect();
-                connection.shut_down();
             }
         }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.flush_turn.end();
     }
 }

@@ -4,20 +4,24 @@
 //! [`Connection`](crate::connection::Connection) polls it.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::url::Server;
 
 /// Time between two attempts to connect to a Unix socket whose server has no room for another connection.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// Shortest time for an attempt to connect.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Connects to a server before the deadline.
 ///
@@ -27,20 +31,53 @@ pub(crate) fn connect(server: &Server, until: Instant) -> io::Result<OwnedFd> {
     match server {
         Server::Unix(path) => connect_unix(path, until),
         Server::Tcp { host, port } => {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, format!("host {host} has no address"));
-            for address in (host.as_str(), *port).to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, remaining(until)?) {
-                    Ok(stream) => {
-                        stream.set_nodelay(true)?;
-                        stream.set_nonblocking(true)?;
-                        return Ok(stream.into());
-                    }
-                    Err(error) => last = error,
-                }
+            let addresses = resolve(host, *port, until)?;
+            if addresses.is_empty() {
+                let why = format!("host {host} has no address");
+                return Err(io::Error::new(io::ErrorKind::NotFound, why));
             }
-            Err(last)
+            connect_tcp(&addresses, until)
         }
     }
+}
+
+/// Returns the addresses of a host before the deadline.
+fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    // The call of the system has limits of its own, which may be longer. So it gets a thread, which ends with it.
+    let found = Arc::new((Mutex::new(None), Condvar::new()));
+    let (name, theirs) = ((host.to_owned(), port), Arc::clone(&found));
+    std::thread::Builder::new().name("nbd-resolve".into()).spawn(move || {
+        let addresses = name.to_socket_addrs().map(Vec::from_iter);
+        *theirs.0.lock() = Some(addresses);
+        theirs.1.notify_one();
+    })?;
+    let mut addresses = found.0.lock();
+    found.1.wait_while_for(&mut addresses, |addresses| addresses.is_none(), remaining(until)?);
+    addresses.take().unwrap_or_else(|| {
+        let why = format!("the address of host {host} was not found in time");
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    })
+}
+
+/// Connects to one of the addresses. Each gets an equal part of the time that is left, so that one which does not answer leaves time
+/// for the others.
+fn connect_tcp(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for (address, left) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        let part = remaining(until)?.div_f64(left as f64).max(SHORTEST);
+        match TcpStream::connect_timeout(address, part) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                return Ok(stream.into());
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn connect_unix(path: &Path, until: Instant) -> io::Result<OwnedFd> {
@@ -55,6 +92,16 @@ fn connect_unix(path: &Path, until: Instant) -> io::Result<OwnedFd> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Ends a connection at once. Of a TCP connection, bytes that this machine has not transmitted are dropped, and the server learns
+/// that it was reset. After a shutdown the system would deliver them later.
+///
+/// Of a Unix socket, the server has all bytes that the socket has accepted.
+pub(crate) fn reset(socket: &OwnedFd) {
+    // Only TCP knows this call, and a socket that is closed already needs none.
+    let _ = rustix::net::connect_unspec(socket);
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
 /// Returns the time up to the deadline, or `TimedOut`.
@@ -118,5 +165,51 @@ impl Write for Timed<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{bind, getsockname, ipproto, listen, sockopt};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// Returns an address that does not answer: the queue of its listener is full.
+    fn silent() -> (SocketAddr, Vec<OwnedFd>) {
+        let new = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))
+                .unwrap()
+        };
+        let listener = new();
+        sockopt::set_socket_reuseaddr(&listener, true).unwrap();
+        bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        listen(&listener, 0).unwrap();
+        let address = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+        let mut sockets: Vec<_> = (0..4).map(|_| new()).collect();
+        for socket in &sockets {
+            let _ = rustix::net::connect(socket, &address);
+        }
+        sockets.push(listener);
+        (address, sockets)
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_others() {
+        let (silent, _sockets) = silent();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let alive = listener.local_addr().unwrap();
+        let until = || Instant::now() + Duration::from_millis(600);
+        assert_eq!(connect_tcp(&[silent], until()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        connect_tcp(&[silent, alive], until()).unwrap();
+        connect_tcp(&[silent, silent, alive], until()).unwrap();
+    }
+
+    #[test]
+    fn names_and_addresses_are_resolved() {
+        let until = Instant::now() + Duration::from_secs(5);
+        assert_eq!(resolve("10.1.2.3", 7, until).unwrap(), ["10.1.2.3:7".parse().unwrap()]);
+        assert!(resolve("localhost", 7, until).unwrap().iter().all(|address| address.ip().is_loopback()));
+        assert_eq!(resolve("localhost", 7, Instant::now()).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

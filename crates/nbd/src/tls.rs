@@ -1,12 +1,13 @@
 //! TLS: encrypts a connection in a thread of its own, so that the rest of the client sees a plain socket.
 //!
 //! [`wrap`] makes the handshake and then returns one end of a socket pair. The thread moves bytes between the other end and the
-//! encrypted socket until one of them is closed. It stores at most 64 KiB and one record in each direction.
+//! encrypted socket until one of them is closed. It stores at most 64 KiB and one record in each direction. Before each system call that
+//! sends, it asks the guard by [`Changes`].
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use crate::socket::{Timed, poll_for};
+use crate::guard::Changes;
+use crate::socket::{Timed, poll_for, reset};
 use crate::url::TlsFiles;
 
 /// Files with the certificates that the system trusts, of several distributions.
@@ -30,11 +32,16 @@ const PIECE: usize = 64 << 10;
 ///
 /// # Errors
 /// The files cannot be read, or the server's certificate is not trusted; the message says which.
-pub(crate) fn wrap(socket: OwnedFd, files: &TlsFiles, until: Instant) -> io::Result<OwnedFd> {
+pub(crate) fn wrap(
+    socket: &Arc<OwnedFd>,
+    files: &TlsFiles,
+    changes: &Arc<Changes>,
+    until: Instant,
+) -> io::Result<OwnedFd> {
     let name = ServerName::try_from(files.hostname.clone())
         .map_err(|_| invalid(format!("{:?} is no name that a certificate can have", files.hostname)))?;
     let mut tls = ClientConnection::new(Arc::new(config(files)?), name).map_err(io::Error::other)?;
-    let mut stream = Timed { socket: &socket, until };
+    let mut stream = Timed { socket, until };
     while tls.is_handshaking() {
         tls.complete_io(&mut stream).map_err(|error| name_tls(&error))?;
     }
@@ -43,7 +50,8 @@ pub(crate) fn wrap(socket: OwnedFd, files: &TlsFiles, until: Instant) -> io::Res
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     theirs.set_nonblocking(true)?;
-    let bridge = Bridge { tls, plain: theirs, socket: socket.into(), out: Vec::new() };
+    let socket = Encrypted { socket: Arc::clone(socket), changes: Arc::clone(changes) };
+    let bridge = Bridge { tls, plain: theirs, socket, out: Vec::new() };
     std::thread::Builder::new().name("nbd-tls".into()).spawn(move || bridge.run())?;
     Ok(ours.into())
 }
@@ -113,11 +121,18 @@ struct Bridge {
 impl Bridge {
     /// Moves bytes until one side is closed or fails, and closes both.
     fn run(mut self) {
-        if let Err(error) = self.pump() {
+        let result = self.pump();
+        if let Err(error) = &result {
             tracing::debug!("TLS connection to an NBD server: {error}");
         }
-        self.tls.send_close_notify();
-        let _ = self.tls.write_tls(&mut self.socket);
+        if result.is_ok() && !self.tls.wants_write() {
+            self.tls.send_close_notify();
+            let _ = self.tls.write_tls(&mut self.socket);
+            let _ = rustix::net::shutdown(&self.socket.socket, rustix::net::Shutdown::Write);
+        } else {
+            // Requests that are not sent yet are sent again on a new connection, so they must not arrive by this one.
+            reset(&self.socket.socket);
+        }
         let _ = self.plain.shutdown(Shutdown::Both);
     }
 
@@ -158,8 +173,7 @@ impl Bridge {
         } else {
             plain |= PollFlags::OUT;
         }
-        let mut fds =
-            [PollFd::from_borrowed_fd(self.socket.0.as_fd(), encrypted), PollFd::new(&self.plain, plain)];
+        let mut fds = [PollFd::new(&self.socket.socket, encrypted), PollFd::new(&self.plain, plain)];
         poll_for(&mut fds, None)?;
         let is_closed = |fd: &PollFd<'_>, wanted: PollFlags| {
             !wanted.contains(PollFlags::IN) && fd.revents().intersects(PollFlags::HUP | PollFlags::ERR)
@@ -202,23 +216,24 @@ fn done(result: io::Result<usize>) -> io::Result<Option<usize>> {
 }
 
 /// The encrypted socket as a non-blocking stream.
-struct Encrypted(OwnedFd);
-
-impl From<OwnedFd> for Encrypted {
-    fn from(socket: OwnedFd) -> Self {
-        Self(socket)
-    }
+struct Encrypted {
+    socket: Arc<OwnedFd>,
+    changes: Arc<Changes>,
 }
 
 impl Read for Encrypted {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(&self.0, out)?)
+        Ok(rustix::io::read(&self.socket, out)?)
     }
 }
 
 impl Write for Encrypted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.0, bytes, rustix::net::SendFlags::NOSIGNAL)?)
+        // Asked right before the system call, because the process may have been stopped since the last one.
+        if !self.changes.may_pass() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(rustix::net::send(&self.socket, bytes, rustix::net::SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -37,7 +37,7 @@ const MAX_CONNECTIONS: usize = 64;
 /// | `connections=N` | largest number of connections; 4 if left out. The client opens more than one only if the server declares them coherent |
 /// | `reconnect=SECONDS` | time after which the client gives up a lost connection; 60 if left out |
 /// | `timeout=SECONDS` | time after which a request without an answer counts as a lost connection; 60 if left out |
-/// | `retain=BYTES` | bytes of answered writes that the client keeps until a flush; 64 MiB if left out |
+/// | `retain=BYTES` | memory for answered writes that the client keeps until a flush; 64 MiB if left out |
 /// | `ca=FILE` | certificates (PEM) that may sign the server's; the system's if left out |
 /// | `cert=FILE`, `key=FILE` | certificate and key (PEM) of the client |
 /// | `tls-hostname=NAME` | name that the server's certificate must have; the host if left out |

@@ -19,13 +19,20 @@ struct Owner(Mutex<State>);
 struct State {
     may_write: bool,
     lost: bool,
+    /// Number of questions after which writes are not permitted any more.
+    left: Option<u32>,
     /// The byte that each question found at [`BLOCK`].
     found: Vec<u8>,
 }
 
 impl WriteGuard for Owner {
     fn may_write(&self) -> bool {
-        self.0.lock().may_write
+        let mut state = self.0.lock();
+        if let Some(left) = state.left {
+            state.may_write = left > 0;
+            state.left = Some(left.saturating_sub(1));
+        }
+        state.may_write
     }
 
     fn may_resend(&self, read: &mut ReadNow<'_>) -> io::Result<()> {
@@ -102,4 +109,19 @@ fn answered_writes_are_not_sent_again_by_an_owner_that_lost_its_volume() {
         assert_eq!(read(&*device, 0, 512).is_err(), lost);
         assert_eq!(writes(&server.take_log()), usize::from(!lost));
     }
+}
+
+/// A machine may be stopped between two system calls.
+#[test]
+fn each_system_call_that_sends_writes_asks() {
+    let (server, device, owner) = guarded();
+    *owner.0.lock() = State { lost: true, left: Some(1), ..State::default() };
+    let mut queue = open_queue(&device, 200);
+    for token in 0..200 {
+        queue.submit(write_request(token, token * 512, 1, 512));
+    }
+    // One call sends at most 256 buffers: the heads and the bytes of 128 writes.
+    assert!(finish(&mut *queue).iter().any(|done| done.result.is_err()));
+    let sent = writes(&server.take_log());
+    assert!(sent <= 128, "{sent} writes were sent after one question");
 }

@@ -72,6 +72,13 @@ fn chunks_against_the_protocol() {
     s("bytes past the range", |cookie| data(1, cookie, 8192 + 4000, &[1; 512]));
     s("an offset that overflows", |cookie| data(1, cookie, u64::MAX, &[1; 512]));
     s("a byte twice", |cookie| [data(0, cookie, 8192, &[1; 4096]), data(1, cookie, 8192, &[1; 1])].concat());
+    s("half of the bytes twice", |cookie| {
+        [data(0, cookie, 8192, &[1; 2048]), data(1, cookie, 8192, &[1; 2048])].concat()
+    });
+    s("bytes that overlap", |cookie| {
+        [data(0, cookie, 8192 + 1024, &[1; 2048]), hole(1, cookie, 8192, 2048)].concat()
+    });
+    s("an empty hole", |cookie| [hole(0, cookie, 8192, 0), hole(1, cookie, 8192, 4096)].concat());
     s("a huge hole", |cookie| hole(1, cookie, 8192, u32::MAX));
     s("a hole past the range", |cookie| hole(1, cookie, 8193, 4096));
     s("a hole of the wrong length", |cookie| chunk(1, 2, cookie, 8, &[0; 8]));

@@ -1,11 +1,13 @@
 //! The client against real servers, and against a server in this process that answers as a test wants.
 
+mod flush;
 mod guard;
 mod hostile;
 mod limits;
 mod loss;
 mod negotiation;
 mod programs;
+mod slow;
 mod stress;
 mod tls;
 

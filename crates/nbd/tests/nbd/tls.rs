@@ -4,6 +4,9 @@ use super::*;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use parext4_device::{ReadNow, WriteGuard};
 use tempfile::TempDir;
 use testkit::nbd::{Nbdkit, Running, Server};
 use testkit::{skipped, tool};
@@ -110,4 +113,47 @@ fn a_server_without_tls_is_refused() {
     let error = open_url(&url(&server, "&tls-hostname=localhost")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("the server has no TLS"), "{error}");
+}
+
+/// A guard that permits writes to the threads of the volume, and to the thread that encrypts only as long as it is told.
+#[derive(Debug)]
+struct Owner {
+    may_encrypt: AtomicBool,
+    questions: AtomicU32,
+}
+
+impl WriteGuard for Owner {
+    fn may_write(&self) -> bool {
+        if std::thread::current().name() != Some("nbd-tls") {
+            return true;
+        }
+        self.questions.fetch_add(1, SeqCst);
+        self.may_encrypt.load(SeqCst)
+    }
+
+    fn may_resend(&self, read: &mut ReadNow<'_>) -> io::Result<()> {
+        read(0, &mut [0; 4096])?;
+        Err(io::Error::new(ErrorKind::PermissionDenied, "another machine has the volume"))
+    }
+}
+
+/// A machine may be stopped when the thread that encrypts has writes.
+#[test]
+fn the_thread_that_encrypts_asks_before_it_sends_writes() {
+    let Some(dir) = certificates() else { return };
+    let Some(server) = nbdkit(dir.path(), "") else { return };
+    let ca = dir.path().join("ca-cert.pem").display().to_string();
+    let url = url(&server, &format!("&tls-hostname=localhost&ca={ca}"));
+    let device = open_url(&url).unwrap();
+    let owner = Arc::new(Owner { may_encrypt: AtomicBool::new(true), questions: AtomicU32::new(0) });
+    device.guard_writes(Arc::clone(&owner) as Arc<dyn WriteGuard>);
+    write(&*device, 0, 1, 4096).unwrap();
+    device.flush().unwrap();
+    assert!(owner.questions.swap(0, SeqCst) > 0);
+    owner.may_encrypt.store(false, SeqCst);
+    assert_eq!(read(&*device, 0, 4096).unwrap(), [1; 4096]);
+    assert_eq!(owner.questions.load(SeqCst), 0, "reads need no permission");
+    let error = write(&*device, 0, 2, 4096).unwrap_err();
+    assert!(error.to_string().contains("another machine has the volume"), "{error}");
+    assert_eq!(read(&*open_url(&url).unwrap(), 0, 4096).unwrap(), [1; 4096]);
 }

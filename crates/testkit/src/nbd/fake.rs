@@ -132,7 +132,10 @@ impl Shared {
                 break;
             }
             let reply = (self.rule.lock())(&seen);
-            let late = if let Reply::Late(time) = reply { time } else { Duration::ZERO };
+            let late = match reply {
+                Reply::Late(time) | Reply::LateRefusal(time, _) => time,
+                _ => Duration::ZERO,
+            };
             let mut disk = self.disk.lock();
             if self.runs.load(SeqCst) != run {
                 // The server was restarted since: this run performs nothing more.
@@ -151,6 +154,7 @@ impl Shared {
                     let _ = send(&mut stream, &bytes);
                     break;
                 }
+                Reply::LateRefusal(_, number) => refusal(&seen, structured, (number, "", None)),
                 Reply::Refuse(number, text, at) => refusal(&seen, structured, (number, text, at)),
                 Reply::Answer | Reply::Late(_) | Reply::Silence => match perform(&mut disk, &seen, &bytes) {
                     Ok(_) if matches!(reply, Reply::Silence) => continue,

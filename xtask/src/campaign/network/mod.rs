@@ -7,7 +7,7 @@ mod load;
 mod programs;
 mod refused;
 mod restarts;
-mod server;
+pub(super) mod server;
 mod trees;
 
 use anyhow::{Error, Result, anyhow};

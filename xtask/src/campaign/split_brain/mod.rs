@@ -90,9 +90,10 @@ impl<'a> Contest<'a> {
             self.report().skip("split brain on NBD", "nbdkit is not installed");
             return Ok(());
         }
-        let make = |number| NbdExport::new(&self.bed.path(&format!("nbd{number}")));
+        // Every other one has TLS, where a thread of its own sends.
+        let make = |number| NbdExport::new(&self.bed.path(&format!("nbd{number}")), number % 2 == 1);
         let rounds = |count, takeover| self.rounds(count, takeover, LATE_ON_NBD, make);
-        self.case("on NBD, by takeover", || rounds(scope.pick(1, 20), Takeover::Forced));
+        self.case("on NBD, by takeover", || rounds(scope.pick(2, 20), Takeover::Forced));
         if scope.pick(false, true) {
             self.case("on NBD, without a command", || rounds(20, Takeover::Waited));
         }

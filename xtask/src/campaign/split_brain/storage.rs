@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use ceph_cluster::Cluster;
 
+use crate::campaign::network::server::certificates;
 use crate::nbdkit::{ONE_THREAD, is_listening, nbdkit};
 use crate::process::Process;
 
@@ -61,6 +62,8 @@ impl Drop for RbdImage<'_> {
 pub struct NbdExport {
     image: PathBuf,
     socket: PathBuf,
+    /// The folder of the certificates, if the server has TLS.
+    certificates: Option<PathBuf>,
     server: Option<Process>,
 }
 
@@ -71,19 +74,33 @@ impl NbdExport {
     }
 
     /// Serves a file of zeros at `image`.
-    pub fn new(image: &Path) -> Result<Self> {
+    pub fn new(image: &Path, has_tls: bool) -> Result<Self> {
         std::fs::File::create(image)?.set_len(SIZE)?;
         let socket = image.with_extension("socket");
-        let nbdkit = nbdkit(&socket).arg(ONE_THREAD).arg("file").arg(image);
+        let certificates = has_tls.then(|| image.with_extension("certificates"));
+        let mut nbdkit = nbdkit(&socket).arg(ONE_THREAD);
+        if let Some(certificates) = &certificates {
+            certificates::make(certificates)?;
+            let option = format!("--tls-certificates={}", certificates.display());
+            nbdkit = nbdkit.arg("--tls=require").arg(option);
+        }
+        let nbdkit = nbdkit.arg("file").arg(image);
         let mut server = Process::start("nbdkit", nbdkit, image.with_extension("log"))?;
         server.wait_until(|| is_listening(&socket))?;
-        Ok(Self { image: image.to_owned(), socket, server: Some(server) })
+        Ok(Self { image: image.to_owned(), socket, certificates, server: Some(server) })
     }
 }
 
 impl Storage for NbdExport {
     fn url(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.socket.display())
+        let socket = self.socket.display();
+        match &self.certificates {
+            Some(certificates) => {
+                let ca = certificates.join("ca-cert.pem");
+                format!("nbds+unix:///?socket={socket}&tls-hostname=localhost&ca={}", ca.display())
+            }
+            None => format!("nbd+unix:///?socket={socket}"),
+        }
     }
 
     fn reason(&self) -> &'static str {

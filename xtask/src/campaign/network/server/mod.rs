@@ -1,6 +1,6 @@
 //! Servers of network block devices, and the bytes of their images.
 
-mod certificates;
+pub mod certificates;
 pub mod kinds;
 pub mod nbd;
 mod proxy;

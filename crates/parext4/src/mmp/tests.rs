@@ -103,6 +103,19 @@ fn a_late_write_waits_for_an_update() {
     assert!(owner.leased.flush().is_err() && owner.leased.discard(0, 512).is_err());
 }
 
+/// Another machine may have read the block before the latest one when it writes its number, and then waits as that block asks.
+#[test]
+fn a_lease_is_longer_only_after_a_second_slow_update() {
+    let owner = owner(plain);
+    let late = || {
+        assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+        thread::sleep(11 * SECOND);
+        matches!(owner.lease.standing(), Standing::Ended)
+    };
+    assert!(late() && late() && late(), "the block of before asks for ten seconds");
+    assert!(!late(), "two blocks ask for more");
+}
+
 #[test]
 fn failed_updates_stop_an_owner_only_when_a_write_needs_one() {
     let owner = owner(plain);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parext4::mmp::MmpUse;
+use parext4::mmp::{MmpUse, Silence};
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
 use parext4_device::{RecordingDevice, Sharing, forward_device};
 use parext4_format::mmp::{SEQUENCE_CLEAN, SEQUENCE_FSCK};
@@ -209,6 +209,20 @@ struct Held {
     released: AtomicBool,
 }
 
+impl Held {
+    fn new(inner: Arc<dyn Device>) -> Arc<Self> {
+        Arc::new(Self { inner, arrived: AtomicBool::new(false), released: AtomicBool::new(false) })
+    }
+
+    fn has_arrived(&self) -> bool {
+        until(|| self.arrived.load(Ordering::SeqCst))
+    }
+
+    fn release(&self) {
+        self.released.store(true, Ordering::SeqCst);
+    }
+}
+
 impl Device for Held {
     forward_device!(this => this.inner; size, sector_size, read_only, sharing, read_at, flush, discard);
 
@@ -227,17 +241,13 @@ fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() 
         // The owner reads its block every five seconds, and its lease lasts for ten.
         let mem = Arc::new(volume_with_interval(5));
         let shared = Arc::new(Shared(Arc::clone(&mem) as Arc<dyn Device>, sharing));
-        let held = Arc::new(Held {
-            inner: Arc::clone(&shared) as _,
-            arrived: AtomicBool::new(false),
-            released: AtomicBool::new(false),
-        });
+        let held = Held::new(Arc::clone(&shared) as _);
         thread::scope(|scope| {
             let late = scope.spawn(|| open(&held));
-            assert!(until(|| held.arrived.load(Ordering::SeqCst)));
+            assert!(held.has_arrived());
             let owner = open(&shared).unwrap();
             thread::sleep(SECOND);
-            held.released.store(true, Ordering::SeqCst);
+            held.release();
             let late = late.join().unwrap();
             let written = owner.write("/owner", "text").and_then(|()| owner.sync());
             assert!(
@@ -248,6 +258,30 @@ fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() 
             );
             let _ = owner.close();
             late.unwrap().close().unwrap();
+        });
+        assert_clean(&mem, "late");
+    }
+}
+
+/// An owner whose updates have become slow asks others to wait for longer, which a machine that was stopped cannot see.
+#[test]
+fn a_late_machine_waits_for_every_owner_that_may_have_come_meanwhile() {
+    const LATE: u32 = 8;
+    for sequence in [SEQUENCE_CLEAN, 7] {
+        let mem = Arc::new(volume());
+        write_as_other(&*mem, sequence);
+        let held = Held::new(Arc::new(Shared(Arc::clone(&mem) as Arc<dyn Device>, Sharing::Unfenced)));
+        let options = options().mmp(short().silence(Silence::Forced));
+        thread::scope(|scope| {
+            let late = scope.spawn(|| Volume::open_device(Arc::clone(&held) as Arc<dyn Device>, &options));
+            assert!(held.has_arrived());
+            thread::sleep(LATE * SECOND);
+            held.release();
+            let released = Instant::now();
+            let volume = late.join().unwrap().unwrap();
+            // Twice the time that it was late by, and the wait that the block asks for then.
+            assert!(released.elapsed() >= SECOND * (2 * 2 * LATE + 1), "{:?}", released.elapsed());
+            volume.close().unwrap();
         });
         assert_clean(&mem, "late");
     }

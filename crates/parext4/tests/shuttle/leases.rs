@@ -51,15 +51,17 @@ impl Device for SharedDevice {
     }
 }
 
-fn protected_image() -> MemDevice {
+/// Returns a volume with an update interval in seconds.
+fn protected_image(interval: u16) -> MemDevice {
     let device = MemDevice::new(4 << 20);
-    mkfs(&device, &MkfsOptions::new().block_size(1024).mmp(true)).expect("mkfs");
+    let options = MkfsOptions::new().block_size(1024).mmp(true).mmp_update_interval(interval);
+    mkfs(&device, &options).expect("mkfs");
     device
 }
 
 #[test]
 fn an_owner_that_was_stopped_does_not_write() {
-    let image = Arc::new(protected_image());
+    let image = Arc::new(protected_image(5));
     let faults = [Fault::LeaseIgnored, Fault::OtherOwnerIgnored, Fault::LateUpdate];
     search(200, &faults, |iterations| {
         let image = Arc::clone(&image);
@@ -122,8 +124,9 @@ fn model(image: &MemDevice) {
 
 #[test]
 fn of_machines_that_open_a_clean_volume_one_writes() {
-    let image = Arc::new(protected_image());
-    search(400, &[Fault::LateClaim], |iterations| {
+    // An owner's lease lasts for longer than the clean block asks others to wait.
+    let image = Arc::new(protected_image(100));
+    search(400, &[Fault::LateClaim, Fault::LateWait], |iterations| {
         let image = Arc::clone(&image);
         random(iterations, move || clean_model(&image));
     });

@@ -6,8 +6,9 @@
 //! | e2fsck | repair the volume | fails |
 //! | any other number | use the volume, or be gone | waits; if the number has not changed, writes its own and waits again |
 //!
-//! After the last wait the number must still be its own. On a fenced device all waits are left out: the device's lock excludes
-//! other machines. The first wait is left out if the caller has waited, or forces the owner out ([`Silence`]).
+//! After the last wait the number must still be its own. All waits are left out if the open of the device has fenced the owner. If
+//! its lock was free, nothing keeps the machine from writing that the block names: it may have lost the lock unfenced. So this machine
+//! waits as on a device without a lock. The first wait is left out if the caller has waited, or forces the owner out ([`Silence`]).
 //!
 //! Between its last read of the block and the end of its write, this machine may be stopped. Meanwhile other machines may open the
 //! volume, and its number replaces theirs. Each check interval that such an owner uses for its lease is the first one of the
@@ -45,7 +46,7 @@ pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) ->
         MmpUse::Fsck => return Err(in_fsck(&state)),
         MmpUse::Clean => {}
         MmpUse::InUse => {
-            if sharing != Sharing::Fenced {
+            if !device.has_fenced() {
                 read = claim.wait_for_owner(&found, read)?;
             }
             // A third machine must wait as long for this block as for the owner's.
@@ -55,7 +56,8 @@ pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) ->
     let took = claim.write(&mut mine, read)?;
     let is_late = guarded!(Fault::LateClaim, took >= options.seconds(SETTLE), false);
     let wait = match (state.usage, sharing) {
-        (_, Sharing::Fenced) => 0,
+        (MmpUse::Clean, Sharing::Fenced) => 0,
+        (MmpUse::InUse, _) if device.has_fenced() => 0,
         (MmpUse::Clean, Sharing::Local) if !is_late => 0,
         (MmpUse::Clean, _) if !is_late => SETTLE,
         (usage, _) => {

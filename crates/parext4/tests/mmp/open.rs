@@ -99,7 +99,7 @@ fn what_e2fsck_has_is_refused_at_once() {
 
 #[test]
 fn a_fence_replaces_the_waits() {
-    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Fenced));
+    let device = Arc::new(Fencing(Arc::new(volume())));
     write_as_other(&*device, 7);
     let began = Instant::now();
     let volume = open(&device).unwrap();
@@ -107,6 +107,19 @@ fn a_fence_replaces_the_waits() {
     assert!(until(|| state(&*device).sequence != 7));
     volume.close().unwrap();
     assert_eq!(state(&*device).usage, MmpUse::Clean);
+}
+
+#[test]
+fn a_lock_that_was_free_fences_no_owner() {
+    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Fenced));
+    write_as_other(&*device, 7);
+    let began = Instant::now();
+    let volume = open(&device).unwrap();
+    assert!(began.elapsed() >= SECOND * 2 * WAIT, "{:?}", began.elapsed());
+    volume.close().unwrap();
+    let began = Instant::now();
+    open(&device).unwrap().close().unwrap();
+    assert!(began.elapsed() < SECOND * WAIT, "the lock keeps others from opening a clean volume at the same time");
 }
 
 #[test]
@@ -190,7 +203,13 @@ fn a_reader_does_not_wait_for_as_long_as_an_image_asks() {
 
 #[test]
 fn of_two_machines_that_open_a_clean_volume_one_gets_it() {
-    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Unfenced));
+    for sharing in [Sharing::Unfenced, Sharing::Unknown] {
+        one_of_two_gets_the_volume(sharing);
+    }
+}
+
+fn one_of_two_gets_the_volume(sharing: Sharing) {
+    let device = Arc::new(Shared(Arc::new(volume()), sharing));
     // Longer than a thread that read a clean block may take until it writes its own.
     let options = options().mmp(short().second(3 * SECOND));
     let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options);
@@ -237,7 +256,7 @@ impl Device for Held {
 
 #[test]
 fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() {
-    for sharing in [Sharing::Unfenced, Sharing::Local] {
+    for sharing in [Sharing::Unfenced, Sharing::Unknown, Sharing::Local] {
         // The owner reads its block every five seconds, and its lease lasts for ten.
         let mem = Arc::new(volume_with_interval(5));
         let shared = Arc::new(Shared(Arc::clone(&mem) as Arc<dyn Device>, sharing));

@@ -74,14 +74,14 @@ fn silence() -> Silence {
     if shuttle::rand::thread_rng().gen_bool(0.5) { Silence::Unknown } else { Silence::Forced }
 }
 
-/// Starts a writer, and the owner's thread.
-fn write_and_keep(owner: &Arc<OwnerModel>) -> [JoinHandle<()>; 2] {
+/// Starts a writer and the owner's thread, which yield up to `pauses.0` and `pauses.1` times before each write and update.
+fn write_and_keep(owner: &Arc<OwnerModel>, pauses: (usize, usize)) -> [JoinHandle<()>; 2] {
     let done = Arc::new(AtomicBool::new(false));
     let writer = {
         let (owner, done) = (Arc::clone(owner), Arc::clone(&done));
         move || {
             for _ in 0..3 {
-                yield_randomly(400);
+                yield_randomly(pauses.0);
                 if owner.device().write_at(DATA, &[IoSlice::new(&[1; SECTOR])]).is_err() {
                     break;
                 }
@@ -92,7 +92,7 @@ fn write_and_keep(owner: &Arc<OwnerModel>) -> [JoinHandle<()>; 2] {
     let owner = Arc::clone(owner);
     let keeper = move || {
         while !done.load(Ordering::SeqCst) {
-            yield_randomly(1000);
+            yield_randomly(pauses.1);
             if !owner.update() {
                 break;
             }
@@ -114,7 +114,7 @@ fn model(image: &MemDevice) {
             claimed
         }
     };
-    let threads = write_and_keep(&owner);
+    let threads = write_and_keep(&owner, (400, 1000));
     let claimed = shuttle::thread::spawn(taker).join().expect("the taker does not panic");
     for thread in threads {
         thread.join().expect("the owner does not panic");
@@ -147,7 +147,7 @@ fn clean_model(image: &MemDevice) {
             let Ok(owner) = OwnerModel::claim(Arc::clone(&device) as _, Silence::Unknown) else { return };
             device.order.store(claims.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let owner = Arc::new(owner);
-            for thread in write_and_keep(&owner) {
+            for thread in write_and_keep(&owner, (1500, 8000)) {
                 thread.join().expect("the owner does not panic");
             }
             // The other machine finds the volume in use.

@@ -74,14 +74,14 @@ fn silence() -> Silence {
     if shuttle::rand::thread_rng().gen_bool(0.5) { Silence::Unknown } else { Silence::Forced }
 }
 
-/// Starts a writer and the owner's thread, which yield up to `pauses.0` and `pauses.1` times before each write and update.
-fn write_and_keep(owner: &Arc<OwnerModel>, pauses: (usize, usize)) -> [JoinHandle<()>; 2] {
+/// Starts a writer, and the owner's thread.
+fn write_and_keep(owner: &Arc<OwnerModel>) -> [JoinHandle<()>; 2] {
     let done = Arc::new(AtomicBool::new(false));
     let writer = {
         let (owner, done) = (Arc::clone(owner), Arc::clone(&done));
         move || {
             for _ in 0..3 {
-                yield_randomly(pauses.0);
+                yield_randomly(400);
                 if owner.device().write_at(DATA, &[IoSlice::new(&[1; SECTOR])]).is_err() {
                     break;
                 }
@@ -92,7 +92,7 @@ fn write_and_keep(owner: &Arc<OwnerModel>, pauses: (usize, usize)) -> [JoinHandl
     let owner = Arc::clone(owner);
     let keeper = move || {
         while !done.load(Ordering::SeqCst) {
-            yield_randomly(pauses.1);
+            yield_randomly(1000);
             if !owner.update() {
                 break;
             }
@@ -106,16 +106,23 @@ fn model(image: &MemDevice) {
     let device = |taken| Arc::new(SharedDevice { inner: Arc::clone(&inner), taken });
     let owner = OwnerModel::claim(device(Some(Arc::clone(&taken))), Silence::Unknown);
     let owner = Arc::new(owner.expect("a clean volume"));
-    let taker = {
-        let device = device(None);
-        move || {
-            let claimed = OwnerModel::claim(device, silence()).map(std::mem::forget).is_ok();
-            taken.store(claimed, Ordering::SeqCst);
-            claimed
-        }
-    };
-    let threads = write_and_keep(&owner, (400, 1000));
-    let claimed = shuttle::thread::spawn(taker).join().expect("the taker does not panic");
+    let taker = take_over(device(None), silence(), taken);
+    end(&owner, taker);
+}
+
+/// Starts another machine that claims the volume. It returns whether it has got it.
+fn take_over(device: Arc<dyn Device>, silence: Silence, taken: Arc<AtomicBool>) -> JoinHandle<bool> {
+    shuttle::thread::spawn(move || {
+        let claimed = OwnerModel::claim(device, silence).map(std::mem::forget).is_ok();
+        taken.store(claimed, Ordering::SeqCst);
+        claimed
+    })
+}
+
+/// Writes as the owner while the other machine claims the volume.
+fn end(owner: &Arc<OwnerModel>, taker: JoinHandle<bool>) {
+    let threads = write_and_keep(owner);
+    let claimed = taker.join().expect("the taker does not panic");
     for thread in threads {
         thread.join().expect("the owner does not panic");
     }
@@ -123,10 +130,60 @@ fn model(image: &MemDevice) {
 }
 
 #[test]
-fn of_machines_that_open_a_clean_volume_one_writes() {
-    // An owner's lease lasts for longer than the clean block asks others to wait.
+fn a_late_machine_outlasts_the_lease_of_the_owner_of_meanwhile() {
+    // The owner's lease lasts for longer than the clean block asks others to wait.
     let image = Arc::new(protected_image(100));
-    search(400, &[Fault::LateClaim, Fault::LateWait], |iterations| {
+    search(100, &[Fault::LateClaim, Fault::LateWait], |iterations| {
+        let image = Arc::clone(&image);
+        random(iterations, move || late_model(&image));
+    });
+}
+
+/// A machine reads a clean block, and is stopped until another machine has opened the volume.
+fn late_model(image: &MemDevice) {
+    let inner = Arc::new(image.fork());
+    let [taken, arrived, owned] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let late = LateDevice {
+        shared: SharedDevice { inner: Arc::clone(&inner), taken: None },
+        arrived: Arc::clone(&arrived),
+        owned: Arc::clone(&owned),
+    };
+    let taker = take_over(Arc::new(late), Silence::Unknown, Arc::clone(&taken));
+    wait_for(&arrived);
+    let owner = OwnerModel::claim(Arc::new(SharedDevice { inner, taken: Some(taken) }), Silence::Unknown);
+    let owner = Arc::new(owner.expect("a clean volume"));
+    owned.store(true, Ordering::SeqCst);
+    end(&owner, taker);
+}
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::SeqCst) {
+        shuttle::thread::yield_now();
+    }
+}
+
+/// The device of a machine that is stopped before its first write until another one owns the volume.
+#[derive(Debug)]
+struct LateDevice {
+    shared: SharedDevice,
+    arrived: Arc<AtomicBool>,
+    owned: Arc<AtomicBool>,
+}
+
+impl Device for LateDevice {
+    forward_device!(this => this.shared; size, sector_size, read_only, sharing, read_at, flush, discard);
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.arrived.store(true, Ordering::SeqCst);
+        wait_for(&self.owned);
+        self.shared.write_at(offset, bufs)
+    }
+}
+
+#[test]
+fn of_machines_that_open_a_clean_volume_one_writes() {
+    let image = Arc::new(protected_image(5));
+    search(400, &[Fault::LateClaim], |iterations| {
         let image = Arc::clone(&image);
         random(iterations, move || clean_model(&image));
     });
@@ -147,7 +204,7 @@ fn clean_model(image: &MemDevice) {
             let Ok(owner) = OwnerModel::claim(Arc::clone(&device) as _, Silence::Unknown) else { return };
             device.order.store(claims.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let owner = Arc::new(owner);
-            for thread in write_and_keep(&owner, (1500, 8000)) {
+            for thread in write_and_keep(&owner) {
                 thread.join().expect("the owner does not panic");
             }
             // The other machine finds the volume in use.

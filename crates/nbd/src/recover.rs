@@ -75,7 +75,10 @@ fn run(loss: Loss) {
     drop(connections);
     if since + session.url.reconnect < now {
         let time = (now - since).as_secs();
-        let why = io::Error::new(io::ErrorKind::TimedOut, format!("requests without an answer for {time} s: {error}"));
+        let why = io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("requests without an answer for {time} s: {error}"),
+        );
         return give_up(&session, &why, commands);
     }
     let mut pause = if settled { Duration::ZERO } else { PAUSES.0 };

@@ -85,7 +85,9 @@ fn break_lock(image: &Image, url: &ImageUrl, locker: &Locker, seconds: u64) -> i
     fenced.map_err(|error| cannot(url, &format!("fence {name}"), error))?;
     match image.break_lock(&locker.address) {
         // The lock was released, or has another holder: the next attempt finds out.
-        Err(error) if !is_gone(&error) => return Err(cannot(url, &format!("break the lock of {name}"), error)),
+        Err(error) if !is_gone(&error) => {
+            return Err(cannot(url, &format!("break the lock of {name}"), error));
+        }
         _ => {}
     }
     image.wait_for_blocklist().map_err(|error| cannot(url, "read the cluster's blocklist", error))
@@ -103,7 +105,8 @@ fn cannot(url: &ImageUrl, what: &str, error: io::Error) -> io::Error {
 }
 
 fn busy(url: &ImageUrl, locker: &Locker, is_alive: bool) -> io::Error {
-    let heard = if is_alive { "" } else { ", and the cluster does not hear from it; `parext4 takeover` fences it" };
+    let heard =
+        if is_alive { "" } else { ", and the cluster does not hear from it; `parext4 takeover` fences it" };
     let message = format!("in use: {} holds the image's exclusive lock{heard}", name(locker));
     url.error(io::ErrorKind::ResourceBusy, message)
 }

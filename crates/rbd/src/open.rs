@@ -142,8 +142,8 @@ fn refuse_cache(image: &Image, url: &ImageUrl) -> io::Result<()> {
     }
     let message = format!(
         "the configuration of the image or of its pool turns librbd's cache on, which would hide what other machines write; \
-         `rbd config image set {}/{} rbd_cache false` turns it off for this image",
-        url.pool, url.image
+         `rbd config image set {} rbd_cache false` turns it off for this image",
+        url.spec()
     );
     Err(url.error(io::ErrorKind::Unsupported, message))
 }

@@ -24,7 +24,13 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn new(name: &OsStr) -> Self {
-        Self { name: name.to_owned(), last: None, poll_failed: false, takeover_failed: false, is_silent: false }
+        Self {
+            name: name.to_owned(),
+            last: None,
+            poll_failed: false,
+            takeover_failed: false,
+            is_silent: false,
+        }
     }
 
     /// Returns true if a poll has succeeded.

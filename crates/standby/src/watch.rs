@@ -111,7 +111,9 @@ impl Watch {
         }
         match &sight.mmp {
             Mmp::Checked => Verdict::Checked,
-            Mmp::Open { .. } if sight.wait().is_some_and(|wait| silent >= wait) => Verdict::Gone(Gone::Silent(silent)),
+            Mmp::Open { .. } if sight.wait().is_some_and(|wait| silent >= wait) => {
+                Verdict::Gone(Gone::Silent(silent))
+            }
             Mmp::Absent if sight.lock.is_none() && !self.has_locks => Verdict::Unknown,
             Mmp::Closed | Mmp::Absent if sight.lock.is_none() => Verdict::Gone(Gone::Closed),
             _ => Verdict::Owned(silent),

@@ -214,6 +214,22 @@ fn an_image_whose_configuration_turns_the_cache_on_is_refused() {
 }
 
 #[test]
+fn a_user_of_one_namespace_has_all_capabilities_that_an_image_needs() {
+    let Some(cluster) = running() else { return };
+    cluster.rbd(&["namespace", "create", "rbd/apart"]).unwrap();
+    let caps = ["mon", "profile rbd", "osd", "profile rbd pool=rbd namespace=apart"];
+    let key = cluster.ceph(&[&["auth", "get-or-create", "client.apart"][..], &caps].concat()).unwrap();
+    let keyring = cluster.dir().join("apart.keyring");
+    std::fs::write(&keyring, key).unwrap();
+    let url = cluster.url_of_user("apart/disk", "apart");
+    let url = format!("{url}&keyring={}", keyring.display());
+    let first = open_device(&url, &DeviceOptions::new().create(SIZE)).unwrap();
+    let takeover = DeviceOptions::new().takeover(true);
+    let second = open_device(&url, &takeover).unwrap();
+    assert!(second.has_fenced() && write(&*first, 0, &[1; BLOCK]).is_err());
+}
+
+#[test]
 fn an_image_without_a_lock_is_not_fenced() {
     let Some(cluster) = running() else { return };
     cluster.rbd(&["create", "lockless", "--size", "16M", "--image-feature", "layering"]).unwrap();

@@ -42,7 +42,8 @@ fn the_kernel_excludes_us() {
     let other = OtherMachine::with(&scratch.image());
     other.mount().unwrap();
     let (image, inside) = (text(&scratch.image()), scratch.inside("/dir"));
-    let block_device = open_device(other.device(), &DeviceOptions::new().read_only(true).lock(false)).unwrap();
+    let block_device =
+        open_device(other.device(), &DeviceOptions::new().read_only(true).lock(false)).unwrap();
     assert_eq!(block_device.sharing(), Sharing::Unknown, "a disk may be one of a storage network");
     drop(block_device);
     let refused = errors(&run(&["mkdir", &inside]));

@@ -88,7 +88,7 @@ impl Keeper {
         let updated = self.try_update();
         match &updated {
             Err(error) if self.is_final(error) => {
-                self.lease.lose(&format!("this machine can no longer use the volume: {error}"));
+                self.lease.device_has_given_up(error);
                 return Ok(Update::Lost);
             }
             Err(error) => self.lease.update_failed(error),

@@ -307,8 +307,23 @@ impl Lease {
         }
     }
 
-    /// Ends the lease for good, because of `why`, and stops the volume.
+    /// Returns why the lease is lost.
+    pub(super) fn why_lost(&self) -> String {
+        let state = self.state.lock();
+        state.lost.as_deref().unwrap_or("the volume was lost").to_owned()
+    }
+
+    /// Ends the lease for good, because another machine may use the volume, and stops the volume.
     pub(super) fn lose(&self, why: &str) {
+        self.end(why, Error::Busy(why.into()));
+    }
+
+    /// Ends the lease for good, because the device fails every request from now on, and stops the volume.
+    pub(super) fn device_has_given_up(&self, error: &Error) {
+        self.end(&error.to_string(), error.clone());
+    }
+
+    fn end(&self, why: &str, error: Error) {
         let mut state = self.state.lock();
         let first = state.lost.is_none();
         state.lost.get_or_insert_with(|| why.into());
@@ -318,7 +333,7 @@ impl Lease {
         self.notify(state);
         self.timer.stop();
         if let Some(health) = health {
-            health.stop(Error::Busy(why.into()));
+            health.stop(error);
         }
     }
 
@@ -372,11 +387,7 @@ impl WriteGuard for Lease {
         })?;
         match self.check(&found, began) {
             Some(_) => Ok(()),
-            None => {
-                let why = self.state.lock().lost.clone();
-                let why = why.as_deref().unwrap_or("the volume was lost").to_owned();
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-            }
+            None => Err(io::Error::new(io::ErrorKind::PermissionDenied, self.why_lost())),
         }
     }
 }

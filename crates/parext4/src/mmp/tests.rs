@@ -1,8 +1,8 @@
 //! The lease of one owner, without its thread.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 

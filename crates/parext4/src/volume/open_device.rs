@@ -31,7 +31,9 @@ use crate::sync::Arc;
 pub fn open_volume_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
     let typed = typed.as_ref();
     match open(typed, options) {
-        Err(busy) if busy.kind() == io::ErrorKind::ResourceBusy && !options.takeover && is_on_network(typed) => {
+        Err(busy)
+            if busy.kind() == io::ErrorKind::ResourceBusy && !options.takeover && is_on_network(typed) =>
+        {
             match dead_owner(typed, options) {
                 Ok(Some(owner)) => open(typed, &options.clone().takeover(true).takeover_from(owner)),
                 _ => Err(busy),

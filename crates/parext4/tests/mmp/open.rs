@@ -119,7 +119,10 @@ fn a_lock_that_was_free_fences_no_owner() {
     volume.close().unwrap();
     let began = Instant::now();
     open(&device).unwrap().close().unwrap();
-    assert!(began.elapsed() < SECOND * WAIT, "the lock keeps others from opening a clean volume at the same time");
+    assert!(
+        began.elapsed() < SECOND * WAIT,
+        "the lock keeps others from opening a clean volume at the same time"
+    );
 }
 
 #[test]
@@ -213,11 +216,13 @@ fn one_of_two_gets_the_volume(sharing: Sharing) {
     // Longer than a thread that read a clean block may take until it writes its own.
     let options = options().mmp(short().second(3 * SECOND));
     let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options);
+    let began = Instant::now();
     let opened: Vec<_> = thread::scope(|scope| {
         let openers: Vec<_> = (0..2).map(|_| scope.spawn(open)).collect();
         openers.into_iter().map(|opener| opener.join().unwrap()).collect()
     });
-    assert_eq!(opened.iter().filter(|opened| opened.is_ok()).count(), 1, "{opened:?}");
+    assert_eq!(opened.iter().filter(|opened| opened.is_ok()).count(), 1, "{sharing:?}: {opened:?}");
+    assert!(began.elapsed() >= 3 * SECOND, "{sharing:?}: {:?}", began.elapsed());
 }
 
 /// A device whose first write waits until the test lets it go on.

@@ -14,7 +14,7 @@ use crate::sight::{Mmp, Sight};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Forced {
-    /// What the device showed before.
+    /// The owner that the device showed before, by its lock and its MMP block.
     pub before: Sight,
     /// Whether the device has fenced the owner of its lock. Otherwise the owner had released the lock, or the device has none.
     pub is_fenced: bool,

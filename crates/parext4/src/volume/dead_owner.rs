@@ -14,12 +14,12 @@ use parext4_storage::open_device;
 
 use crate::mmp::{self, MmpState, SILENT_AFTER};
 
-/// Time between two looks at the device.
+/// Time between two polls of the device.
 const PAUSE: Duration = Duration::from_millis(500);
-/// A look that takes longer says nothing about the client: its own requests may be as slow.
+/// A poll that takes longer says nothing about the client: its own requests may be as slow.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// What the device shows of a client that its servers do not hear from.
+/// A client that holds the device's lock, and that the servers do not hear from.
 #[derive(PartialEq, Eq)]
 struct Unheard {
     owner: LockOwner,
@@ -38,7 +38,7 @@ pub(super) fn dead_owner(typed: &OsStr, options: &DeviceOptions) -> io::Result<O
 
 /// Returns the name of the client that holds the lock, if it is dead.
 fn confirmed_dead(device: &dyn Device) -> io::Result<Option<String>> {
-    let Some(first) = look(device)? else { return Ok(None) };
+    let Some(first) = poll(device)? else { return Ok(None) };
     tracing::info!(
         "the servers of the device do not hear from {}; waiting for a sign of life",
         first.owner.name
@@ -48,7 +48,7 @@ fn confirmed_dead(device: &dyn Device) -> io::Result<Option<String>> {
     loop {
         sleep(PAUSE);
         let start = Instant::now();
-        if look(device)?.as_ref() != Some(&first) || start.elapsed() > SLOW {
+        if poll(device)?.as_ref() != Some(&first) || start.elapsed() > SLOW {
             return Ok(None);
         }
         if start.duration_since(begin) >= enough {
@@ -58,7 +58,7 @@ fn confirmed_dead(device: &dyn Device) -> io::Result<Option<String>> {
 }
 
 /// Returns the client that holds the lock, unless the servers hear from it.
-fn look(device: &dyn Device) -> io::Result<Option<Unheard>> {
+fn poll(device: &dyn Device) -> io::Result<Option<Unheard>> {
     let Some(owner) = device.lock_owner()?.filter(|owner| !owner.alive) else { return Ok(None) };
     let mmp = match mmp::read(device) {
         // The device holds something else than a volume.

@@ -119,10 +119,7 @@ fn a_lock_that_was_free_fences_no_owner() {
     volume.close().unwrap();
     let began = Instant::now();
     open(&device).unwrap().close().unwrap();
-    assert!(
-        began.elapsed() < SECOND * WAIT,
-        "the lock keeps others from opening a clean volume at the same time"
-    );
+    assert!(began.elapsed() < SECOND * WAIT, "two machines cannot have the lock at the same time");
 }
 
 #[test]
@@ -287,7 +284,7 @@ fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() 
     }
 }
 
-/// An owner whose updates have become slow asks others to wait for longer, which a machine that was stopped cannot see.
+/// An owner whose updates have become slow asks other machines to wait for longer, which a machine that was stopped cannot see.
 #[test]
 fn a_late_machine_waits_for_every_owner_that_may_have_come_meanwhile() {
     const LATE: u32 = 8;

@@ -131,7 +131,7 @@ fn end(owner: &Arc<OwnerModel>, taker: JoinHandle<bool>) {
 
 #[test]
 fn a_late_machine_outlasts_the_lease_of_the_owner_of_meanwhile() {
-    // The owner's lease lasts for longer than the clean block asks others to wait.
+    // The owner's lease lasts for longer than the clean block asks another machine to wait.
     let image = Arc::new(protected_image(100));
     search(100, &[Fault::LateClaim, Fault::LateWait], |iterations| {
         let image = Arc::clone(&image);

@@ -1,6 +1,6 @@
 //! `mkfs`: makes an empty volume.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use parext4::device::{Direct, signature};
 use parext4::mkfs::Summary;
 use parext4::mmp::{self, MmpUse};
 use parext4::storage::{Location, open_device};
-use parext4::{Device, DeviceOptions, MkfsOptions};
+use parext4::{Device, DeviceOptions, MkfsOptions, open_volume_device};
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::image_path::is_url;
 use crate::{image, in_use, json, output, size};
 
 /// Make an ext4 volume in an image file, on a block device or on a device of the network
@@ -130,8 +131,11 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
         };
         return Ok((open_device(image, &options.create(size))?, true));
     }
+    if !force && is_url(image.as_os_str()) {
+        refuse_before_the_open(image, &options)?;
+    }
     if let Some(size) = size.filter(|_| is_created_by_open(image)) {
-        let device = open_device(image, &options.create(size).len(size))?;
+        let device = open_volume_device(image, &options.create(size).len(size))?;
         if !force {
             refuse_to_overwrite(image, &*device)?;
         }
@@ -140,7 +144,7 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
     if let Some(user) = in_use::describe(image) {
         bail!("{}: in use: {user}", image.display());
     }
-    let device = image::when_closed(image, || open_device(image, &options))?;
+    let device = image::when_closed(image, || open_volume_device(image, &options))?;
     if !force {
         refuse_to_overwrite(image, &*device)?;
     }
@@ -163,6 +167,16 @@ fn exists(image: &Path) -> Result<bool> {
 /// Returns whether opening the image creates it, or leaves it as it is.
 fn is_created_by_open(image: &Path) -> bool {
     Location::parse(image).is_ok_and(|location| location.is_created_by_open())
+}
+
+/// Fails if a device on a network holds a file system or the like. An open for writing could fence the last owner of the device,
+/// although nothing is to be overwritten.
+fn refuse_before_the_open(image: &Path, options: &DeviceOptions) -> Result<()> {
+    match open_device(image, &options.clone().read_only(true).lock(false)) {
+        Ok(device) => refuse_to_overwrite(image, &*device),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Fails if the device holds a file system, a partition table or the like.

@@ -17,9 +17,8 @@ pub fn announce_wait(image: &Path, device: &dyn Device, read_only: bool) {
     // Opening the volume reports errors.
     let Ok(Some(state)) = mmp::read(device) else { return };
     let waits = match device.sharing() {
-        Sharing::Fenced => read_only,
         Sharing::Immutable => false,
-        _ => true,
+        _ => !device.has_fenced(),
     };
     if state.usage != MmpUse::InUse || !waits {
         return;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use parext4::DeviceOptions;
-use parext4_standby::{Mmp, force};
+use parext4_standby::{Forced, Mmp, force};
 
 use crate::output;
 
@@ -27,11 +27,16 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let options = DeviceOptions::new().offset(args.offset);
     let image = args.image.display();
-    let before = force(args.image.as_os_str(), &options).with_context(|| image.to_string())?;
-    let mut out = output::lock();
-    match (&before.lock, &before.mmp) {
-        (None, Mmp::Closed | Mmp::Absent) => writeln!(out, "{image}: had no owner, and is closed")?,
-        _ => writeln!(out, "{image}: taken from {before}; replayed and closed")?,
-    }
+    let taken = force(args.image.as_os_str(), &options).with_context(|| image.to_string())?;
+    writeln!(output::lock(), "{image}: {}", describe(&taken))?;
     Ok(())
+}
+
+fn describe(Forced { before, is_fenced, .. }: &Forced) -> String {
+    match (is_fenced, &before.lock, &before.mmp) {
+        (true, ..) => format!("taken from {before}; replayed and closed"),
+        (false, None, Mmp::Closed | Mmp::Absent) => "had no owner, and is closed".to_owned(),
+        (false, None, _) => format!("taken from {before}, without a fence; replayed and closed"),
+        (false, Some(_), _) => format!("{before} has released its lock by itself; replayed and closed"),
+    }
 }

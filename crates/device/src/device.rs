@@ -100,6 +100,12 @@ pub trait Device: Send + Sync + Debug {
         Sharing::Local
     }
 
+    /// Returns whether the open of this device has broken another client's lock, so that the device refuses all writes of that
+    /// client. A lock that was free fences no client.
+    fn has_fenced(&self) -> bool {
+        false
+    }
+
     /// Asks the servers of the device for the client that holds its lock, also through a device that was opened read-only.
     /// `None` if no client holds it, or the device has no such lock. May block for as long as a read.
     ///

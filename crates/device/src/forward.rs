@@ -77,6 +77,7 @@ macro_rules! forward_device {
     };
     (@network $this:ident $inner:expr) => {
         $crate::forward_device!(@sharing $this $inner);
+        $crate::forward_device!(@has_fenced $this $inner);
         $crate::forward_device!(@object_size $this $inner);
         $crate::forward_device!(@lock_owner $this $inner);
         $crate::forward_device!(@guard_writes $this $inner);
@@ -92,6 +93,12 @@ macro_rules! forward_device {
         fn sharing(&self) -> $crate::Sharing {
             let $this = self;
             $crate::Device::sharing(&$inner)
+        }
+    };
+    (@has_fenced $this:ident $inner:expr) => {
+        fn has_fenced(&self) -> bool {
+            let $this = self;
+            $crate::Device::has_fenced(&$inner)
         }
     };
     (@object_size $this:ident $inner:expr) => {

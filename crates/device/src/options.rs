@@ -41,7 +41,7 @@ pub struct DeviceOptions {
     pub takeover: bool,
     /// With `takeover`, break only the lock of the owner that [`Device::lock_owner`](crate::Device::lock_owner) calls so. If
     /// another one holds it by then, opening fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy). So of two openers
-    /// that find the same owner dead, one does not fence the other.
+    /// that find the same owner dead, one does not fence the other. `None` breaks the lock of any owner.
     pub takeover_from: Option<String>,
 }
 

@@ -6,6 +6,9 @@
 pub enum Sharing {
     /// Only this machine reaches the device. A lock of its file, if the options asked for one, excludes other openers.
     Local,
+    /// Other machines may reach the device, such as a disk of a storage network, and nothing that the device does keeps them from
+    /// writing. A lock of its file excludes other openers on this machine only.
+    Unknown,
     /// Other machines reach the device, and nothing that the device does keeps them from writing.
     Unfenced,
     /// Other machines reach the device. This opener holds a lock on it; from the moment that another one breaks the lock, the
@@ -16,7 +19,7 @@ pub enum Sharing {
 }
 
 impl Sharing {
-    /// Returns whether other machines can write to the device, unless something keeps them from it.
+    /// Returns whether other machines are known to reach the device, and can write to it unless something keeps them from it.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::Unfenced | Self::Fenced)
     }

@@ -81,7 +81,10 @@ fn run(loss: Loss) {
     drop(connections);
     if since + session.url.reconnect < now {
         let time = (now - since).as_secs();
-        let why = io::Error::new(error.kind(), format!("requests without an answer for {time} s: {error}"));
+        let why = io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("requests without an answer for {time} s: {error}"),
+        );
         return give_up(&session, &why, commands);
     }
     let mut pause = if settled { Duration::ZERO } else { PAUSES.0 };
@@ -101,7 +104,7 @@ fn run(loss: Loss) {
         tracing::debug!("{}: cannot reconnect: {error}", session.url);
         if Instant::now() >= deadline {
             let time = session.url.reconnect.as_secs();
-            let why = io::Error::new(error.kind(), format!("no connection for {time} s: {error}"));
+            let why = io::Error::new(io::ErrorKind::TimedOut, format!("no connection for {time} s: {error}"));
             return give_up(&session, &why, commands);
         }
     }

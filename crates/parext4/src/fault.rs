@@ -212,6 +212,8 @@ pub enum Fault {
     OtherOwnerIgnored,
     /// H35: a machine that is slow to replace a clean block does not wait for machines that opened the volume meanwhile.
     LateClaim,
+    /// H35: a machine that is slow to replace a block waits as that block asks for, not as the owners of meanwhile may need.
+    LateWait,
     /// H35: an owner writes its block although the lease has ended since it read the block.
     LateUpdate,
     /// Pages are discarded while they are pinned, filled or written back.

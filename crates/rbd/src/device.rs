@@ -17,7 +17,7 @@ const MAX_DISCARD: u64 = 1 << 30;
 
 /// An RBD image, or a part of it.
 ///
-/// Its size is fixed while it is open. The image's cache is off unless the image's own configuration turns it on. The native
+/// Its size is fixed while it is open. librbd's cache is off. The native
 /// queue keeps requests in flight without threads. Dropping the device and its queues flushes the image and releases its lock.
 #[derive(Debug)]
 pub struct RbdDevice {
@@ -25,6 +25,7 @@ pub struct RbdDevice {
     size: u64,
     object_size: Option<NonZeroU64>,
     sharing: Sharing,
+    has_fenced: bool,
 }
 
 impl RbdDevice {
@@ -35,12 +36,13 @@ impl RbdDevice {
     /// configuration.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; `Unsupported` if librbd is not installed; `NotFound` if
+    /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; `Unsupported` if librbd is not installed, or the image's configuration turns
+    /// its cache on; `NotFound` if
     /// there is no such image; `AlreadyExists` if it is to be created and exists with fewer
     /// bytes. Messages name the image.
     pub fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Self> {
-        let Opened { io, size, object_size, sharing } = open::open(url, options)?;
-        Ok(Self { io: Arc::new(io), size, object_size, sharing })
+        let Opened { io, size, object_size, sharing, has_fenced } = open::open(url, options)?;
+        Ok(Self { io: Arc::new(io), size, object_size, sharing, has_fenced })
     }
 }
 
@@ -85,6 +87,10 @@ impl Device for RbdDevice {
 
     fn sharing(&self) -> Sharing {
         self.sharing
+    }
+
+    fn has_fenced(&self) -> bool {
+        self.has_fenced
     }
 
     fn lock_owner(&self) -> io::Result<Option<LockOwner>> {

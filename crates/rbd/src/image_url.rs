@@ -63,6 +63,12 @@ impl ImageUrl {
         self.snapshot.as_deref()
     }
 
+    /// Returns the name of the image as the command `rbd` reads it.
+    pub(crate) fn spec(&self) -> String {
+        let namespace = self.namespace.as_ref().map_or(String::new(), |namespace| format!("{namespace}/"));
+        format!("{}/{namespace}{}", self.pool, self.image)
+    }
+
     /// Returns the error `kind` with a message that begins with the URL.
     pub(crate) fn error(&self, kind: io::ErrorKind, message: impl fmt::Display) -> io::Error {
         io::Error::new(kind, format!("{self}: {message}"))
@@ -152,7 +158,7 @@ mod tests {
             (url.snapshot(), url.conf.as_deref(), url.id.as_deref()),
             (Some("s"), Some("/etc/a.conf"), Some("me"))
         );
-        assert_eq!((url.keyring.as_deref(), url.reconnect), (Some("k"), None));
+        assert_eq!((url.keyring.as_deref(), url.reconnect, url.spec()), (Some("k"), None, "p/n/i".into()));
         assert_eq!(ImageUrl::parse("rbd:p/i?reconnect=20").unwrap().reconnect, Some(20));
         let url = ImageUrl::parse("rbd:a%2Fb/%40c%3f?id=%26").unwrap();
         assert_eq!((url.pool(), url.image(), url.id.as_deref()), ("a/b", "@c?", Some("&")));

@@ -6,9 +6,11 @@
 //! # One owner
 //! An image with the feature `exclusive-lock` is written by one client at a time. A writable open acquires the lock for as
 //! long as the device is open; librbd does not release it when another client asks. If another client holds the lock:
-//! - a plain open fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) and names the client, unless that client no
-//!   longer watches the image: it is dead, or has not reached the cluster for half a minute;
+//! - a plain open fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) and names the client;
 //! - [`DeviceOptions::takeover`](parext4_device::DeviceOptions::takeover) breaks the lock.
+//!
+//! [`Device::lock_owner`](parext4_device::Device::lock_owner) says whether the client watches the image. If not, it is dead, or has
+//! not reached the cluster for half a minute, or is about to watch the image again after a failure.
 //!
 //! Before a lock is broken, its client is added to the cluster's blocklist. From then on the cluster refuses every request of
 //! it, also requests in flight when an object is next used by the new owner. The entry expires after the time of the option

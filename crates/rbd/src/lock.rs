@@ -16,7 +16,7 @@ const WATCH: &str = "auto ";
 /// How a lock is acquired.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
-    /// Break the lock of a living client too.
+    /// Break the lock of another client.
     pub(crate) takeover: bool,
     /// Break the lock of the client with this name only, as [`owner`] returns it. Two standbys may find the same client dead;
     /// the second one must not fence the first.
@@ -25,12 +25,16 @@ pub(crate) struct Acquire {
     pub(crate) fence_seconds: u64,
 }
 
-/// Acquires the image's lock. Breaks the lock of a client that no longer watches the image, and with `takeover` that of any
-/// client, or of the one that `takeover_from` names; the cluster refuses all requests of that client before this function returns.
+/// Acquires the image's lock. With `takeover`, breaks the lock of any client, or of the one that `takeover_from` names; the cluster
+/// refuses all requests of that client before this function returns. Returns whether it has broken a lock.
+///
+/// Without `takeover`, the lock of a client that does not watch the image is not broken either: the client may be about to
+/// watch it again.
 ///
 /// # Errors
 /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; the message names it.
-pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: &Acquire) -> io::Result<()> {
+pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: &Acquire) -> io::Result<bool> {
+    let mut has_fenced = false;
     for _ in 0..ATTEMPTS {
         if let Some(locker) = image.locker()? {
             if !locker.cookie.starts_with(WATCH) {
@@ -38,21 +42,22 @@ pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: &Acquire) -> io::Resul
                 return Err(url.error(io::ErrorKind::ResourceBusy, message));
             }
             let is_other = how.takeover_from.as_ref().is_some_and(|from| *from != name(&locker));
-            if (is_other || !how.takeover) && is_alive(image, &locker)? {
-                return Err(busy(url, &locker));
+            if is_other || !how.takeover {
+                return Err(busy(url, &locker, is_alive(image, &locker)?));
             }
             tracing::warn!("{url}: taking over from {}, which is fenced", name(&locker));
             break_lock(image, url, &locker, how.fence_seconds)?;
+            has_fenced = true;
         }
         match image.acquire_lock() {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(has_fenced),
             // Another client acquired the lock after its holder was read.
             Err(Errno::ROFS | Errno::BUSY | Errno::AGAIN) => {}
             Err(error) => return Err(cannot(url, "acquire the exclusive lock", error.into())),
         }
     }
     match image.locker()? {
-        Some(locker) => Err(busy(url, &locker)),
+        Some(locker) => Err(busy(url, &locker, is_alive(image, &locker)?)),
         None => Err(url.error(io::ErrorKind::ResourceBusy, "other clients acquire the lock all the time")),
     }
 }
@@ -79,10 +84,11 @@ fn break_lock(image: &Image, url: &ImageUrl, locker: &Locker, seconds: u64) -> i
     let fenced = image.blocklist(&locker.address, seconds);
     fenced.map_err(|error| cannot(url, &format!("fence {name}"), error))?;
     match image.break_lock(&locker.address) {
-        Ok(()) => {}
         // The lock was released, or has another holder: the next attempt finds out.
-        Err(error) if is_gone(&error) => return Ok(()),
-        Err(error) => return Err(cannot(url, &format!("break the lock of {name}"), error)),
+        Err(error) if !is_gone(&error) => {
+            return Err(cannot(url, &format!("break the lock of {name}"), error));
+        }
+        _ => {}
     }
     image.wait_for_blocklist().map_err(|error| cannot(url, "read the cluster's blocklist", error))
 }
@@ -98,8 +104,10 @@ fn cannot(url: &ImageUrl, what: &str, error: io::Error) -> io::Error {
     url.error(error.kind(), format!("cannot {what}: {error}{hint}"))
 }
 
-fn busy(url: &ImageUrl, locker: &Locker) -> io::Error {
-    let message = format!("in use: {} holds the image's exclusive lock", name(locker));
+fn busy(url: &ImageUrl, locker: &Locker, is_alive: bool) -> io::Error {
+    let heard =
+        if is_alive { "" } else { ", and the cluster does not hear from it; `parext4 takeover` fences it" };
+    let message = format!("in use: {} holds the image's exclusive lock{heard}", name(locker));
     url.error(io::ErrorKind::ResourceBusy, message)
 }
 

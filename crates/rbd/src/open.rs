@@ -19,7 +19,9 @@ use crate::size_watch::SizeWatch;
 /// Smallest unit of access, bytes.
 pub(crate) const SECTOR: u64 = 512;
 /// Options of librbd that this crate relies on. A flush must mean something, and a broken lock must fence its client.
-const REQUIRED: [(&CStr, &str); 2] = [(c"rbd_cache", "false"), (c"rbd_blocklist_on_break_lock", "true")];
+const REQUIRED: [(&CStr, &str); 2] = [(CACHE, "false"), (c"rbd_blocklist_on_break_lock", "true")];
+/// Option: whether librbd has a cache for the image. The configuration of the image or its pool overrides what the client sets.
+const CACHE: &CStr = c"rbd_cache";
 /// Option: seconds that a client stays fenced. Zero stands for the monitors' default of an hour.
 const FENCE: &CStr = c"rbd_blocklist_expire_seconds";
 /// Replaces zero in [`FENCE`]: 30 days. A machine may be suspended for longer than an hour.
@@ -36,6 +38,8 @@ pub(crate) struct Opened {
     pub(crate) size: u64,
     pub(crate) object_size: Option<NonZeroU64>,
     pub(crate) sharing: Sharing,
+    /// Whether the lock of another client was broken.
+    pub(crate) has_fenced: bool,
 }
 
 /// Opens the image `url`.
@@ -48,9 +52,10 @@ pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened
     let (cluster, patience) = connect(url)?;
     let fence_seconds = fence_seconds(&cluster)?;
     let image = Arc::new(open_image(cluster, url, options)?);
+    refuse_cache(&image, url)?;
     let (takeover, takeover_from) = (options.takeover, options.takeover_from.clone());
     let how = Acquire { takeover, takeover_from, fence_seconds };
-    let sharing = share(&image, url, options, &how)?;
+    let (sharing, has_fenced) = share(&image, url, options, &how)?;
     let image_size = image.size()?;
     let size = volume_size(url, options, image_size)?;
     let piece = NonZeroU64::new(image.piece()?).filter(|piece| options.offset.is_multiple_of(piece.get()));
@@ -59,7 +64,7 @@ pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened
     patience.apply(image.cluster())?;
     let fence = Arc::new(Fence::new(patience.seconds()));
     let io = ImageIo { size_watch, image, fence, base, read_only };
-    Ok(Opened { io, size, object_size: piece, sharing })
+    Ok(Opened { io, size, object_size: piece, sharing, has_fenced })
 }
 
 /// Connects to the cluster and opens the pool of `url`.
@@ -128,23 +133,43 @@ fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::
     Ok(image)
 }
 
-/// Acquires the lock of an image that is opened for writing. Returns what keeps other clients from writing.
-fn share(image: &Image, url: &ImageUrl, options: &DeviceOptions, how: &Acquire) -> io::Result<Sharing> {
+/// Fails if librbd has a cache for the image. Reads would return old bytes of a block that another client has changed, such as the
+/// sign of life of a volume's owner, and writes would be complete before the cluster has them.
+fn refuse_cache(image: &Image, url: &ImageUrl) -> io::Result<()> {
+    // A snapshot does not change.
+    if url.snapshot.is_some() || image.option(CACHE)?.is_none_or(|value| value == "false") {
+        return Ok(());
+    }
+    let message = format!(
+        "the configuration of the image or of its pool turns librbd's cache on, which would hide what other machines write; \
+         `rbd config image set {} rbd_cache false` turns it off for this image",
+        url.spec()
+    );
+    Err(url.error(io::ErrorKind::Unsupported, message))
+}
+
+/// Acquires the lock of an image that is opened for writing. Returns what keeps other clients from writing, and whether the lock of
+/// another client was broken.
+fn share(
+    image: &Image,
+    url: &ImageUrl,
+    options: &DeviceOptions,
+    how: &Acquire,
+) -> io::Result<(Sharing, bool)> {
     if url.snapshot.is_some() {
-        return Ok(Sharing::Immutable);
+        return Ok((Sharing::Immutable, false));
     }
     if options.read_only || !options.lock {
-        return Ok(Sharing::Unfenced);
+        return Ok((Sharing::Unfenced, false));
     }
     if image.features()? & EXCLUSIVE_LOCK == 0 {
         tracing::warn!(
             "{url}: the image has no exclusive lock, so nothing on the cluster keeps two clients from writing; \
              `rbd feature enable` adds exclusive-lock"
         );
-        return Ok(Sharing::Unfenced);
+        return Ok((Sharing::Unfenced, false));
     }
-    lock::acquire(image, url, how)?;
-    Ok(Sharing::Fenced)
+    Ok((Sharing::Fenced, lock::acquire(image, url, how)?))
 }
 
 /// Returns the size of the volume at `options.offset`, in bytes.

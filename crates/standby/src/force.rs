@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 
+use parext4::device::Sharing;
 use parext4::mmp::{MmpOptions, Silence};
 use parext4::{DeviceOptions, Volume, VolumeOptions, open_volume_device};
 
@@ -9,8 +10,18 @@ use crate::error::StandbyError;
 use crate::probe::Probe;
 use crate::sight::{Mmp, Sight};
 
+/// How a volume was taken from its owner.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Forced {
+    /// The owner that the device showed before, by its lock and its MMP block.
+    pub before: Sight,
+    /// Whether the device has fenced the owner of its lock. Otherwise the owner had released the lock, or the device has none.
+    pub is_fenced: bool,
+}
+
 /// Takes the volume on the device that `name` stands for away from its owner, replays its journal and closes it, so that any
-/// machine can open it at once. Returns what the device showed before.
+/// machine can open it at once.
 ///
 /// 1. A device with a lock breaks the lock and fences the owner, which it does before the open returns. From then on it
 ///    refuses every write of the owner, also writes in flight. It fences only the owner that it showed at first.
@@ -19,8 +30,9 @@ use crate::sight::{Mmp, Sight};
 /// 3. The volume is opened, which replays the journal, and closed.
 ///
 /// # Errors
-/// e2fsck has the volume, the device cannot be opened, the owner cannot be stopped, or the volume cannot be opened.
-pub fn force(name: &OsStr, options: &DeviceOptions) -> Result<Sight, StandbyError> {
+/// e2fsck has the volume, the device cannot be opened, nothing shows whether there is an owner, the owner cannot be stopped, or the
+/// volume cannot be opened.
+pub fn force(name: &OsStr, options: &DeviceOptions) -> Result<Forced, StandbyError> {
     let before = Probe::new(name.to_owned(), options).poll()?;
     // The claim would find that out too, but only after the device has fenced e2fsck.
     if before.mmp == Mmp::Checked {
@@ -29,7 +41,12 @@ pub fn force(name: &OsStr, options: &DeviceOptions) -> Result<Sight, StandbyErro
     let owner = before.lock.as_ref().map(|owner| owner.name.clone());
     let options = options.clone().takeover(owner.is_some()).takeover_from(owner);
     let device = open_volume_device(name, &options)?;
+    // Without a lock of its device and without MMP, an owner would not notice.
+    if before.mmp == Mmp::Absent && device.sharing() != Sharing::Fenced {
+        return Err(StandbyError::Unwatchable);
+    }
+    let is_fenced = device.has_fenced();
     let forced = VolumeOptions::new().mmp(MmpOptions::new().silence(Silence::Forced));
     Volume::open_device(device, &forced)?.close()?;
-    Ok(before)
+    Ok(Forced { before, is_fenced })
 }

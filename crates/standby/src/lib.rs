@@ -16,7 +16,7 @@ mod standby;
 mod watch;
 
 pub use error::StandbyError;
-pub use force::force;
+pub use force::{Forced, force};
 pub use sight::{Mmp, Sight};
 pub use standby::{Standby, Step};
 pub use watch::{Gone, POLL, Verdict, Watch};

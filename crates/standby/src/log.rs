@@ -14,15 +14,23 @@ use crate::watch::{Gone, POLL, Verdict};
 pub(crate) struct Log {
     name: OsString,
     last: Option<Sight>,
-    /// The latest poll or takeover failed.
-    has_failed: bool,
+    /// The latest poll failed.
+    poll_failed: bool,
+    /// An attempt to take the volume over failed, and the owner has given no sign of life since.
+    takeover_failed: bool,
     /// The log says that the owner is silent.
     is_silent: bool,
 }
 
 impl Log {
     pub(crate) fn new(name: &OsStr) -> Self {
-        Self { name: name.to_owned(), last: None, has_failed: false, is_silent: false }
+        Self {
+            name: name.to_owned(),
+            last: None,
+            poll_failed: false,
+            takeover_failed: false,
+            is_silent: false,
+        }
     }
 
     /// Returns true if a poll has succeeded.
@@ -33,12 +41,13 @@ impl Log {
     /// Notes a poll after which the standby goes on waiting.
     pub(crate) fn saw(&mut self, sight: &Sight, verdict: Verdict) {
         let name = self.name.display();
-        if std::mem::take(&mut self.has_failed) {
+        if std::mem::take(&mut self.poll_failed) {
             info!("{name}: can be read again; the wait for a sign of life starts again");
         }
         if !self.last.as_ref().is_some_and(|last| last.has_owner_of(sight)) {
             info!("{name}: standing by; owner: {sight}; polled every {POLL:?}{}", until(sight));
             self.is_silent = false;
+            self.takeover_failed = false;
         }
         self.saw_silence(sight, verdict);
         self.last = Some(sight.clone());
@@ -47,24 +56,39 @@ impl Log {
     fn saw_silence(&mut self, sight: &Sight, verdict: Verdict) {
         let (name, silent) = (self.name.display(), silence(verdict));
         let is_long = sight.wait().is_some_and(|wait| silent > wait / 2);
+        // The wait may have started again without a sign of life.
+        let is_alive = self.last.as_ref().is_some_and(|last| last.mmp != sight.mmp);
         if is_long && !self.is_silent {
             warn!("{name}: no sign of life for {}; owner: {sight}{}", Seconds(silent), until(sight));
-        } else if self.is_silent && !is_long {
-            info!("{name}: the owner is alive: {sight}");
+            self.is_silent = true;
+        } else if is_alive {
+            if std::mem::take(&mut self.is_silent) {
+                info!("{name}: the owner is alive: {sight}");
+            }
+            self.takeover_failed = false;
         }
-        self.is_silent = is_long;
     }
 
-    /// Notes an error after which the standby tries again.
-    pub(crate) fn failed(&mut self, error: &dyn fmt::Display) {
-        if !std::mem::replace(&mut self.has_failed, true) {
+    /// Notes the error of a poll, after which the standby tries again.
+    pub(crate) fn poll_failed(&mut self, error: &dyn fmt::Display) {
+        if !std::mem::replace(&mut self.poll_failed, true) {
             warn!("{}: {error}; trying again", self.name.display());
         }
     }
 
-    /// Notes that the standby fences the owner and opens the volume.
-    pub(crate) fn takes_over(&self, gone: Gone, sight: &Sight) {
-        info!("{}: taking over: {gone}; last owner: {sight}", self.name.display());
+    /// Notes that the standby fences the owner and opens the volume. The log has one line for all attempts.
+    pub(crate) fn takes_over(&mut self, gone: Gone, sight: &Sight) {
+        self.poll_failed = false;
+        if !self.takeover_failed {
+            info!("{}: taking over: {gone}; last owner: {sight}", self.name.display());
+        }
+    }
+
+    /// Notes the error of an attempt to take over, after which the standby waits again.
+    pub(crate) fn takeover_failed(&mut self, error: &dyn fmt::Display) {
+        if !std::mem::replace(&mut self.takeover_failed, true) {
+            warn!("{}: not taken over: {error}; trying again", self.name.display());
+        }
     }
 
     /// Notes that the volume is open, after this time.

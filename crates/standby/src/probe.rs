@@ -49,6 +49,7 @@ impl Probe {
                 MmpUse::Fsck => Mmp::Checked,
                 _ => Mmp::Open {
                     wait: state.stale_after(),
+                    silent_after: state.silent_after(),
                     sequence: state.sequence,
                     node: state.node.escape_debug().to_string(),
                 },

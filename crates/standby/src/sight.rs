@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use parext4::device::LockOwner;
 
+/// The time that one request may take on a slow device. A poll that takes longer says nothing about the owner: its own writes may be as
+/// slow.
+pub(crate) const SLOW: Duration = Duration::from_secs(5);
+
 /// What one poll of a device shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
@@ -32,14 +36,20 @@ pub enum Mmp {
         sequence: u32,
         /// How long the number must stay the same before another machine may use the volume.
         wait: Duration,
+        /// How long the number must stay the same before an owner counts as dead that the device's servers do not hear from.
+        silent_after: Duration,
     },
 }
 
 impl Sight {
     /// Returns the time without a sign of life after which the owner is gone; `None` if no owner gives signs.
+    ///
+    /// Without a lock, the machine that the block names may just be opening the volume: it makes its number durable, and does not
+    /// change it until it has waited, too. A standby that waited no longer would throw it out.
     pub fn wait(&self) -> Option<Duration> {
-        match self.mmp {
-            Mmp::Open { wait, .. } => Some(wait),
+        match (&self.mmp, &self.lock) {
+            (Mmp::Open { wait, .. }, Some(_)) => Some(*wait),
+            (Mmp::Open { wait, .. }, None) => Some(*wait + SLOW),
             _ => None,
         }
     }

@@ -75,7 +75,8 @@ impl Standby {
                 }
                 Err(error) if error.may_pass() => {
                     on(Step::Waits);
-                    self.pause_after(&error);
+                    self.log.takeover_failed(&error);
+                    self.pause();
                 }
                 Err(error) => return Err(error),
             }
@@ -88,7 +89,6 @@ impl Standby {
             let start = self.start.elapsed();
             match self.probe.poll() {
                 Ok(sight) => {
-                    self.pause = POLL;
                     let verdict = self.watch.saw(sight.clone(), start, self.start.elapsed());
                     if verdict == Verdict::Unknown {
                         return Err(StandbyError::Unwatchable);
@@ -99,10 +99,14 @@ impl Standby {
                     if let Verdict::Gone(gone) = verdict {
                         return Ok((gone, sight));
                     }
+                    self.pause = POLL;
                     self.log.saw(&sight, verdict);
                     sleep(self.watch.next_poll(self.start.elapsed()));
                 }
-                Err(error) if self.log.has_seen() || !error.is_mistake() => self.pause_after(&error),
+                Err(error) if self.log.has_seen() || !error.is_mistake() => {
+                    self.log.poll_failed(&error);
+                    self.pause();
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -122,8 +126,8 @@ impl Standby {
         Ok(Volume::open_device(device, &self.volume.clone().mmp(mmp))?)
     }
 
-    fn pause_after(&mut self, error: &StandbyError) {
-        self.log.failed(error);
+    /// Sleeps after a failure, for longer after each one. The wait for a sign of life starts again.
+    fn pause(&mut self) {
         self.watch.failed();
         sleep(self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);

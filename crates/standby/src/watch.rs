@@ -9,14 +9,12 @@
 
 use std::time::Duration;
 
-use crate::sight::{Mmp, Sight};
+use crate::sight::{Mmp, SLOW, Sight};
 
 /// Time between two polls of a standby.
 pub const POLL: Duration = Duration::from_secs(2);
 /// Shortest time between two polls.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
-/// A poll that takes longer says nothing about the owner: its own writes may be as slow.
-const SLOW: Duration = Duration::from_secs(5);
 /// How long the servers of a device must not hear from the owner of its lock.
 const LOCK_LAPSES_AFTER: Duration = Duration::from_secs(5);
 
@@ -42,7 +40,8 @@ pub enum Gone {
     Closed,
     /// The owner gave no sign of life for this time.
     Silent(Duration),
-    /// The servers of the device have not heard from the owner of its lock for this time, nor has it changed the MMP block.
+    /// The servers of the device have not heard from the owner of its lock for this time, nor has it changed the MMP block for as
+    /// long as a living owner may need.
     LockLapsed(Duration),
 }
 
@@ -101,13 +100,20 @@ impl Watch {
         let silent = now.saturating_sub(self.unchanged_since);
         if let Some(since) = self.unheard_since {
             let unheard = now.saturating_sub(since);
-            if unheard >= LOCK_LAPSES_AFTER && sight.mmp != Mmp::Checked {
+            let is_silent = match sight.mmp {
+                Mmp::Checked => false,
+                Mmp::Open { silent_after, .. } => silent >= silent_after,
+                _ => true,
+            };
+            if unheard >= LOCK_LAPSES_AFTER && is_silent {
                 return Verdict::Gone(Gone::LockLapsed(unheard));
             }
         }
         match &sight.mmp {
             Mmp::Checked => Verdict::Checked,
-            Mmp::Open { wait, .. } if silent >= *wait => Verdict::Gone(Gone::Silent(silent)),
+            Mmp::Open { .. } if sight.wait().is_some_and(|wait| silent >= wait) => {
+                Verdict::Gone(Gone::Silent(silent))
+            }
             Mmp::Absent if sight.lock.is_none() && !self.has_locks => Verdict::Unknown,
             Mmp::Closed | Mmp::Absent if sight.lock.is_none() => Verdict::Gone(Gone::Closed),
             _ => Verdict::Owned(silent),

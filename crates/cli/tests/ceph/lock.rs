@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use parext4::device::Sharing;
 use parext4::device::{AlignedBuf, Op, Request, Segment, open_queue};
+use parext4::{MkfsOptions, mkfs, open_volume_device};
+use testkit::command::run;
+use testkit::fuse_mount::errors;
 use testkit::poll::until;
 
 use super::*;
@@ -28,6 +31,7 @@ fn a_second_writer_is_refused_and_told_of_the_owner() {
     drop(device);
     assert_eq!(reader.lock_owner().unwrap(), None);
     let next = cluster.open("owned").unwrap();
+    assert!(!next.has_fenced(), "the lock was free");
     assert_ne!(next.lock_owner().unwrap().unwrap().name, owner.name);
 }
 
@@ -104,6 +108,7 @@ fn no_write_of_a_fenced_owner_lands_after_the_takeover() {
         let refused = open_device(cluster.tenant("fenced"), &wrong).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
         let new = open_device(cluster.tenant("fenced"), &takeover.takeover_from(name)).unwrap();
+        assert!(new.has_fenced());
         for block in 0..SIZE / (1 << 20) {
             write(&*new, block << 20, &[round; 1 << 20]).unwrap();
         }
@@ -157,10 +162,71 @@ fn the_lock_of_a_dead_client_is_broken_and_the_client_fenced() {
     assert_eq!(reader.lock_owner().unwrap(), Some(owner.clone()));
     drop(client);
     assert!(until(|| !reader.lock_owner().unwrap().unwrap().alive), "the client counts as alive");
-    let device = cluster.open("dead").unwrap();
+    // The client could be about to show that it lives.
+    let error = cluster.open("dead").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+    assert!(error.to_string().contains("the cluster does not hear from it"), "{error}");
+    let device = open_volume_device(cluster.tenant("dead"), &DeviceOptions::new()).unwrap();
+    assert!(device.has_fenced());
     assert_ne!(device.lock_owner().unwrap().unwrap().name, owner.name);
     let address = owner.name.split(' ').next_back().unwrap();
     assert!(cluster.ceph(&["osd", "blocklist", "ls"]).unwrap().contains(address));
+}
+
+#[test]
+fn mkfs_fences_no_client_of_a_volume_that_it_refuses_to_overwrite() {
+    let Some(cluster) = running() else { return };
+    mkfs(&*cluster.create("kept", SIZE), &MkfsOptions::new()).unwrap();
+    let id = cluster.rbd(&["info", "kept", "--format", "json"]).unwrap();
+    let (_, id) = id.split_once("\"id\":\"").unwrap();
+    let header = format!("rbd_header.{}", id.split_once('"').unwrap().0);
+    // The lock of a client of librbd whose watch has expired.
+    let mut lock = Command::new("rados");
+    lock.arg("--conf").arg(cluster.conf()).args(["--pool", "rbd", "lock", "get", &header, "rbd_lock"]);
+    lock.args(["--lock-cookie", "auto 1", "--lock-tag", "internal"]);
+    assert!(lock.status().unwrap().success());
+    let reader = cluster.reader("kept");
+    let owner = reader.lock_owner().unwrap().unwrap();
+    assert!(!owner.alive);
+    let refused = errors(&run(&["mkfs", &cluster.tenant("kept")]));
+    assert!(refused.contains("use --force to overwrite it"), "{refused}");
+    assert_eq!(reader.lock_owner().unwrap(), Some(owner));
+}
+
+#[test]
+fn an_image_whose_configuration_turns_the_cache_on_is_refused() {
+    let Some(cluster) = running() else { return };
+    drop(cluster.create("cached", SIZE));
+    let set = |name, value| cluster.rbd(&["config", "image", "set", "rbd/cached", name, value]).unwrap();
+    set("rbd_cache", "true");
+    set("rbd_cache_policy", "writeback");
+    for read_only in [false, true] {
+        let options = DeviceOptions::new().read_only(read_only);
+        let error = open_device(cluster.tenant("cached"), &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("`rbd config image set rbd/cached rbd_cache false`"), "{error}");
+    }
+    set("rbd_cache", "false");
+    let reader = cluster.reader("cached");
+    assert_eq!(read(&*reader, 0, BLOCK).unwrap(), [0; BLOCK]);
+    write(&*cluster.open("cached").unwrap(), 0, &[1; BLOCK]).unwrap();
+    assert_eq!(read(&*reader, 0, BLOCK).unwrap(), [1; BLOCK], "what another client wrote meanwhile");
+}
+
+#[test]
+fn a_user_of_one_namespace_has_all_capabilities_that_an_image_needs() {
+    let Some(cluster) = running() else { return };
+    cluster.rbd(&["namespace", "create", "rbd/apart"]).unwrap();
+    let caps = ["mon", "profile rbd", "osd", "profile rbd pool=rbd namespace=apart"];
+    let key = cluster.ceph(&[&["auth", "get-or-create", "client.apart"][..], &caps].concat()).unwrap();
+    let keyring = cluster.dir().join("apart.keyring");
+    std::fs::write(&keyring, key).unwrap();
+    let url = cluster.url_of_user("apart/disk", "apart");
+    let url = format!("{url}&keyring={}", keyring.display());
+    let first = open_device(&url, &DeviceOptions::new().create(SIZE)).unwrap();
+    let takeover = DeviceOptions::new().takeover(true);
+    let second = open_device(&url, &takeover).unwrap();
+    assert!(second.has_fenced() && write(&*first, 0, &[1; BLOCK]).is_err());
 }
 
 #[test]

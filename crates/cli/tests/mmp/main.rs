@@ -8,6 +8,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parext4::DeviceOptions;
+use parext4::device::Sharing;
+use parext4::storage::open_device;
 use testkit::command::{ScratchImage, run, text};
 use testkit::fuse_mount::{FuseMount, errors};
 
@@ -39,6 +42,10 @@ fn the_kernel_excludes_us() {
     let other = OtherMachine::with(&scratch.image());
     other.mount().unwrap();
     let (image, inside) = (text(&scratch.image()), scratch.inside("/dir"));
+    let block_device =
+        open_device(other.device(), &DeviceOptions::new().read_only(true).lock(false)).unwrap();
+    assert_eq!(block_device.sharing(), Sharing::Unknown, "a disk may be one of a storage network");
+    drop(block_device);
     let refused = errors(&run(&["mkdir", &inside]));
     assert!(refused.contains("another machine has the volume open: node "), "{refused}");
     assert!(refused.contains(&format!("device {}", other.device_name())), "{refused}");

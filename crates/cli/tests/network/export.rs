@@ -18,9 +18,20 @@ impl Export {
     pub fn new() -> Option<Self> {
         let scratch = ScratchImage::empty();
         std::fs::File::create(scratch.image()).unwrap().set_len(64 << 20).unwrap();
+        Self::serve(scratch, &[])
+    }
+
+    /// Ends the server, and serves the image read-only.
+    pub fn into_read_only(mut self) -> Option<Self> {
+        self.end();
+        std::fs::remove_file(self.path("socket")).unwrap();
+        Self::serve(std::mem::replace(&mut self.scratch, ScratchImage::empty()), &["--readonly"])
+    }
+
+    fn serve(scratch: ScratchImage, options: &[&str]) -> Option<Self> {
         let mut command = Command::new("nbdkit");
         command.args(["--foreground", "--exit-with-parent", "--unix", &text(&scratch.path("socket"))]);
-        command.args(["file", &text(&scratch.image())]).stdin(Stdio::null());
+        command.args(options).args(["file", &text(&scratch.image())]).stdin(Stdio::null());
         let Ok(server) = command.spawn() else {
             skipped("nbdkit is not installed");
             return None;
@@ -28,6 +39,11 @@ impl Export {
         let export = Self { scratch, server };
         assert!(until(|| UnixStream::connect(export.path("socket")).is_ok()), "nbdkit does not listen");
         Some(export)
+    }
+
+    fn end(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
     }
 
     /// Returns the URL of the export.
@@ -63,7 +79,6 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        self.end();
     }
 }

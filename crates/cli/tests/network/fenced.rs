@@ -69,6 +69,8 @@ fn stopped(url: &str, owner: &Node, standby: &Node) {
     fs::write(standby.dir().join("file"), "standby's").unwrap();
 
     kill_process(server, Signal::CONT).unwrap();
+    // Nothing uses the mount, so the owner finds out by itself.
+    owner.logs("the volume stops: ");
     let file = owner.dir().join("file");
     let refused = |error: std::io::Error| {
         assert!(
@@ -81,7 +83,6 @@ fn stopped(url: &str, owner: &Node, standby: &Node) {
         file.sync_all()
     });
     refused(late.unwrap_err());
-    owner.logs("the volume stops: ");
     let log = owner.log();
     let reason = log.lines().find(|line| line.contains("the volume stops: ")).unwrap();
     assert!(reason.contains("fenced: another client took over the image"), "{log}");

@@ -67,3 +67,19 @@ fn umount_ends_a_standby_and_a_directory_has_one() {
     standby.umount();
     export.fsck();
 }
+
+#[test]
+fn a_standby_that_cannot_open_the_volume_says_so_once() {
+    let Some(export) = Export::new() else { return };
+    export.ok(&["mkfs", &export.url()]);
+    let Some(export) = export.into_read_only() else { return };
+    let Some(standby) = Node::new(&export.url(), "standby") else { return };
+    standby.mount(&["--standby"]);
+    standby.logs("not taken over: ");
+    // Long enough for another attempt.
+    sleep(Duration::from_secs(5));
+    standby.umount();
+    let log = standby.log();
+    let count = |text| log.matches(text).count();
+    assert_eq!((count("taking over: "), count("trying again"), count("read again")), (1, 1, 0), "{log}");
+}

@@ -16,6 +16,7 @@ use crate::check;
 use crate::device::Device;
 use crate::options::{DeviceOptions, Direct};
 use crate::queue::Queue;
+use crate::sharing::Sharing;
 use crate::uring::{UringQueue, VolumeFile};
 
 /// A volume in an image file or on a block device.
@@ -172,6 +173,10 @@ impl Device for FileDevice {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn sharing(&self) -> Sharing {
+        if self.is_block_device { Sharing::Unknown } else { Sharing::Local }
     }
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {

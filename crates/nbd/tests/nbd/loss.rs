@@ -204,6 +204,7 @@ fn the_client_gives_up_and_then_fails_all_requests() {
     let error = read(&*device, 0, 4096).unwrap_err();
     assert!((1..10).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "an owner stops with its device");
     assert!(text.contains("stopped: no connection for 1 s") && text.contains("4096 bytes"), "{text}");
     assert!(finish(&mut *queue).pop().unwrap().result.is_err());
     // The server is back, but a write may be lost, so the device stays stopped.
@@ -285,5 +286,5 @@ fn a_dropped_device_ends_its_connections() {
     drop(device);
     let device = open_url(&server.url("&reconnect=1")).unwrap();
     server.down();
-    assert_eq!(read(&*device, 0, 512).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(read(&*device, 0, 512).unwrap_err().kind(), ErrorKind::TimedOut);
 }

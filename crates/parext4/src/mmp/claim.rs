@@ -6,15 +6,19 @@
 //! | e2fsck | repair the volume | fails |
 //! | any other number | use the volume, or be gone | waits; if the number has not changed, writes its own and waits again |
 //!
-//! After the last wait the number must still be its own. On a fenced device all waits are left out: the device's lock excludes
-//! other machines. The first wait is left out if the caller has waited, or forces the owner out ([`Silence`]).
+//! After the last wait the number must still be its own. All waits are left out if the open of the device has fenced the owner. If
+//! its lock was free, nothing keeps the machine from writing that the block names: it may have lost the lock unfenced. So this machine
+//! waits as on a device without a lock. The first wait is left out if the caller has waited, or forces the owner out ([`Silence`]).
 //!
-//! A clean block must be replaced soon after it was read. If that takes a second or longer, another machine may have opened the volume
-//! meanwhile, and may have written what it read before this machine's number arrives. This machine then waits as for an owner
-//! that it forces out (H35).
+//! Between its last read of the block and the end of its write, this machine may be stopped. Meanwhile other machines may open the
+//! volume, and its number replaces theirs. Each check interval that such an owner uses for its lease is the first one of the
+//! volume, or the interval of the block that was read, or at most twice the time from the read to the write ([`late_interval`]).
+//! So this machine writes the longest of the three as its own check interval, and waits as this interval asks for (H35).
+
+use std::time::Duration;
 
 use parext4_device::{Device, Sharing};
-use parext4_format::mmp::Mmp;
+use parext4_format::mmp::{Mmp, check_interval_after};
 
 use super::place::Place;
 use super::time::now;
@@ -32,7 +36,8 @@ const SETTLE: u64 = 1;
 /// # Errors
 /// [`Error::Busy`] names the machine that uses the volume.
 pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) -> Result<Mmp> {
-    let began = now();
+    let claim = Claim { device, place, options };
+    let mut read = now();
     let found = place.read(device)?;
     let state = MmpState::new(&found, place);
     let sharing = device.sharing();
@@ -41,56 +46,94 @@ pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) ->
         MmpUse::Fsck => return Err(in_fsck(&state)),
         MmpUse::Clean => {}
         MmpUse::InUse => {
-            if sharing != Sharing::Fenced {
-                wait_for_owner(device, place, &found, options)?;
+            if !device.has_fenced() {
+                read = claim.wait_for_owner(&found, read)?;
             }
             // A third machine must wait as long for this block as for the owner's.
             mine.check_interval = mine.check_interval.max(found.check_interval);
         }
     }
-    place.write(device, &mine)?;
-    let is_late = guarded!(Fault::LateClaim, now().saturating_sub(began) >= options.seconds(SETTLE), false);
-    // A server that restarts must not show the block of before.
-    device.flush().map_err(|e| Error::device("flushing the device", e))?;
+    let took = claim.write(&mut mine, read)?;
+    let is_late = guarded!(Fault::LateClaim, took >= options.seconds(SETTLE), false);
     let wait = match (state.usage, sharing) {
-        (_, Sharing::Fenced) => 0,
+        (MmpUse::Clean, Sharing::Fenced) => 0,
+        (MmpUse::InUse, _) if device.has_fenced() => 0,
         (MmpUse::Clean, Sharing::Local) if !is_late => 0,
         (MmpUse::Clean, _) if !is_late => SETTLE,
-        (MmpUse::Clean, _) => {
-            tracing::info!(
-                "the device was too slow to open the volume at once: waiting {} seconds",
-                state.wait
-            );
-            state.wait
+        (usage, _) => {
+            let wait = guarded!(Fault::LateWait, mine.wait(place.update_interval), state.wait);
+            if usage == MmpUse::Clean {
+                tracing::info!("the device was too slow to open the volume at once: waiting {wait} seconds");
+            }
+            wait
         }
-        _ => state.wait,
     };
-    check(unchanged(device, place, &mine, wait, options)?, place, options)?;
+    claim.keeps(&mine, wait)?;
     Ok(mine)
 }
 
-/// Waits until the machine that wrote `found` counts as gone.
-fn wait_for_owner(device: &dyn Device, place: &Place, found: &Mmp, options: &MmpOptions) -> Result<()> {
-    let state = MmpState::new(found, place);
-    let waits = match options.silence {
-        Silence::Unknown => 2,
-        Silence::Seen(sequence) if sequence != found.sequence => 2,
-        Silence::Seen(_) | Silence::Forced => 1,
-    };
-    tracing::info!("the volume was not closed ({state}): waiting up to {} seconds", waits * state.wait);
-    if waits == 1 {
-        return Ok(());
-    }
-    check(unchanged(device, place, found, state.wait, options)?, place, options)
+/// A claim on the way.
+struct Claim<'a> {
+    device: &'a dyn Device,
+    place: &'a Place,
+    options: &'a MmpOptions,
 }
 
-fn check(changed: Changed, place: &Place, options: &MmpOptions) -> Result<()> {
-    let Changed::To(other) = changed else { return Ok(()) };
-    let other = MmpState::new(&other, place);
-    Err(Error::Busy(match options.silence {
-        Silence::Forced => {
-            format!("the volume cannot be taken over, because its owner is alive: {other}")
+impl Claim<'_> {
+    /// Waits until the machine that wrote `found` counts as gone. Returns the begin of the last read, which is `read` if there
+    /// was no other one.
+    fn wait_for_owner(&self, found: &Mmp, read: Duration) -> Result<Duration> {
+        let state = MmpState::new(found, self.place);
+        let waits = match self.options.silence {
+            Silence::Unknown => 2,
+            Silence::Seen(sequence) if sequence != found.sequence => 2,
+            Silence::Seen(_) | Silence::Forced => 1,
+        };
+        tracing::info!("the volume was not closed ({state}): waiting up to {} seconds", waits * state.wait);
+        if waits == 1 { Ok(read) } else { self.keeps(found, state.wait) }
+    }
+
+    /// Writes `mine` over the block whose last read began at `read`, and makes it durable. Returns the time from this read to the
+    /// end of the write.
+    ///
+    /// If this took longer than `mine` allows for, gives `mine` a longer check interval and another number, and writes it again,
+    /// because a third machine must wait for so long, too.
+    fn write(&self, mine: &mut Mmp, mut read: Duration) -> Result<Duration> {
+        let mut longest = Duration::ZERO;
+        loop {
+            self.place.write(self.device, mine)?;
+            let took = now().saturating_sub(read);
+            longest = longest.max(took);
+            // A server that restarts must not show the block of before.
+            self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
+            let interval = late_interval(took, self.options);
+            if interval <= mine.check_interval || self.device.sharing() == Sharing::Fenced {
+                return Ok(longest);
+            }
+            read = self.keeps(mine, 0)?;
+            mine.sequence = Place::sequence_after(mine.sequence);
+            mine.check_interval = interval;
         }
-        _ => format!("another machine has the volume open: {other}"),
-    }))
+    }
+
+    /// Checks for `seconds` that the block stays `known`. Returns the begin of the last read.
+    fn keeps(&self, known: &Mmp, seconds: u64) -> Result<Duration> {
+        let other = match unchanged(self.device, self.place, known, seconds, self.options)? {
+            Changed::No(read) => return Ok(read),
+            Changed::To(other) => MmpState::new(&other, self.place),
+        };
+        Err(Error::Busy(match self.options.silence {
+            Silence::Forced => {
+                format!("the volume cannot be taken over, because its owner is alive: {other}")
+            }
+            _ => format!("another machine has the volume open: {other}"),
+        }))
+    }
+}
+
+/// Returns the longest check interval that a machine uses which has opened the volume within this time: twice the longest time between
+/// two of its updates, rounded as [`Lease::check`](super::lease::Lease::check) does or up.
+fn late_interval(took: Duration, options: &MmpOptions) -> u16 {
+    let seconds = took.as_nanos() / options.second.as_nanos().max(1);
+    check_interval_after(u64::try_from(seconds).unwrap_or(u64::MAX).saturating_add(1))
 }

@@ -6,8 +6,9 @@
 //! 2. writes the next number, if the lease has not ended meanwhile, and flushes it.
 //!
 //! The kernel reads the block only if its last update was late. When an update fails, the thread tries again at the next
-//! interval, as the kernel does.
+//! interval, as the kernel does. It ends, and the lease with it, once a device of a network has given up.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use parext4_device::{Device, Sharing};
@@ -85,10 +86,23 @@ impl Keeper {
     /// Device errors; the lease then lasts as long as it did before.
     pub(super) fn update(&self) -> Result<Update> {
         let updated = self.try_update();
-        if let Err(error) = &updated {
-            self.lease.update_failed(error);
+        match &updated {
+            Err(error) if self.is_final(error) => {
+                self.lease.device_has_given_up(error);
+                return Ok(Update::Lost);
+            }
+            Err(error) => self.lease.update_failed(error),
+            Ok(_) => {}
         }
         updated
+    }
+
+    /// Returns whether a device of a network has given up: it was fenced, or its servers did not answer in time. Every later
+    /// request fails too.
+    fn is_final(&self, error: &Error) -> bool {
+        let Error::Device { cause, .. } = error else { return false };
+        self.device.sharing().is_shared()
+            && matches!(cause.kind(), ErrorKind::PermissionDenied | ErrorKind::TimedOut)
     }
 
     fn try_update(&self) -> Result<Update> {
@@ -128,6 +142,8 @@ impl Keeper {
         }
         let Some(_permit) = self.lease.permit() else { return Ok(false) };
         let clean = Mmp { sequence: SEQUENCE_CLEAN, time: seconds_now(), ..found };
+        // A device that loses the answer and connects again may read this block, and must not take it for another machine's.
+        self.lease.attempt(&clean, began);
         self.place.write(&*self.device, &clean)?;
         self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
         Ok(true)

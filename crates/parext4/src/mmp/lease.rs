@@ -2,8 +2,9 @@
 //!
 //! A read of the block that shows this machine's number extends the lease. Another machine writes its number into the block, then
 //! waits, and only then changes anything else. So when a read that began at time `t` shows this machine's number, no other
-//! machine changes the volume before `t` plus that wait, which is `2 * check_interval + 1` seconds or more. The lease ends at
-//! `t` plus `check_interval`, so that a request has the rest of the wait to reach the device.
+//! machine changes the volume before `t` plus that wait, which is `check_interval + 6` seconds or more. The lease ends at
+//! `t` plus `check_interval`, so that a request has the rest of the wait to reach the device. The interval is that of the block
+//! that the other machine has read; the lease takes the shortest one of the blocks that this can be.
 //!
 //! A write before the end of the lease proceeds. A later one first waits until the owner's thread has read the block
 //! (H35). Once a read has shown another number, the lease is lost, and every later write fails.
@@ -53,6 +54,10 @@ pub(super) struct Lease {
 struct State {
     /// The block that this machine has made durable last.
     mine: Mmp,
+    /// The check interval of the block before `mine`, in seconds.
+    previous: u16,
+    /// The check interval of the present lease, in seconds.
+    interval: u16,
     /// Later blocks, from old to new, whose writes or flushes have failed or are under way. The device holds one of them or
     /// `mine`.
     attempts: VecDeque<Mmp>,
@@ -92,6 +97,16 @@ impl State {
         self.mine == *block || self.attempts.contains(block)
     }
 
+    /// Returns the shortest check interval of the blocks that another machine may have read before it wrote its number, up to the
+    /// latest block of this one.
+    ///
+    /// It writes its number within a second after its read, or allows for all blocks that this machine could write meanwhile
+    /// (`claim.rs`). Within a second, this machine ends at most one update and begins one.
+    fn shortest_interval(&self) -> u16 {
+        let attempts = self.attempts.iter().map(|block| block.check_interval);
+        attempts.chain([self.mine.check_interval, self.previous]).min().unwrap_or(self.previous)
+    }
+
     /// Returns why a write that is too late fails; `None` if the owner's thread may extend the lease.
     fn refusal(&self) -> Option<&str> {
         self.lost.as_deref().or(self.retired)
@@ -103,6 +118,8 @@ impl Lease {
     pub(super) fn new(device: &dyn Device, place: &Place, options: &MmpOptions) -> Self {
         let mine = place.mine(options);
         let state = State {
+            previous: mine.check_interval,
+            interval: mine.check_interval,
             mine,
             attempts: VecDeque::new(),
             last_update: None,
@@ -127,7 +144,10 @@ impl Lease {
 
     /// Begins the lease of an owner whose claim has written `mine`. It ends at once, unless the device is fenced.
     pub(super) fn begin(&self, mine: Mmp) {
-        self.state.lock().mine = mine;
+        let mut state = self.state.lock();
+        state.previous = mine.check_interval;
+        state.mine = mine;
+        drop(state);
         if !self.fenced {
             self.until.store(0, Ordering::Relaxed);
         }
@@ -232,8 +252,8 @@ impl Lease {
         }
         let next = self.next_block(&state, found, began);
         state.last_read = began;
-        // Another machine waits by the interval of the block that it read, which is one of the two.
-        self.extend(began, found.check_interval.min(next.check_interval));
+        state.interval = state.shortest_interval().min(next.check_interval);
+        self.extend(began, state.interval);
         self.notify(state);
         Some(next)
     }
@@ -264,7 +284,8 @@ impl Lease {
     pub(super) fn written(&self, next: Mmp) {
         let mut state = self.state.lock();
         let took = now().saturating_sub(state.last_read);
-        let wait = next.wait(self.place.update_interval);
+        let wait = Mmp { check_interval: state.interval, ..next }.wait(self.place.update_interval);
+        state.previous = state.mine.check_interval;
         state.mine = next;
         state.attempts.clear();
         drop(state);
@@ -286,8 +307,23 @@ impl Lease {
         }
     }
 
-    /// Ends the lease for good, because of `why`, and stops the volume.
+    /// Returns why the lease is lost.
+    pub(super) fn why_lost(&self) -> String {
+        let state = self.state.lock();
+        state.lost.as_deref().unwrap_or("the volume was lost").to_owned()
+    }
+
+    /// Ends the lease for good, because another machine may use the volume, and stops the volume.
     pub(super) fn lose(&self, why: &str) {
+        self.end(why, Error::Busy(why.into()));
+    }
+
+    /// Ends the lease for good, because the device fails every request from now on, and stops the volume.
+    pub(super) fn device_has_given_up(&self, error: &Error) {
+        self.end(&error.to_string(), error.clone());
+    }
+
+    fn end(&self, why: &str, error: Error) {
         let mut state = self.state.lock();
         let first = state.lost.is_none();
         state.lost.get_or_insert_with(|| why.into());
@@ -297,7 +333,7 @@ impl Lease {
         self.notify(state);
         self.timer.stop();
         if let Some(health) = health {
-            health.stop(Error::Busy(why.into()));
+            health.stop(error);
         }
     }
 
@@ -351,11 +387,7 @@ impl WriteGuard for Lease {
         })?;
         match self.check(&found, began) {
             Some(_) => Ok(()),
-            None => {
-                let why = self.state.lock().lost.clone();
-                let why = why.as_deref().unwrap_or("the volume was lost").to_owned();
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-            }
+            None => Err(io::Error::new(io::ErrorKind::PermissionDenied, self.why_lost())),
         }
     }
 }

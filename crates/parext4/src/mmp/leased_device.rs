@@ -24,8 +24,8 @@ impl LeasedDevice {
 }
 
 impl Device for LeasedDevice {
-    forward_device!(this => this.inner; size, sector_size, read_only, sharing, lock_owner, object_size, guard_writes,
-        read_at);
+    forward_device!(this => this.inner; size, sector_size, read_only, sharing, has_fenced, lock_owner, object_size,
+        guard_writes, read_at);
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let _permit = self.lease.wait()?;

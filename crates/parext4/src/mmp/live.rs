@@ -32,8 +32,8 @@ pub(crate) fn live(
             let wait = state.wait.min(LONGEST_WAIT);
             let last = match unchanged(device, &place, &found, wait, options)? {
                 Changed::To(other) => MmpState::new(&other, &place),
-                Changed::No if wait == state.wait => return Ok(None),
-                Changed::No => state,
+                Changed::No(_) if wait == state.wait => return Ok(None),
+                Changed::No(_) => state,
             };
             Ok(Some(last).filter(|last| last.usage != MmpUse::Clean))
         }

@@ -25,4 +25,5 @@ mod wait;
 pub(crate) use live::live;
 pub use options::{MmpOptions, Silence};
 pub(crate) use protection::Protection;
+pub(crate) use state::SILENT_AFTER;
 pub use state::{MmpState, MmpUse, read};

@@ -44,7 +44,7 @@ impl Protection {
         lease.begin(claim(&**device, &place, options)?);
         let keeper = Arc::new(Keeper::new(Arc::clone(device), place, options, &lease));
         if keeper.update()? == Update::Lost {
-            return Err(Error::Busy("another machine opens the volume at the same time".into()));
+            return Err(Error::Busy(lease.why_lost()));
         }
         let running = Arc::clone(&keeper);
         let thread = threads::spawn("parext4-mmp", move || running.run());

@@ -11,6 +11,9 @@ use super::time::utc;
 use crate::error::Result;
 use crate::superblock::read_superblock;
 
+/// Time in seconds that an owner may need for an update on a slow device.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(5);
+
 /// What a volume is used for, as far as its block of multi-mount protection tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -67,6 +70,13 @@ impl MmpState {
     #[must_use]
     pub fn stale_after(&self) -> Duration {
         Duration::from_secs(self.wait)
+    }
+
+    /// Returns the time after which an owner that has not changed the number counts as dead, if the servers of the device do not
+    /// hear from it either: the update interval, and five seconds for a slow update.
+    #[must_use]
+    pub fn silent_after(&self) -> Duration {
+        Duration::from_secs(self.update_interval.into()) + SILENT_AFTER
     }
 
     /// Describes what a reader of a volume must expect that this owner changes at the same time.

@@ -1,8 +1,8 @@
 //! The lease of one owner, without its thread.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::Arc;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::lease::{Lease, Standing};
 use super::leased_device::LeasedDevice;
 use super::place::Place;
 use super::{MmpOptions, MmpUse, read};
+use crate::health::Health;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::superblock::read_superblock;
 
@@ -103,6 +104,19 @@ fn a_late_write_waits_for_an_update() {
     assert!(owner.leased.flush().is_err() && owner.leased.discard(0, 512).is_err());
 }
 
+/// Another machine may have read the block before the latest one when it writes its number, and then waits as that block asks.
+#[test]
+fn a_lease_is_longer_only_after_a_second_slow_update() {
+    let owner = owner(plain);
+    let late = || {
+        assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+        thread::sleep(11 * SECOND);
+        matches!(owner.lease.standing(), Standing::Ended)
+    };
+    assert!(late() && late() && late(), "the block of before asks for ten seconds");
+    assert!(!late(), "two blocks ask for more");
+}
+
 #[test]
 fn failed_updates_stop_an_owner_only_when_a_write_needs_one() {
     let owner = owner(plain);
@@ -147,17 +161,21 @@ struct Faulty {
     sharing: Sharing,
     write_fails: AtomicBool,
     flush_fails: AtomicBool,
+    error: ErrorKind,
     read_takes: Duration,
+    /// The guard that the device asks after each write, as if it had lost the answer and connected again.
+    asks: OnceLock<Arc<Lease>>,
 }
 
 impl Faulty {
     fn new(mem: Arc<MemDevice>, sharing: Sharing) -> Self {
-        let (write_fails, flush_fails) = Default::default();
-        Self { mem, sharing, write_fails, flush_fails, read_takes: Duration::ZERO }
+        let (write_fails, flush_fails, asks) = Default::default();
+        let (error, read_takes) = (ErrorKind::Other, Duration::ZERO);
+        Self { mem, sharing, write_fails, flush_fails, error, read_takes, asks }
     }
 
-    fn result(fails: &AtomicBool) -> io::Result<()> {
-        if fails.load(Ordering::SeqCst) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+    fn result(&self, fails: &AtomicBool) -> io::Result<()> {
+        if fails.load(Ordering::SeqCst) { Err(self.error.into()) } else { Ok(()) }
     }
 }
 
@@ -174,12 +192,14 @@ impl Device for Faulty {
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        Self::result(&self.write_fails)?;
-        self.mem.write_at(offset, bufs)
+        self.result(&self.write_fails)?;
+        self.mem.write_at(offset, bufs)?;
+        let mut read = |offset, bytes: &mut [u8]| self.mem.read_at(offset, &mut [IoSliceMut::new(bytes)]);
+        self.asks.get().map_or(Ok(()), |lease| lease.may_resend(&mut read))
     }
 
     fn flush(&self) -> io::Result<()> {
-        Self::result(&self.flush_fails)
+        self.result(&self.flush_fails)
     }
 }
 
@@ -211,6 +231,35 @@ fn an_owner_knows_each_block_that_it_may_have_written() {
     device.flush_fails.store(false, Ordering::SeqCst);
     assert_eq!(owner.keeper.update().unwrap(), Update::Written);
     owner.write().unwrap();
+}
+
+#[test]
+fn an_idle_owner_stops_when_its_device_has_given_up() {
+    for (sharing, error, stops) in [
+        (Sharing::Fenced, ErrorKind::PermissionDenied, true),
+        (Sharing::Fenced, ErrorKind::TimedOut, true),
+        (Sharing::Unfenced, ErrorKind::TimedOut, true),
+        (Sharing::Fenced, ErrorKind::Other, false),
+        (Sharing::Local, ErrorKind::TimedOut, false),
+    ] {
+        let (owner, device) = faulty_owner(sharing, |faulty| faulty.error = error);
+        assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+        let health = Arc::new(Health::new(0));
+        owner.lease.attach(&health);
+        device.write_fails.store(true, Ordering::SeqCst);
+        let update = owner.keeper.update();
+        assert_eq!(matches!(update, Ok(Update::Lost)), stops, "{sharing:?}, {error}: {update:?}");
+        assert_eq!(health.check().is_err(), stops, "{sharing:?}, {error}");
+    }
+}
+
+#[test]
+fn an_owner_whose_last_answer_was_lost_finds_its_own_clean_block() {
+    let (owner, device) = faulty_owner(Sharing::Unfenced, |_| ());
+    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+    device.asks.set(Arc::clone(&owner.lease)).unwrap();
+    assert!(owner.keeper.close().unwrap());
+    assert_eq!(read(&*owner.mem).unwrap().unwrap().usage, MmpUse::Clean);
 }
 
 #[test]

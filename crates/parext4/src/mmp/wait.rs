@@ -1,5 +1,7 @@
 //! Waits for a sign of life of another machine.
 
+use std::time::Duration;
+
 use parext4_device::Device;
 use parext4_format::mmp::Mmp;
 
@@ -11,8 +13,8 @@ use crate::error::{Error, Result};
 /// Result of a wait.
 #[derive(Debug)]
 pub(super) enum Changed {
-    /// The block is as it was.
-    No,
+    /// The block is as it was when it was last read. Holds the begin of this read.
+    No(Duration),
     /// Another machine has written this block.
     To(Mmp),
 }
@@ -34,7 +36,7 @@ pub(super) fn unchanged(
         }
         // The last read begins after the wait, because an owner may write until then.
         if began >= until {
-            return Ok(Changed::No);
+            return Ok(Changed::No(began));
         }
         sleep((until - began).min(options.second));
     }

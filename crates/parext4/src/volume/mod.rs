@@ -3,6 +3,7 @@
 mod by_path;
 mod close;
 mod contents;
+mod dead_owner;
 mod dir_stack;
 mod geometry;
 mod label;

@@ -4,14 +4,18 @@ use std::ffi::OsStr;
 use std::io::{self, IoSliceMut};
 
 use parext4_device::{AlignedBuf, Device, DeviceOptions};
-use parext4_storage::open_device_with_sectors;
+use parext4_storage::{Location, open_device_with_sectors};
 
+use super::dead_owner::dead_owner;
 use crate::sync::Arc;
 
 /// Opens the device of a volume that a user named: direct where possible, locked against other writers.
 ///
 /// A device whose sectors are larger than the volume's blocks is opened through the operating system's page cache, which has
 /// no such limit.
+///
+/// If a client that is dead holds the lock of a device on a network, fences the client and breaks its lock. That takes some seconds, in
+/// which the client could show that it lives.
 ///
 /// # Errors
 /// The errors of [`open_device`](crate::storage::open_device).
@@ -26,10 +30,28 @@ use crate::sync::Arc;
 /// ```
 pub fn open_volume_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
     let typed = typed.as_ref();
+    match open(typed, options) {
+        Err(busy)
+            if busy.kind() == io::ErrorKind::ResourceBusy && !options.takeover && is_on_network(typed) =>
+        {
+            match dead_owner(typed, options) {
+                Ok(Some(owner)) => open(typed, &options.clone().takeover(true).takeover_from(owner)),
+                _ => Err(busy),
+            }
+        }
+        opened => opened,
+    }
+}
+
+fn open(typed: &OsStr, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
     open_device_with_sectors(typed, options, |device| {
         block_size(device)
             .map_err(|error| io::Error::new(error.kind(), format!("reading {}: {error}", typed.display())))
     })
+}
+
+fn is_on_network(typed: &OsStr) -> bool {
+    Location::parse(typed).is_ok_and(|location| location.path().is_none())
 }
 
 /// Returns the block size in bytes that a superblock states, `None` if there is none or it is not plausible. Opening the

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parext4::mmp::MmpUse;
+use parext4::mmp::{MmpUse, Silence};
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
 use parext4_device::{RecordingDevice, Sharing, forward_device};
 use parext4_format::mmp::{SEQUENCE_CLEAN, SEQUENCE_FSCK};
@@ -99,7 +99,7 @@ fn what_e2fsck_has_is_refused_at_once() {
 
 #[test]
 fn a_fence_replaces_the_waits() {
-    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Fenced));
+    let device = Arc::new(Fencing(Arc::new(volume())));
     write_as_other(&*device, 7);
     let began = Instant::now();
     let volume = open(&device).unwrap();
@@ -107,6 +107,19 @@ fn a_fence_replaces_the_waits() {
     assert!(until(|| state(&*device).sequence != 7));
     volume.close().unwrap();
     assert_eq!(state(&*device).usage, MmpUse::Clean);
+}
+
+#[test]
+fn a_lock_that_was_free_fences_no_owner() {
+    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Fenced));
+    write_as_other(&*device, 7);
+    let began = Instant::now();
+    let volume = open(&device).unwrap();
+    assert!(began.elapsed() >= SECOND * 2 * WAIT, "{:?}", began.elapsed());
+    volume.close().unwrap();
+    let began = Instant::now();
+    open(&device).unwrap().close().unwrap();
+    assert!(began.elapsed() < SECOND * WAIT, "two machines cannot have the lock at the same time");
 }
 
 #[test]
@@ -190,15 +203,23 @@ fn a_reader_does_not_wait_for_as_long_as_an_image_asks() {
 
 #[test]
 fn of_two_machines_that_open_a_clean_volume_one_gets_it() {
-    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Unfenced));
+    for sharing in [Sharing::Unfenced, Sharing::Unknown] {
+        one_of_two_gets_the_volume(sharing);
+    }
+}
+
+fn one_of_two_gets_the_volume(sharing: Sharing) {
+    let device = Arc::new(Shared(Arc::new(volume()), sharing));
     // Longer than a thread that read a clean block may take until it writes its own.
     let options = options().mmp(short().second(3 * SECOND));
     let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options);
+    let began = Instant::now();
     let opened: Vec<_> = thread::scope(|scope| {
         let openers: Vec<_> = (0..2).map(|_| scope.spawn(open)).collect();
         openers.into_iter().map(|opener| opener.join().unwrap()).collect()
     });
-    assert_eq!(opened.iter().filter(|opened| opened.is_ok()).count(), 1, "{opened:?}");
+    assert_eq!(opened.iter().filter(|opened| opened.is_ok()).count(), 1, "{sharing:?}: {opened:?}");
+    assert!(began.elapsed() >= 3 * SECOND, "{sharing:?}: {:?}", began.elapsed());
 }
 
 /// A device whose first write waits until the test lets it go on.
@@ -207,6 +228,20 @@ struct Held {
     inner: Arc<dyn Device>,
     arrived: AtomicBool,
     released: AtomicBool,
+}
+
+impl Held {
+    fn new(inner: Arc<dyn Device>) -> Arc<Self> {
+        Arc::new(Self { inner, arrived: AtomicBool::new(false), released: AtomicBool::new(false) })
+    }
+
+    fn has_arrived(&self) -> bool {
+        until(|| self.arrived.load(Ordering::SeqCst))
+    }
+
+    fn release(&self) {
+        self.released.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Device for Held {
@@ -223,21 +258,17 @@ impl Device for Held {
 
 #[test]
 fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() {
-    for sharing in [Sharing::Unfenced, Sharing::Local] {
+    for sharing in [Sharing::Unfenced, Sharing::Unknown, Sharing::Local] {
         // The owner reads its block every five seconds, and its lease lasts for ten.
         let mem = Arc::new(volume_with_interval(5));
         let shared = Arc::new(Shared(Arc::clone(&mem) as Arc<dyn Device>, sharing));
-        let held = Arc::new(Held {
-            inner: Arc::clone(&shared) as _,
-            arrived: AtomicBool::new(false),
-            released: AtomicBool::new(false),
-        });
+        let held = Held::new(Arc::clone(&shared) as _);
         thread::scope(|scope| {
             let late = scope.spawn(|| open(&held));
-            assert!(until(|| held.arrived.load(Ordering::SeqCst)));
+            assert!(held.has_arrived());
             let owner = open(&shared).unwrap();
             thread::sleep(SECOND);
-            held.released.store(true, Ordering::SeqCst);
+            held.release();
             let late = late.join().unwrap();
             let written = owner.write("/owner", "text").and_then(|()| owner.sync());
             assert!(
@@ -248,6 +279,30 @@ fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() 
             );
             let _ = owner.close();
             late.unwrap().close().unwrap();
+        });
+        assert_clean(&mem, "late");
+    }
+}
+
+/// An owner whose updates have become slow asks other machines to wait for longer, which a machine that was stopped cannot see.
+#[test]
+fn a_late_machine_waits_for_every_owner_that_may_have_come_meanwhile() {
+    const LATE: u32 = 8;
+    for sequence in [SEQUENCE_CLEAN, 7] {
+        let mem = Arc::new(volume());
+        write_as_other(&*mem, sequence);
+        let held = Held::new(Arc::new(Shared(Arc::clone(&mem) as Arc<dyn Device>, Sharing::Unfenced)));
+        let options = options().mmp(short().silence(Silence::Forced));
+        thread::scope(|scope| {
+            let late = scope.spawn(|| Volume::open_device(Arc::clone(&held) as Arc<dyn Device>, &options));
+            assert!(held.has_arrived());
+            thread::sleep(LATE * SECOND);
+            held.release();
+            let released = Instant::now();
+            let volume = late.join().unwrap().unwrap();
+            // Twice the time that it was late by, and the wait that the block asks for then.
+            assert!(released.elapsed() >= SECOND * (2 * 2 * LATE + 1), "{:?}", released.elapsed());
+            volume.close().unwrap();
         });
         assert_clean(&mem, "late");
     }

@@ -72,6 +72,22 @@ pub fn overwrite(device: &dyn Device) {
     device.write_at(offset, &[IoSlice::new(&vec![0; len])]).unwrap();
 }
 
+/// A device whose open has fenced the owner.
+#[derive(Debug)]
+pub struct Fencing(pub Arc<dyn Device>);
+
+impl Device for Fencing {
+    forward_device!(this => this.0; size, sector_size, read_only, read_at, write_at, flush, discard);
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Fenced
+    }
+
+    fn has_fenced(&self) -> bool {
+        true
+    }
+}
+
 /// A device that other machines can reach.
 #[derive(Debug)]
 pub struct Shared(pub Arc<dyn Device>, pub Sharing);

@@ -42,6 +42,7 @@
 //! | H34 | a waiting operation blocks operations of other ranges | `queues::a_waiting_operation_blocks_only_overlapping_ranges` | `HoldWholeFile` |
 //! | H35 | an owner writes after another machine has taken its volume over | `leases::an_owner_that_was_stopped_does_not_write` | `LeaseIgnored`, `OtherOwnerIgnored`, `LateUpdate` |
 //! | H35 | a machine reads a clean block, stops, and opens the volume while another one uses it | `leases::of_machines_that_open_a_clean_volume_one_writes` | `LateClaim` |
+//! | H35 | a machine reads a clean block, stops, and waits for less than the lease of the owner of meanwhile | `leases::a_late_machine_outlasts_the_lease_of_the_owner_of_meanwhile` | `LateClaim`, `LateWait` |
 //!
 //! Models without a hazard number:
 //!

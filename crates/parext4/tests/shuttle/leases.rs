@@ -51,15 +51,17 @@ impl Device for SharedDevice {
     }
 }
 
-fn protected_image() -> MemDevice {
+/// Returns a volume with an update interval in seconds.
+fn protected_image(interval: u16) -> MemDevice {
     let device = MemDevice::new(4 << 20);
-    mkfs(&device, &MkfsOptions::new().block_size(1024).mmp(true)).expect("mkfs");
+    let options = MkfsOptions::new().block_size(1024).mmp(true).mmp_update_interval(interval);
+    mkfs(&device, &options).expect("mkfs");
     device
 }
 
 #[test]
 fn an_owner_that_was_stopped_does_not_write() {
-    let image = Arc::new(protected_image());
+    let image = Arc::new(protected_image(5));
     let faults = [Fault::LeaseIgnored, Fault::OtherOwnerIgnored, Fault::LateUpdate];
     search(200, &faults, |iterations| {
         let image = Arc::clone(&image);
@@ -104,16 +106,23 @@ fn model(image: &MemDevice) {
     let device = |taken| Arc::new(SharedDevice { inner: Arc::clone(&inner), taken });
     let owner = OwnerModel::claim(device(Some(Arc::clone(&taken))), Silence::Unknown);
     let owner = Arc::new(owner.expect("a clean volume"));
-    let taker = {
-        let device = device(None);
-        move || {
-            let claimed = OwnerModel::claim(device, silence()).map(std::mem::forget).is_ok();
-            taken.store(claimed, Ordering::SeqCst);
-            claimed
-        }
-    };
-    let threads = write_and_keep(&owner);
-    let claimed = shuttle::thread::spawn(taker).join().expect("the taker does not panic");
+    let taker = take_over(device(None), silence(), taken);
+    end(&owner, taker);
+}
+
+/// Starts another machine that claims the volume. It returns whether it has got it.
+fn take_over(device: Arc<dyn Device>, silence: Silence, taken: Arc<AtomicBool>) -> JoinHandle<bool> {
+    shuttle::thread::spawn(move || {
+        let claimed = OwnerModel::claim(device, silence).map(std::mem::forget).is_ok();
+        taken.store(claimed, Ordering::SeqCst);
+        claimed
+    })
+}
+
+/// Writes as the owner while the other machine claims the volume.
+fn end(owner: &Arc<OwnerModel>, taker: JoinHandle<bool>) {
+    let threads = write_and_keep(owner);
+    let claimed = taker.join().expect("the taker does not panic");
     for thread in threads {
         thread.join().expect("the owner does not panic");
     }
@@ -121,8 +130,59 @@ fn model(image: &MemDevice) {
 }
 
 #[test]
+fn a_late_machine_outlasts_the_lease_of_the_owner_of_meanwhile() {
+    // The owner's lease lasts for longer than the clean block asks another machine to wait.
+    let image = Arc::new(protected_image(100));
+    search(100, &[Fault::LateClaim, Fault::LateWait], |iterations| {
+        let image = Arc::clone(&image);
+        random(iterations, move || late_model(&image));
+    });
+}
+
+/// A machine reads a clean block, and is stopped until another machine has opened the volume.
+fn late_model(image: &MemDevice) {
+    let inner = Arc::new(image.fork());
+    let [taken, arrived, owned] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let late = LateDevice {
+        shared: SharedDevice { inner: Arc::clone(&inner), taken: None },
+        arrived: Arc::clone(&arrived),
+        owned: Arc::clone(&owned),
+    };
+    let taker = take_over(Arc::new(late), Silence::Unknown, Arc::clone(&taken));
+    wait_for(&arrived);
+    let owner = OwnerModel::claim(Arc::new(SharedDevice { inner, taken: Some(taken) }), Silence::Unknown);
+    let owner = Arc::new(owner.expect("a clean volume"));
+    owned.store(true, Ordering::SeqCst);
+    end(&owner, taker);
+}
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::SeqCst) {
+        shuttle::thread::yield_now();
+    }
+}
+
+/// The device of a machine that is stopped before its first write until another one owns the volume.
+#[derive(Debug)]
+struct LateDevice {
+    shared: SharedDevice,
+    arrived: Arc<AtomicBool>,
+    owned: Arc<AtomicBool>,
+}
+
+impl Device for LateDevice {
+    forward_device!(this => this.shared; size, sector_size, read_only, sharing, read_at, flush, discard);
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.arrived.store(true, Ordering::SeqCst);
+        wait_for(&self.owned);
+        self.shared.write_at(offset, bufs)
+    }
+}
+
+#[test]
 fn of_machines_that_open_a_clean_volume_one_writes() {
-    let image = Arc::new(protected_image());
+    let image = Arc::new(protected_image(5));
     search(400, &[Fault::LateClaim], |iterations| {
         let image = Arc::clone(&image);
         random(iterations, move || clean_model(&image));

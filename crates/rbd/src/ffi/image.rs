@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use rustix::io::Errno;
 
 use super::cluster::Cluster;
-use super::library::{Handle, ImageInfo, Library, Watcher};
+use super::library::{ConfigOption, Handle, ImageInfo, Library, Watcher};
 use super::values::{c_string, check, pointer, text};
 use crate::image_url::ImageUrl;
 
@@ -21,6 +21,8 @@ use crate::image_url::ImageUrl;
 const EXCLUSIVE: c_int = 0;
 /// Most bytes of a list of strings that librbd stores.
 const MAX_TEXT: usize = 4096;
+/// Most options of an image that are listed. librbd has about a hundred.
+const MAX_OPTIONS: usize = 1024;
 /// Most watchers of an image that are listed.
 const MAX_WATCHERS: usize = 1024;
 
@@ -101,6 +103,24 @@ impl Image {
         let stripes = self.number(self.library().rbd_get_stripe_count)?;
         let unit = self.number(self.library().rbd_get_stripe_unit)?;
         Ok(if stripes > 1 { unit.min(object) } else { object })
+    }
+
+    /// Returns the value of an option for this image: the image's own, or else that of its pool, or else that of this client.
+    pub(crate) fn option(&self, name: &CStr) -> io::Result<Option<String>> {
+        let mut options: Vec<ConfigOption> = Vec::with_capacity(MAX_OPTIONS);
+        let list = options.as_mut_ptr();
+        let mut count = MAX_OPTIONS as c_int;
+        // SAFETY: the image is open, and the list has room for `count` options.
+        check(unsafe { (self.library().rbd_config_image_list)(self.image, list, &raw mut count) })?;
+        // SAFETY: librbd has stored `count` options, at most as many as there is room for.
+        unsafe { options.set_len((count as usize).min(MAX_OPTIONS)) };
+        // SAFETY: names and values are strings of librbd until they are cleaned up.
+        let string = |text| unsafe { CStr::from_ptr(text) };
+        let found = options.iter().find(|option| string(option.name) == name);
+        let value = found.map(|option| string(option.value).to_string_lossy().into_owned());
+        // SAFETY: the list comes from `rbd_config_image_list` and is cleaned up once.
+        unsafe { (self.library().rbd_config_image_list_cleanup)(list, count) };
+        Ok(value)
     }
 
     /// Acquires the exclusive lock so that it is not released when another client asks for it.

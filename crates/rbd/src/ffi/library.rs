@@ -39,6 +39,14 @@ pub(crate) struct Watcher {
     pub(crate) cookie: u64,
 }
 
+/// `rbd_config_option_t`.
+#[repr(C)]
+pub(crate) struct ConfigOption {
+    pub(crate) name: *mut c_char,
+    pub(crate) value: *mut c_char,
+    source: c_int,
+}
+
 /// Declares [`Library`] with one pointer for each function, and how it is loaded.
 macro_rules! library {
     ($($file:literal { $($name:ident($($arg:ty),*) -> $result:ty;)+ })+) => {
@@ -97,6 +105,8 @@ library! {
         rbd_get_id(Handle, *mut c_char, usize) -> c_int;
         rbd_watchers_list(Handle, *mut Watcher, *mut usize) -> c_int;
         rbd_watchers_list_cleanup(*mut Watcher, usize) -> ();
+        rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
+        rbd_config_image_list_cleanup(*mut ConfigOption, c_int) -> ();
         rbd_update_watch(Handle, *mut u64, OnUpdate, *mut c_void) -> c_int;
         rbd_update_unwatch(Handle, u64) -> c_int;
         rbd_aio_create_completion(*mut c_void, Option<OnComplete>, *mut Handle) -> c_int;
@@ -166,6 +176,6 @@ mod tests {
 
     #[test]
     fn the_structures_have_the_sizes_of_librbd() {
-        assert_eq!((size_of::<ImageInfo>(), size_of::<Watcher>()), (160, 24));
+        assert_eq!((size_of::<ImageInfo>(), size_of::<Watcher>(), size_of::<ConfigOption>()), (160, 24, 24));
     }
 }

@@ -10,7 +10,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn open(sequence: u32) -> Mmp {
-    Mmp::Open { node: "first".into(), sequence, wait: seconds(WAIT) }
+    Mmp::Open { node: "first".into(), sequence, wait: seconds(WAIT), silent_after: seconds(10) }
 }
 
 fn lock(alive: bool) -> Option<LockOwner> {
@@ -21,6 +21,10 @@ fn free(mmp: Mmp) -> Sight {
     Sight { lock: None, mmp }
 }
 
+fn held(mmp: Mmp) -> Sight {
+    Sight { lock: lock(true), mmp }
+}
+
 /// A poll that takes no time.
 fn poll(watch: &mut Watch, at: u64, sight: Sight) -> Verdict {
     watch.saw(sight, seconds(at), seconds(at))
@@ -28,14 +32,15 @@ fn poll(watch: &mut Watch, at: u64, sight: Sight) -> Verdict {
 
 #[test]
 fn an_owner_is_gone_once_its_sequence_has_not_changed_for_the_wait() {
-    for lock in [None, lock(true)] {
+    // Without a lock, the other machine may be opening the volume, and then changes nothing for the same time.
+    for (lock, wait) in [(None, WAIT + 5), (lock(true), WAIT)] {
         let mut watch = Watch::new(POLL);
         let sight = |sequence| Sight { lock: lock.clone(), mmp: open(sequence) };
         assert_eq!(poll(&mut watch, 0, sight(1)), Verdict::Owned(seconds(0)));
-        assert_eq!(poll(&mut watch, 20, sight(1)), Verdict::Owned(seconds(20)));
-        assert_eq!(poll(&mut watch, 21, sight(2)), Verdict::Owned(seconds(0)));
-        assert_eq!(poll(&mut watch, 41, sight(2)), Verdict::Owned(seconds(20)));
-        assert_eq!(poll(&mut watch, 42, sight(2)), Verdict::Gone(Gone::Silent(seconds(21))));
+        assert_eq!(poll(&mut watch, wait - 1, sight(1)), Verdict::Owned(seconds(wait - 1)));
+        assert_eq!(poll(&mut watch, wait, sight(2)), Verdict::Owned(seconds(0)));
+        assert_eq!(poll(&mut watch, 2 * wait - 1, sight(2)), Verdict::Owned(seconds(wait - 1)));
+        assert_eq!(poll(&mut watch, 2 * wait, sight(2)), Verdict::Gone(Gone::Silent(seconds(wait))));
     }
 }
 
@@ -43,7 +48,7 @@ fn an_owner_is_gone_once_its_sequence_has_not_changed_for_the_wait() {
 fn the_next_poll_is_when_the_silence_is_long_enough() {
     let mut watch = Watch::new(POLL);
     assert_eq!(watch.next_poll(seconds(0)), POLL);
-    poll(&mut watch, 1, free(open(1)));
+    poll(&mut watch, 1, held(open(1)));
     assert_eq!(watch.next_poll(seconds(1)), POLL);
     assert_eq!(watch.next_poll(seconds(21)), seconds(1));
     assert_eq!(watch.next_poll(seconds(30)), SHORTEST_POLL);
@@ -54,20 +59,20 @@ fn the_next_poll_is_when_the_silence_is_long_enough() {
 #[test]
 fn a_failed_or_slow_poll_begins_the_silence_anew() {
     let mut watch = Watch::new(POLL);
-    poll(&mut watch, 0, free(open(1)));
+    poll(&mut watch, 0, held(open(1)));
     watch.failed();
-    assert_eq!(poll(&mut watch, 60, free(open(1))), Verdict::Owned(seconds(0)));
-    assert_eq!(watch.saw(free(open(1)), seconds(62), seconds(100)), Verdict::Owned(seconds(0)));
-    assert_eq!(poll(&mut watch, 120, free(open(1))), Verdict::Owned(seconds(20)));
-    assert_eq!(poll(&mut watch, 121, free(open(1))), Verdict::Gone(Gone::Silent(seconds(21))));
+    assert_eq!(poll(&mut watch, 60, held(open(1))), Verdict::Owned(seconds(0)));
+    assert_eq!(watch.saw(held(open(1)), seconds(62), seconds(100)), Verdict::Owned(seconds(0)));
+    assert_eq!(poll(&mut watch, 120, held(open(1))), Verdict::Owned(seconds(20)));
+    assert_eq!(poll(&mut watch, 121, held(open(1))), Verdict::Gone(Gone::Silent(seconds(21))));
 }
 
 #[test]
 fn silence_ends_where_the_poll_starts() {
     let mut watch = Watch::new(POLL);
-    watch.saw(free(open(1)), seconds(0), seconds(4));
-    assert_eq!(watch.saw(free(open(1)), seconds(24), seconds(26)), Verdict::Owned(seconds(20)));
-    assert_eq!(watch.saw(free(open(1)), seconds(25), seconds(25)), Verdict::Gone(Gone::Silent(seconds(21))));
+    watch.saw(held(open(1)), seconds(0), seconds(4));
+    assert_eq!(watch.saw(held(open(1)), seconds(24), seconds(26)), Verdict::Owned(seconds(20)));
+    assert_eq!(watch.saw(held(open(1)), seconds(25), seconds(25)), Verdict::Gone(Gone::Silent(seconds(21))));
 }
 
 #[test]
@@ -88,10 +93,11 @@ fn a_lock_whose_owner_is_unheard_of_lapses_unless_the_sequence_changes() {
     assert_eq!(poll(&mut watch, 3, unheard(1)), Verdict::Owned(seconds(3)));
     assert_eq!(poll(&mut watch, 7, unheard(2)), Verdict::Owned(seconds(0)));
     assert_eq!(poll(&mut watch, 11, unheard(2)), Verdict::Owned(seconds(4)));
-    assert_eq!(poll(&mut watch, 12, unheard(2)), Verdict::Gone(Gone::LockLapsed(seconds(5))));
+    assert_eq!(poll(&mut watch, 16, unheard(2)), Verdict::Owned(seconds(9)), "the next update may be late");
+    assert_eq!(poll(&mut watch, 17, unheard(2)), Verdict::Gone(Gone::LockLapsed(seconds(10))));
     // Heard again.
-    poll(&mut watch, 13, Sight { lock: lock(true), mmp: open(2) });
-    assert_eq!(poll(&mut watch, 14, unheard(2)), Verdict::Owned(seconds(7)));
+    poll(&mut watch, 18, Sight { lock: lock(true), mmp: open(2) });
+    assert_eq!(poll(&mut watch, 19, unheard(2)), Verdict::Owned(seconds(12)));
 }
 
 #[test]

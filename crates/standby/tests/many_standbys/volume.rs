@@ -73,7 +73,8 @@ impl Volume {
         let sequence = signs.partition_point(|sign| *sign <= at) as u32;
         let alive = self.killed.is_none_or(|killed| at < killed + LOCK_TIMEOUT);
         let lock = LockOwner { name: "owner".into(), alive };
-        Sight { lock: Some(lock), mmp: Mmp::Open { node: "owner".into(), sequence, wait: WAIT } }
+        let mmp = Mmp::Open { node: "owner".into(), sequence, wait: WAIT, silent_after: 2 * UPDATE };
+        Sight { lock: Some(lock), mmp }
     }
 }
 

@@ -6,6 +6,7 @@ mod contents;
 mod dir_stack;
 mod geometry;
 mod label;
+mod last_mounted;
 mod nodes;
 mod open;
 mod open_device;

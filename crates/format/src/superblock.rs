@@ -16,6 +16,7 @@ mod upkeep;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub use access::Access;
+pub use descriptors::{Copies, SuperCopies};
 pub use errors::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord};
 pub use raw::RawSuperblock;
 

@@ -49,7 +49,8 @@ impl Device for CountedDevice {
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         let inner = Arc::clone(&self.inner).native_queue(depth)?;
-        Ok(inner.map(|inner| Box::new(CountedQueue { inner, count: Arc::clone(&self.count) }) as Box<dyn Queue>))
+        Ok(inner
+            .map(|inner| Box::new(CountedQueue { inner, count: Arc::clone(&self.count) }) as Box<dyn Queue>))
     }
 }
 

@@ -5,6 +5,8 @@
 //! many groups as one block has descriptors for, fill a block at the start of the first group of the meta group; its
 //! second and its last group have copies. Source: kernel documentation, "Meta Block Groups".
 
+use zerocopy::little_endian::U32;
+
 use super::Superblock;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::number::{FsBlock, GroupNo};
@@ -65,36 +67,35 @@ impl Superblock {
     }
 
     /// Returns the number of blocks at the start of `group` for copies of the superblock and of descriptors, with the blocks
-    /// reserved for the growth of the table (`ext4_num_base_meta_clusters` of the kernel).
+    /// reserved for the growth of the table.
     #[must_use]
     pub fn base_blocks(&self, group: GroupNo) -> u32 {
-        let has_super = self.has_backup(group);
-        let meta_group = group.get() / self.descs_per_block();
-        if self.has_meta_groups() && meta_group >= self.table_gdt_blocks() {
-            return u32::from(has_super) + u32::from(self.has_meta_copy(group));
-        }
-        if has_super { 1 + self.table_gdt_blocks() + self.reserved_gdt_blocks() } else { 0 }
-    }
-
-    /// Returns true if a group of a meta group holds the block of its descriptors or a copy: the first, second and last one.
-    #[must_use]
-    pub fn has_meta_copy(&self, group: GroupNo) -> bool {
-        let place = group.get() % self.descs_per_block();
-        place <= 1 || place == self.descs_per_block() - 1
+        self.copies().base_blocks(group)
     }
 
     /// Returns true if `group` starts with a copy of the superblock; group 0 always does.
     #[must_use]
     pub fn has_backup(&self, group: GroupNo) -> bool {
-        let group = group.get();
-        if group == 0 {
-            return true;
+        self.copies().has_super(group)
+    }
+
+    /// Returns the groups that start with copies, and what they hold.
+    #[must_use]
+    pub fn copies(&self) -> Copies {
+        let supers = if self.compat().contains(Compat::SPARSE_SUPER2) {
+            SuperCopies::Two(self.raw.s_backup_bgs.map(U32::get))
+        } else if self.ro_compat().contains(RoCompat::SPARSE_SUPER) {
+            SuperCopies::Sparse
+        } else {
+            SuperCopies::All
+        };
+        Copies {
+            supers,
+            table: self.table_gdt_blocks(),
+            reserved: self.reserved_gdt_blocks(),
+            has_meta_groups: self.has_meta_groups(),
+            descs_per_block: self.descs_per_block(),
         }
-        if self.compat().contains(Compat::SPARSE_SUPER2) {
-            return self.raw.s_backup_bgs.iter().any(|backup| backup.get() == group);
-        }
-        let sparse = self.ro_compat().contains(RoCompat::SPARSE_SUPER);
-        !sparse || [3, 5, 7].iter().any(|&base| is_power_of(group, base))
     }
 
     /// Returns true if group descriptors have checksums, so that groups may be uninitialised.
@@ -105,6 +106,69 @@ impl Superblock {
 
     fn has_meta_groups(&self) -> bool {
         self.incompat().contains(Incompat::META_BG)
+    }
+}
+
+/// The groups that start with copies of the superblock and of group descriptors, and the sizes of these copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// The groups with a copy of the superblock.
+    pub supers: SuperCopies,
+    /// Number of blocks of the table of descriptors after each of them.
+    pub table: u32,
+    /// Number of blocks after the table that are reserved for its growth.
+    pub reserved: u32,
+    /// The descriptors that are not in the table are in meta groups.
+    pub has_meta_groups: bool,
+    /// Number of descriptors in one block, which is the number of groups of a meta group.
+    pub descs_per_block: u32,
+}
+
+/// The groups with a copy of the superblock. Group 0 always has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SuperCopies {
+    /// All groups.
+    All,
+    /// Group 1 and the powers of 3, 5 and 7.
+    Sparse,
+    /// These two groups; 0 for none.
+    Two([u32; 2]),
+}
+
+impl Copies {
+    /// Returns the number of blocks at the start of `group` that are kept for copies (`ext4_num_base_meta_clusters` of the
+    /// kernel).
+    #[must_use]
+    pub fn base_blocks(&self, group: GroupNo) -> u32 {
+        let has_super = self.has_super(group);
+        if self.is_in_meta_group(group) {
+            return u32::from(has_super) + u32::from(self.has_meta_copy(group));
+        }
+        if has_super { 1 + self.table + self.reserved } else { 0 }
+    }
+
+    /// Returns true if `group` starts with a copy of the superblock.
+    #[must_use]
+    pub fn has_super(&self, group: GroupNo) -> bool {
+        let group = group.get();
+        match self.supers {
+            _ if group == 0 => true,
+            SuperCopies::All => true,
+            SuperCopies::Sparse => [3, 5, 7].iter().any(|&base| is_power_of(group, base)),
+            SuperCopies::Two(groups) => groups.contains(&group),
+        }
+    }
+
+    /// Returns true if the block of descriptors of the group's meta group, or a copy, is in the group: in the first, second and
+    /// last group.
+    #[must_use]
+    pub fn has_meta_copy(&self, group: GroupNo) -> bool {
+        let place = group.get() % self.descs_per_block;
+        self.is_in_meta_group(group) && (place <= 1 || place == self.descs_per_block - 1)
+    }
+
+    fn is_in_meta_group(&self, group: GroupNo) -> bool {
+        self.has_meta_groups && group.get() / self.descs_per_block >= self.table
     }
 }
 

@@ -33,9 +33,9 @@ use crate::mmp::{self, MmpState, Protection};
 use crate::page_cache::PageCache;
 use crate::stats::VolumeUsage;
 use crate::superblock::read_usable_superblock;
-use crate::write_count::{CountedDevice, WriteCount};
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Arc, Mutex, Rank};
+use crate::write_count::{CountedDevice, WriteCount};
 
 impl Volume {
     /// Opens the volume in an image file or on a block device, for reading and writing, with the default options:

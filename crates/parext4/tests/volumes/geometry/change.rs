@@ -79,7 +79,13 @@ impl Changes {
         link.set_xattr(b"user.more", &[9; 300], XattrMode::Create).unwrap();
         let far = Timestamp { seconds: 6_000_000_000, nanoseconds: 5 };
         link.set_attributes(&SetAttributes::new().mtime(far).uid(90_000)).unwrap();
-        volume.root().unwrap().lookup(b"dir").unwrap().rename(b"below", &root, b"moved", parext4::RenameMode::Replace).unwrap();
+        volume
+            .root()
+            .unwrap()
+            .lookup(b"dir")
+            .unwrap()
+            .rename(b"below", &root, b"moved", parext4::RenameMode::Replace)
+            .unwrap();
     }
 
     /// Checks the names and the data of the random operations, on a volume that has other names besides.

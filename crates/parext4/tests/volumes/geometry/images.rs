@@ -31,16 +31,7 @@ pub const VOLUMES: &[Geometry] = &[
     geometry(
         "nothing but extents",
         12,
-        &[
-            "-b",
-            "1024",
-            "-I",
-            "128",
-            "-O",
-            "none,extent",
-            "-E",
-            "lazy_itable_init=0",
-        ],
+        &["-b", "1024", "-I", "128", "-O", "none,extent", "-E", "lazy_itable_init=0"],
     ),
     geometry(
         "no types, hash trees, a journal, crc16",
@@ -74,7 +65,16 @@ pub const VOLUMES: &[Geometry] = &[
     Geometry {
         name: "made by the Hurd, hashes without a sign",
         mib: 8,
-        options: &["-b", "1024", "-o", "hurd", "-I", "128", "-O", "^64bit,^metadata_csum,^huge_file,^dir_nlink"],
+        options: &[
+            "-b",
+            "1024",
+            "-o",
+            "hurd",
+            "-I",
+            "128",
+            "-O",
+            "^64bit,^metadata_csum,^huge_file,^dir_nlink",
+        ],
         then: Then::Debugfs("ssv flags 2"),
     },
 ];

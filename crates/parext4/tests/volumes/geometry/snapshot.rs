@@ -30,8 +30,14 @@ struct Facts {
 impl Facts {
     fn line(&self) -> String {
         let Self { kind, mode, owner, links, size, sectors, rdev, times, contents, xattrs } = self;
-        let mut line = format!("{kind:?} {mode:o} {owner:?} {links} links {size}+{sectors} {rdev:?} {times:?}");
-        write!(line, " sum {}", contents.iter().fold(7_u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte))).unwrap();
+        let mut line =
+            format!("{kind:?} {mode:o} {owner:?} {links} links {size}+{sectors} {rdev:?} {times:?}");
+        write!(
+            line,
+            " sum {}",
+            contents.iter().fold(7_u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte))
+        )
+        .unwrap();
         write!(line, " {xattrs:?}").unwrap();
         line
     }
@@ -82,7 +88,11 @@ fn add_of_kernel(path: &Path, name: &str, snapshot: &mut Snapshot) {
     snapshot.insert(format!("{name}/"), facts.line());
     if kind == FileType::Directory {
         for entry in std::fs::read_dir(path).unwrap().map(Result::unwrap) {
-            add_of_kernel(&entry.path(), &format!("{name}/{}", entry.file_name().to_string_lossy()), snapshot);
+            add_of_kernel(
+                &entry.path(),
+                &format!("{name}/{}", entry.file_name().to_string_lossy()),
+                snapshot,
+            );
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod change;
 mod features;
+mod hostile;
 mod images;
 mod snapshot;
 

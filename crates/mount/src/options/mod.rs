@@ -170,6 +170,12 @@ fn default_threads() -> usize {
 }
 
 impl MountOptions {
+    /// Returns the options of a list, separated by commas, that a mount accepts but does not act on, with the reason for each.
+    /// Leaves out the options for mount(8), systemd and other programs.
+    pub fn without_effect(list: &str) -> impl Iterator<Item = (&str, &'static str)> {
+        accepted::without_effect(list)
+    }
+
     /// Returns the options to open the volume with.
     #[must_use]
     pub fn open_options(&self) -> VolumeOptions {

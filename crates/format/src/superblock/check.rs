@@ -61,7 +61,9 @@ fn group_size(sb: &Superblock) -> Result<()> {
     let fits = |n: u32| n > 0 && n.is_multiple_of(8) && n <= bits_per_block;
 
     let clusters = sb.clusters_per_group();
-    ensure(fits(clusters), "s_clusters_per_group", format_args!("{clusters} does not fit a bitmap block"))?;
+    let has_clusters = sb.ro_compat().contains(RoCompat::BIGALLOC);
+    let field = if has_clusters { "s_clusters_per_group" } else { "s_blocks_per_group" };
+    ensure(fits(clusters), field, format_args!("{clusters} does not fit a bitmap block"))?;
 
     let blocks = sb.blocks_per_group();
     let ratio_bits = sb.raw.s_log_cluster_size.get() - sb.raw.s_log_block_size.get();

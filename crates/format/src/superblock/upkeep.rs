@@ -99,28 +99,28 @@ mod tests {
 
     #[test]
     fn a_check_is_advised_as_by_the_kernel() {
-        let advice = |change: fn(&mut RawSuperblock)| {
+        let advice = |change: &dyn Fn(&mut RawSuperblock)| {
             let mut sb = superblock();
             change(&mut sb.raw);
             sb.reason_to_check(5_000_000_000).unwrap_or_default()
         };
-        assert_eq!(advice(|_| ()), "");
-        assert!(advice(|raw| raw.s_state.set(0)).contains("cleanly"));
-        assert!(advice(|raw| raw.s_state.set(STATE_VALID | STATE_ERROR)).contains("errors"));
+        assert_eq!(advice(&|_| ()), "");
+        assert!(advice(&|raw| raw.s_state.set(0)).contains("cleanly"));
+        assert!(advice(&|raw| raw.s_state.set(STATE_VALID | STATE_ERROR)).contains("errors"));
         let counted = |raw: &mut RawSuperblock, mounts, limit| {
             raw.s_mnt_count.set(mounts);
             raw.s_max_mnt_count.set(limit);
         };
-        assert!(advice(|raw| counted(raw, 30, 30)).contains("mounts"));
-        assert_eq!(advice(|raw| counted(raw, 29, 30)), "");
-        assert_eq!(advice(|raw| counted(raw, 30, 0xffff)), "", "-1 stands for no limit");
+        assert!(advice(&|raw| counted(raw, 30, 30)).contains("mounts"));
+        assert_eq!(advice(&|raw| counted(raw, 29, 30)), "");
+        assert_eq!(advice(&|raw| counted(raw, 30, 0xffff)), "", "-1 stands for no limit");
         let checked = |raw: &mut RawSuperblock, low: u32, high| {
             (raw.s_lastcheck_hi, raw.s_checkinterval) = (high, 100.into());
             raw.s_lastcheck.set(low);
         };
         let now_low = 705_032_704;
-        assert!(advice(|raw| checked(raw, now_low - 100, 1)).contains("time"));
-        assert_eq!(advice(|raw| checked(raw, now_low - 99, 1)), "");
+        assert!(advice(&|raw| checked(raw, now_low - 100, 1)).contains("time"));
+        assert_eq!(advice(&|raw| checked(raw, now_low - 99, 1)), "");
         assert_eq!(5_000_000_000 - (1 << 32), i64::from(now_low));
     }
 

@@ -57,7 +57,7 @@ pub struct Args {
     /// Make no journal: a crash may then leave an inconsistent volume
     #[arg(long)]
     no_journal: bool,
-    /// Features to add to those of mke2fs -t ext4, or with ^ to leave out, separated by commas; none leaves out all. mmp, with
+    /// Features to add to the ones that mke2fs -t ext4 chooses, or with ^ to leave out, separated by commas; none leaves out all. mmp, with
     /// which one machine at a time can open the volume for writing, is on by default on devices of a network
     #[arg(short = 'O', long, value_name = "LIST", action = clap::ArgAction::Append)]
     features: Vec<String>,

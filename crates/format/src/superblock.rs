@@ -38,6 +38,8 @@ const ERRORS_READ_ONLY: u16 = 2;
 /// `s_errors`: panic.
 const ERRORS_PANIC: u16 = 3;
 
+/// `s_default_mount_opts`: new files get the group of their directory (`EXT4_DEFM_BSDGROUPS`).
+const DEFAULT_BSD_GROUPS: u32 = 2;
 /// `s_checksum_type`: crc32c, the only one defined.
 const CHECKSUM_CRC32C: u8 = 1;
 /// `s_flags`: the directory hash treats bytes as signed.
@@ -170,6 +172,12 @@ impl Superblock {
     #[must_use]
     pub fn reserved_for(&self) -> (u32, u32) {
         (self.raw.s_def_resuid.get().into(), self.raw.s_def_resgid.get().into())
+    }
+
+    /// Returns true if new files are to get the group of their directory (`s_default_mount_opts`).
+    #[must_use]
+    pub const fn gives_group_of_directory(&self) -> bool {
+        self.raw.s_default_mount_opts.get() & DEFAULT_BSD_GROUPS != 0
     }
 
     /// Sets the features that an implementation must know to write.

@@ -1,6 +1,7 @@
 //! What a mount notes in the superblock: the same as the kernel.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -44,14 +45,17 @@ fn the_superblock_is_kept_as_by_the_kernel() {
     for mkfs in [&["-O", "^metadata_csum"][..], &["--no-journal"]] {
         let Some(fuse) = FuseMount::new(mkfs) else { return };
         let image = fuse.scratch().image();
-        if tool(Command::new("tune2fs").args(["-c", "7", "-C", "7"]).arg(&image)).is_none() {
+        if tool(Command::new("tune2fs").args(["-c", "7", "-C", "7", "-o", "bsdgroups"]).arg(&image)).is_none()
+        {
             return;
         }
         let Some(kernel) = KernelMount::with_copy_of(&image, "rw") else { return };
         let log = fuse.scratch().path("server.log");
         fuse.mount(&format!("log={},stripe=16", text(&log)));
         for dir in [fuse.dir(), &kernel.path()] {
+            chown(dir, None, Some(7)).unwrap();
             std::fs::write(dir.join("file"), vec![5; WRITTEN]).unwrap();
+            assert_eq!(std::fs::metadata(dir.join("file")).unwrap().gid(), 7, "by the default of the volume");
         }
         fuse.umount();
         kernel.umount();

@@ -42,8 +42,8 @@ impl Superblock {
         self.raw.s_reserved_gdt_blocks.get().into()
     }
 
-    /// Returns the number of blocks of the descriptor table after the superblock: all of them, or with `meta_bg` those before
-    /// `s_first_meta_bg`.
+    /// Returns the number of blocks of the descriptor table after the superblock: all of them, or with `meta_bg` the
+    /// blocks before `s_first_meta_bg`.
     #[must_use]
     pub fn table_gdt_blocks(&self) -> u32 {
         if self.has_meta_groups() { self.raw.s_first_meta_bg.get() } else { self.gdt_blocks() }

@@ -58,7 +58,7 @@ pub struct MkfsOptions {
     pub owner: (u32, u32),
     /// The device is known to read as zeros, as a new sparse file does. Then nothing is overwritten with zeros.
     pub device_is_zero: bool,
-    /// The features, apart from those with options of their own.
+    /// The features, apart from the journal and multi-mount protection.
     pub(super) features: Features,
     /// Features were added by name.
     pub(super) adds_features: bool,
@@ -154,8 +154,8 @@ impl MkfsOptions {
         self
     }
 
-    /// Adds the features of a list, and removes those with `^` before their name. Names are separated by commas and are those
-    /// of mke2fs; `none` removes all.
+    /// Adds the features of a list, or removes a feature if `^` precedes its name. Names are separated by commas, and are the
+    /// names that mke2fs uses; `none` removes all features.
     ///
     /// ```
     /// use parext4::{MemDevice, MkfsOptions, mkfs};

@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// Bytes of a block: 1024, 2048 or 4096
-    #[arg(long, value_parser = size::parse)]
+    #[arg(long, short, value_parser = size::parse)]
     block_size: Option<u64>,
     /// Name of the volume, at most 16 bytes
     #[arg(long, default_value = "")]
@@ -34,17 +34,36 @@ pub struct Args {
     #[arg(long)]
     uuid: Option<Uuid>,
     /// Bytes of the volume for each inode
-    #[arg(long, value_parser = size::parse)]
+    #[arg(long, short, value_parser = size::parse)]
     inode_ratio: Option<u64>,
+    /// Number of inodes, rounded up to what fills the inode tables
+    #[arg(long, short = 'N', value_name = "COUNT", conflicts_with = "inode_ratio")]
+    inodes: Option<u32>,
+    /// Bytes of an inode: a power of two from 128 to the block size. Inodes of 128 bytes have no times after 2038 and no
+    /// fractions of seconds
+    #[arg(long, short = 'I', value_name = "BYTES", default_value_t = 256)]
+    inode_size: u16,
+    /// Blocks of a group, a multiple of 8; by default as many as one block of bits describes
+    #[arg(long, short = 'g', value_name = "BLOCKS")]
+    blocks_per_group: Option<u32>,
+    /// Groups whose bitmaps and inode tables lie together, a power of two; 16 by default
+    #[arg(long, short = 'G', value_name = "GROUPS")]
+    flex_groups: Option<u32>,
+    /// Percentage of the blocks that only root may use, at most 50
+    #[arg(long, short = 'm', value_name = "PERCENT", default_value_t = 5)]
+    reserved_percent: u8,
+    /// Revision of the format: 1, or 0, which old programs read and which has no features
+    #[arg(long, short, default_value_t = 1)]
+    revision: u32,
     /// Make no journal: a crash may then leave an inconsistent volume
     #[arg(long)]
     no_journal: bool,
-    /// Features to add, or with ^ to leave out, separated by commas. Only mmp: one machine at a time can open the volume
-    /// for writing. On by default on devices of a network
-    #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
-    features: Option<Features>,
+    /// Features to add to the ones that mke2fs -t ext4 chooses, or with ^ to leave out, separated by commas; none leaves out all. mmp, with
+    /// which one machine at a time can open the volume for writing, is on by default on devices of a network
+    #[arg(short = 'O', long, value_name = "LIST", action = clap::ArgAction::Append)]
+    features: Vec<String>,
     /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two signs of life of the machine
-    /// that uses a volume with mmp, 1 to 300
+    /// that uses a volume with mmp, 1 to 300; hash_seed=UUID, the secret of the directory hashes
     #[arg(short = 'E', value_name = "OPTIONS", value_parser = extended)]
     extended: Option<Extended>,
     /// Overwrite a file system, a partition table or another volume that the device holds. A device that is in use
@@ -56,27 +75,11 @@ pub struct Args {
     json: bool,
 }
 
-/// The features of `-O` that the command knows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Features {
-    mmp: Option<bool>,
-}
-
-fn features(list: &str) -> Result<Features> {
-    let mut features = Features::default();
-    for word in list.split(',') {
-        match word.strip_prefix('^').map_or((true, word), |name| (false, name)) {
-            (wanted, "mmp") => features.mmp = Some(wanted),
-            (_, name) => bail!("feature {name:?} cannot be chosen, only mmp"),
-        }
-    }
-    Ok(features)
-}
-
 /// The options of `-E` that the command knows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extended {
     mmp_update_interval: Option<u16>,
+    hash_seed: Option<Uuid>,
 }
 
 fn extended(list: &str) -> Result<Extended> {
@@ -86,25 +89,57 @@ fn extended(list: &str) -> Result<Extended> {
             Some(("mmp_update_interval", seconds)) => {
                 extended.mmp_update_interval = Some(seconds.parse().context("mmp_update_interval")?);
             }
-            _ => bail!("option {word:?} is unknown; there is mmp_update_interval=SECONDS"),
+            Some(("hash_seed", uuid)) => extended.hash_seed = Some(uuid.parse().context("hash_seed")?),
+            _ => {
+                bail!("option {word:?} is unknown; there are mmp_update_interval=SECONDS and hash_seed=UUID")
+            }
         }
     }
     Ok(extended)
 }
 
+impl Args {
+    fn options(&self) -> Result<MkfsOptions> {
+        let block_size = self.block_size.map(u32::try_from).transpose().context("--block-size")?;
+        let extended = self.extended.unwrap_or_default();
+        let mut options = MkfsOptions::new()
+            .block_size(block_size)
+            .label(&self.label)
+            .uuid(self.uuid.map(Uuid::into_bytes))
+            .hash_seed(extended.hash_seed.map(Uuid::into_bytes))
+            .inode_ratio(self.inode_ratio)
+            .inodes(self.inodes)
+            .inode_size(self.inode_size)
+            .blocks_per_group(self.blocks_per_group)
+            .flex_groups(self.flex_groups)
+            .reserved_percent(self.reserved_percent)
+            .revision(self.revision)
+            .now(source_date()?);
+        for list in &self.features {
+            options = options.features(list).context("-O")?;
+        }
+        options.journal &= !self.no_journal;
+        if let Some(seconds) = extended.mmp_update_interval {
+            options = options.mmp_update_interval(seconds);
+        }
+        Ok(options)
+    }
+}
+
+/// Returns the time of `SOURCE_DATE_EPOCH`, with which builds are the same each time; `None` if it is not set.
+fn source_date() -> Result<Option<u32>> {
+    let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let seconds = value.to_str().and_then(|value| value.parse().ok());
+    Ok(Some(
+        seconds.with_context(|| format!("SOURCE_DATE_EPOCH={}: not a time in seconds", value.display()))?,
+    ))
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    let block_size = args.block_size.map(u32::try_from).transpose().context("--block-size")?;
-    let mut options = MkfsOptions::new()
-        .block_size(block_size)
-        .label(args.label)
-        .uuid(args.uuid.map(Uuid::into_bytes))
-        .inode_ratio(args.inode_ratio)
-        .journal(!args.no_journal)
-        .mmp(args.features.and_then(|features| features.mmp));
-    if let Some(seconds) = args.extended.and_then(|extended| extended.mmp_update_interval) {
-        options = options.mmp_update_interval(seconds);
-    }
+    let mut options = args.options()?;
     let created = !exists(&args.image)?;
     let (device, is_zero) = open(&args.image, args.size, args.force)?;
     options.device_is_zero = is_zero;

@@ -171,6 +171,16 @@ pub fn init_dot_block(block: &mut [u8], has_tail: bool, dir: InodeNo, parent: In
     write_entry(&mut block[MIN_ENTRY..end], parent, TYPE_DIR, b"..");
 }
 
+/// Clears the file types of `.` and `..` at the start of a directory, as a volume without the feature `filetype` has them.
+///
+/// # Panics
+/// If the block is shorter than both entries.
+pub fn clear_dot_types(block: &mut [u8]) {
+    for start in [0, MIN_ENTRY] {
+        block[start + std::mem::offset_of!(RawHeader, file_type)] = 0;
+    }
+}
+
 /// Returns the entry of `name` and its position, or `None` if the block has none.
 pub fn find<'a>(
     block: &'a [u8],

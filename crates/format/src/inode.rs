@@ -20,7 +20,7 @@ pub use timestamp::Timestamp;
 use crate::block_range::BlockRange;
 use crate::checksum::ChecksumSeed;
 use crate::error::{FormatError, Result};
-use crate::features::RoCompat;
+use crate::features::{Incompat, RoCompat};
 use crate::number::InodeNo;
 use crate::superblock::Superblock;
 use crate::xattr;
@@ -216,7 +216,7 @@ impl Inode {
             flags: InodeFlags::from_bits_retain(raw.i_flags.get()),
             block: raw.i_block,
             generation: raw.i_generation.get(),
-            file_acl: join32(raw.i_file_acl_lo.get(), raw.i_file_acl_high.get().into()),
+            file_acl: decode_file_acl(raw, sb),
             version: join32(raw.i_version.get(), raw.i_version_hi.get()),
             extra_isize,
             projid: raw.i_projid.get(),
@@ -234,7 +234,10 @@ impl Inode {
         raw.i_generation.set(self.generation);
         let (acl, acl_high) = split32(self.file_acl);
         raw.i_file_acl_lo = acl;
-        raw.i_file_acl_high = split16(acl_high.get()).0;
+        // The Hurd has `h_i_mode_high` there.
+        if !sb.is_of_hurd() {
+            raw.i_file_acl_high = split16(acl_high.get()).0;
+        }
         (raw.i_version, raw.i_version_hi) = split32(self.version);
         raw.i_extra_isize.set(self.extra_isize);
         raw.i_projid.set(self.projid);
@@ -318,6 +321,12 @@ fn xattr_start(extra_isize: u16) -> usize {
 fn decode_size(raw: &RawInode) -> u64 {
     let regular = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
     join32(raw.i_size_lo.get(), if regular { raw.i_size_high.get() } else { 0 })
+}
+
+/// Reads the number of the block of attributes, whose upper half counts with `64bit` only.
+fn decode_file_acl(raw: &RawInode, sb: &Superblock) -> u64 {
+    let high = if sb.incompat().contains(Incompat::BIT64) { raw.i_file_acl_high.get() } else { 0 };
+    join32(raw.i_file_acl_lo.get(), high.into())
 }
 
 fn decode_blocks(raw: &RawInode, sb: &Superblock) -> u64 {

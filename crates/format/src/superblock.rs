@@ -5,14 +5,18 @@
 
 mod access;
 mod check;
+mod descriptors;
 mod errors;
 mod geometry;
 mod mmp;
 mod raw;
+mod revision;
+mod upkeep;
 
 use zerocopy::{FromBytes, IntoBytes};
 
 pub use access::Access;
+pub use descriptors::{Copies, SuperCopies};
 pub use errors::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord};
 pub use raw::RawSuperblock;
 
@@ -34,10 +38,18 @@ const ERRORS_READ_ONLY: u16 = 2;
 /// `s_errors`: panic.
 const ERRORS_PANIC: u16 = 3;
 
+/// `s_default_mount_opts`: new files get the group of their directory (`EXT4_DEFM_BSDGROUPS`).
+const DEFAULT_BSD_GROUPS: u32 = 2;
 /// `s_checksum_type`: crc32c, the only one defined.
 const CHECKSUM_CRC32C: u8 = 1;
+/// `s_flags`: the directory hash treats bytes as signed.
+const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: the directory hash treats bytes as unsigned.
 const FLAG_UNSIGNED_HASH: u32 = 2;
+/// `s_creator_os`: GNU/Hurd.
+const CREATOR_HURD: u32 = 1;
+/// Whether the C compiler treats a `char` as unsigned on this machine.
+const CHAR_IS_UNSIGNED: bool = std::ffi::c_char::MIN == 0;
 /// Offset of `s_checksum`, which covers all bytes before it.
 const CHECKSUM_OFFSET: usize = 0x3fc;
 /// Offset of `s_feature_ro_compat`.
@@ -128,6 +140,7 @@ impl Superblock {
 
     /// Sets the features that may be ignored.
     pub fn set_compat(&mut self, features: Compat) {
+        self.raise_revision(!self.compat().contains(features));
         self.raw.s_feature_compat.set(features.bits());
     }
 
@@ -139,6 +152,7 @@ impl Superblock {
 
     /// Sets the features that an implementation must know to read.
     pub fn set_incompat(&mut self, features: Incompat) {
+        self.raise_revision(!self.incompat().contains(features));
         self.raw.s_feature_incompat.set(features.bits());
     }
 
@@ -160,8 +174,15 @@ impl Superblock {
         (self.raw.s_def_resuid.get().into(), self.raw.s_def_resgid.get().into())
     }
 
+    /// Returns true if new files are to get the group of their directory (`s_default_mount_opts`).
+    #[must_use]
+    pub const fn gives_group_of_directory(&self) -> bool {
+        self.raw.s_default_mount_opts.get() & DEFAULT_BSD_GROUPS != 0
+    }
+
     /// Sets the features that an implementation must know to write.
     pub fn set_ro_compat(&mut self, features: RoCompat) {
+        self.raise_revision(!self.ro_compat().contains(features));
         self.raw.s_feature_ro_compat.set(features.bits());
     }
 
@@ -202,10 +223,27 @@ impl Superblock {
         self.raw.s_def_hash_version
     }
 
-    /// Returns true if directory hashes treat the bytes of a name as unsigned.
+    /// Returns true if directory hashes treat the bytes of a name as unsigned. If the superblock does not say so, they are as
+    /// the C compiler of this machine treats a `char`, as in the kernel.
     #[must_use]
     pub const fn hash_is_unsigned(&self) -> bool {
-        self.raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0
+        let flags = self.raw.s_flags.get();
+        if flags & (FLAG_UNSIGNED_HASH | FLAG_SIGNED_HASH) == 0 {
+            return CHAR_IS_UNSIGNED;
+        }
+        flags & FLAG_UNSIGNED_HASH != 0
+    }
+
+    /// Stores how directory hashes treat the bytes of a name, so that they are the same on every machine from now on.
+    pub fn fix_hash_sign(&mut self) {
+        let flag = if self.hash_is_unsigned() { FLAG_UNSIGNED_HASH } else { FLAG_SIGNED_HASH };
+        self.raw.s_flags.set(self.raw.s_flags.get() | flag);
+    }
+
+    /// Returns true if GNU/Hurd made the volume. It uses fields of the inode for other purposes than Linux.
+    #[must_use]
+    pub const fn is_of_hurd(&self) -> bool {
+        self.raw.s_creator_os.get() == CREATOR_HURD
     }
 
     /// Returns the seed of all metadata checksums; `None` without `metadata_csum`.

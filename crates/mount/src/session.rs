@@ -55,6 +55,11 @@ impl Mounted {
         // Fails only if it is set already, and only this line sets it.
         let _ = server.notifier.set(session.notifier());
         let connection = connection_of(&dir);
+        if !volume.is_read_only()
+            && let Err(error) = volume.set_last_mounted(&dir)
+        {
+            tracing::warn!("the superblock does not name the directory of the mount: {error}");
+        }
         Ok(Self { session, connection, volume })
     }
 

@@ -3,6 +3,7 @@
 //! Responsible for arithmetic between blocks, groups and inodes, and for the check that no file refers to a block outside
 //! the volume or of the file system (I9). Does no I/O. Invariant: nothing here changes after the volume was opened.
 
+use parext4_format::features::RoCompat;
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockSize, ChecksumSeed, FsBlock, GroupNo, InodeNo};
@@ -41,6 +42,8 @@ pub(crate) struct Layout {
     pub group_count: u32,
     pub desc_size: u16,
     pub descs_per_block: u32,
+    /// Limit of the number of blocks of a file.
+    pub max_file_blocks: u64,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
     /// Blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount protection and journal: sorted, disjoint `(start, end)`.
@@ -61,6 +64,7 @@ impl Layout {
             group_count: sb.group_count(),
             desc_size: sb.desc_size(),
             descs_per_block: sb.descs_per_block(),
+            max_file_blocks: max_file_blocks(sb),
             seed: sb.checksum_seed(),
             system: Vec::new(),
         }
@@ -79,13 +83,13 @@ impl Layout {
         journal: impl Iterator<Item = (FsBlock, u32)>,
     ) -> Result<()> {
         let table_blocks = u64::from(sb.inode_table_blocks());
-        let head = u64::from(1 + sb.gdt_blocks() + sb.reserved_gdt_blocks());
         let mut zones = Vec::with_capacity(groups.len() * 2);
         for (index, desc) in (0u32..).zip(groups) {
             let group = GroupNo(index);
-            if sb.has_backup(group) {
+            let base = u64::from(sb.base_blocks(group));
+            if base > 0 {
                 let start = self.group_start(group).get();
-                zones.push((start, (start + head).min(self.blocks_count)));
+                zones.push((start, (start + base).min(self.blocks_count)));
             }
             for (start, len, field) in [
                 (desc.block_bitmap, 1, "bg_block_bitmap"),
@@ -197,6 +201,13 @@ impl Layout {
     pub(crate) fn has_dir_tail(&self) -> bool {
         self.seed.is_some()
     }
+}
+
+/// Returns the limit of the number of blocks of a file. Without `huge_file`, `i_blocks` counts at most 2^32 - 1 units of 512
+/// bytes (`ext4_max_size` of the kernel).
+fn max_file_blocks(sb: &Superblock) -> u64 {
+    let counted = u64::from(u32::MAX >> (sb.block_bits() - 9));
+    if sb.ro_compat().contains(RoCompat::HUGE_FILE) { MAX_FILE_BLOCKS } else { counted }
 }
 
 /// Sorts ranges and joins adjacent ones.

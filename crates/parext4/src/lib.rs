@@ -112,6 +112,7 @@ mod superblock;
 mod sync;
 mod threads;
 mod volume;
+mod write_count;
 mod writeback;
 mod xattr;
 

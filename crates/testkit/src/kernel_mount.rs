@@ -56,7 +56,8 @@ impl KernelMount {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    fn umount(&self) {
+    /// Unmounts the volume, if it is mounted.
+    pub fn umount(&self) {
         let is_mounted = || {
             std::fs::read_to_string("/proc/self/mounts")
                 .is_ok_and(|mounts| mounts.contains(&text(&self.path())))
@@ -66,7 +67,8 @@ impl KernelMount {
         }
     }
 
-    fn image(&self) -> PathBuf {
+    /// Returns the path of the image.
+    pub fn image(&self) -> PathBuf {
         self.dir.path().join("image")
     }
 

@@ -20,16 +20,36 @@ pub struct Shape {
     pub journal: bool,
     /// Bytes of the volume for each inode; the default of mke2fs if `None`.
     pub inode_ratio: Option<u64>,
+    /// Features to add and to leave out, in the words of mke2fs.
+    pub features: &'static str,
+    /// Blocks of a group; the default of mke2fs if `None`.
+    pub blocks_per_group: Option<u32>,
+    /// Bytes of an inode.
+    pub inode_size: u16,
 }
 
 impl Shape {
     /// Returns the format of a volume of `mib` MiB with blocks of `block_size` bytes.
     pub const fn new(mib: u64, block_size: u32, journal: bool) -> Self {
-        Self { mib, block_size, journal, inode_ratio: None }
+        Self {
+            mib,
+            block_size,
+            journal,
+            inode_ratio: None,
+            features: "",
+            blocks_per_group: None,
+            inode_size: 256,
+        }
     }
 
     fn options(self) -> MkfsOptions {
-        MkfsOptions::new().block_size(self.block_size).journal(self.journal).inode_ratio(self.inode_ratio)
+        let options = MkfsOptions::new().features(self.features).expect("features that mkfs knows");
+        options
+            .block_size(self.block_size)
+            .journal(self.journal)
+            .inode_ratio(self.inode_ratio)
+            .blocks_per_group(self.blocks_per_group)
+            .inode_size(self.inode_size)
     }
 
     /// Makes an empty volume on a new device.

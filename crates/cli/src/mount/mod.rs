@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     log::start(options.log.as_deref().map(log::open).transpose()?);
     let mut startup = Startup::new(args.daemon);
-    let served = serve(&image, &dir, &options, &mut startup);
+    let served = serve(&image, &dir, &options, &args.options, &mut startup);
     if startup.has_returned() {
         match &served {
             Ok(()) => ::log::info!("{} is unmounted", image.display()),
@@ -91,7 +91,13 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Opens the volume, or first waits for its owner to be gone, mounts it, and serves it until it is unmounted.
-fn serve(image: &Path, dir: &Path, options: &MountOptions, startup: &mut Startup) -> Result<()> {
+fn serve(
+    image: &Path,
+    dir: &Path,
+    options: &MountOptions,
+    lists: &[String],
+    startup: &mut Startup,
+) -> Result<()> {
     let mut signals = None;
     let volume = if options.standby {
         let signals = signals.insert(Signals::catch(dir, Stage::StandsBy)?);
@@ -121,6 +127,9 @@ fn serve(image: &Path, dir: &Path, options: &MountOptions, startup: &mut Startup
     }
     if startup.has_returned() || options.standby {
         ::log::info!("{} is mounted on {}", image.display(), dir.display());
+        for (option, why) in lists.iter().flat_map(|list| MountOptions::without_effect(list)) {
+            ::log::info!("mount option {option:?} has no effect: {why}");
+        }
     }
     mounted.serve().with_context(|| image.display().to_string())
 }

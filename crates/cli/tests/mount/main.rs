@@ -25,4 +25,5 @@ mod space;
 mod stat;
 mod times;
 mod unprivileged;
+mod upkeep;
 mod user;

@@ -19,6 +19,7 @@ pub enum Access {
 /// The `incompat` features that are supported for reading and writing.
 const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
     .union(Incompat::EXTENTS)
     .union(Incompat::BIT64)
     .union(Incompat::MMP)
@@ -27,7 +28,7 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::CSUM_SEED);
 
 /// The `incompat` features that a file system must have.
-const INCOMPAT_REQUIRED: Incompat = Incompat::FILETYPE.union(Incompat::EXTENTS);
+const INCOMPAT_REQUIRED: Incompat = Incompat::EXTENTS;
 
 /// The `ro_compat` features that are supported for writing.
 const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::Superblock;
+use super::revision::DYNAMIC;
 use crate::error::{FormatError, Result};
 use crate::features::{Incompat, RoCompat};
 
@@ -23,7 +24,10 @@ pub(super) fn check(sb: &Superblock) -> Result<()> {
     ensure(!is_journal, "s_feature_incompat", "journal_dev: an external journal, not a file system")?;
 
     let revision = sb.raw.s_rev_level.get();
-    ensure(revision == 1, "s_rev_level", format_args!("{revision}, but only 1 (dynamic) is supported"))?;
+    ensure(revision <= DYNAMIC, "s_rev_level", format_args!("{revision}, but only 0 and 1 are supported"))?;
+    // The field for the upper half of block numbers has another purpose there. The kernel refuses it too.
+    let wide = sb.incompat().contains(Incompat::BIT64);
+    ensure(!(wide && sb.is_of_hurd()), "s_creator_os", "the Hurd has no 64bit feature")?;
 
     block_size(sb)?;
     group_size(sb)?;
@@ -56,8 +60,10 @@ fn group_size(sb: &Superblock) -> Result<()> {
     let bits_per_block = 8 * sb.block_size();
     let fits = |n: u32| n > 0 && n.is_multiple_of(8) && n <= bits_per_block;
 
-    let clusters = sb.raw.s_clusters_per_group.get();
-    ensure(fits(clusters), "s_clusters_per_group", format_args!("{clusters} does not fit a bitmap block"))?;
+    let clusters = sb.clusters_per_group();
+    let has_clusters = sb.ro_compat().contains(RoCompat::BIGALLOC);
+    let field = if has_clusters { "s_clusters_per_group" } else { "s_blocks_per_group" };
+    ensure(fits(clusters), field, format_args!("{clusters} does not fit a bitmap block"))?;
 
     let blocks = sb.blocks_per_group();
     let ratio_bits = sb.raw.s_log_cluster_size.get() - sb.raw.s_log_block_size.get();
@@ -127,13 +133,13 @@ fn descriptors(sb: &Superblock) -> Result<()> {
     let reserved_ok = reserved <= sb.block_size() / 4;
     ensure(reserved_ok, "s_reserved_gdt_blocks", format_args!("{reserved}, one block addresses fewer"))?;
 
-    // Without meta_bg the superblock and the whole table are in group 0.
-    if !sb.incompat().contains(Incompat::META_BG) {
-        let table = u64::from(sb.gdt_blocks()) + u64::from(reserved);
-        let room = sb.blocks_count().min(u64::from(sb.blocks_per_group()) + u64::from(sb.first_data_block()));
-        let fits = sb.first_gdt_block().get() + table < room;
-        ensure(fits, "s_reserved_gdt_blocks", format_args!("{table} descriptor blocks in group 0"))?;
-    }
+    let (first, all) = (sb.table_gdt_blocks(), sb.gdt_blocks());
+    ensure(first <= all, "s_first_meta_bg", format_args!("{first} of {all} descriptor blocks"))?;
+    // The superblock and the table are in group 0, and with meta_bg at least one block of descriptors is.
+    let table = u64::from(first.max(1)) + u64::from(reserved);
+    let room = sb.blocks_count().min(u64::from(sb.blocks_per_group()) + u64::from(sb.first_data_block()));
+    let fits = sb.first_gdt_block().get() + table < room;
+    ensure(fits, "s_reserved_gdt_blocks", format_args!("{table} descriptor blocks in group 0"))?;
 
     let flex = sb.raw.s_log_groups_per_flex;
     let flex_ok = !sb.incompat().contains(Incompat::FLEX_BG) || flex < 32;

@@ -1,5 +1,6 @@
 //! The record of errors found in the volume, which the superblock keeps until e2fsck has repaired them.
 
+use super::upkeep::split_time;
 use super::{RawSuperblock, STATE_ERROR, Superblock};
 
 /// `s_last_error_errcode`: the device failed (`EXT4_ERR_EIO`).
@@ -39,7 +40,7 @@ impl Superblock {
         raw.s_state.set(raw.s_state.get() | STATE_ERROR);
         raw.s_error_count.set(count);
         if raw.s_first_error_time.get() == 0 && raw.s_first_error_time_hi == 0 {
-            let (low, high) = split(first.seconds);
+            let (low, high) = split_time(first.seconds);
             raw.s_first_error_time.set(low);
             raw.s_first_error_time_hi = high;
             raw.s_first_error_ino.set(first.inode);
@@ -48,7 +49,7 @@ impl Superblock {
             raw.s_first_error_line.set(first.line);
             raw.s_first_error_errcode = first.code;
         }
-        let (low, high) = split(last.seconds);
+        let (low, high) = split_time(last.seconds);
         raw.s_last_error_time.set(low);
         raw.s_last_error_time_hi = high;
         raw.s_last_error_ino.set(last.inode);
@@ -89,16 +90,6 @@ fn copy_errors(to: &mut RawSuperblock, from: &RawSuperblock) {
     to.s_last_error_func = from.s_last_error_func;
     to.s_last_error_line = from.s_last_error_line;
     to.s_last_error_errcode = from.s_last_error_errcode;
-}
-
-/// Returns the two fields of a time: 32 and 8 bits.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the number is split into its parts"
-)]
-const fn split(seconds: i64) -> (u32, u8) {
-    (seconds as u32, (seconds >> 32) as u8)
 }
 
 /// Pads a text to the size of its field; at least one zero ends it.

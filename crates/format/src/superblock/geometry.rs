@@ -1,9 +1,8 @@
-//! Numbers that are derived from the superblock: blocks, groups, descriptors, inodes.
+//! Numbers that are derived from the superblock: blocks, groups, inodes.
 
 use super::Superblock;
 use crate::block_size::BlockSize;
-use crate::features::{Compat, Incompat, RoCompat};
-use crate::number::{FsBlock, GroupNo};
+use crate::features::{Incompat, RoCompat};
 
 /// Size of the extra inode fields that the kernel knows, in bytes.
 const KNOWN_EXTRA_ISIZE: u16 = 32;
@@ -67,10 +66,12 @@ impl Superblock {
         self.raw.s_blocks_per_group.get()
     }
 
-    /// Returns the number of bits in a group's block bitmap: clusters with `bigalloc`, else blocks.
+    /// Returns the number of bits in a group's block bitmap: clusters with `bigalloc`, else blocks. Without the feature the
+    /// field has the size of fragments, which no implementation has, and is ignored.
     #[must_use]
     pub const fn clusters_per_group(&self) -> u32 {
-        self.raw.s_clusters_per_group.get()
+        let has_clusters = self.ro_compat().contains(RoCompat::BIGALLOC);
+        if has_clusters { self.raw.s_clusters_per_group.get() } else { self.raw.s_blocks_per_group.get() }
     }
 
     /// Returns the number of block groups.
@@ -86,59 +87,6 @@ impl Superblock {
     pub fn groups_per_flex(&self) -> u32 {
         let flex = self.incompat().contains(Incompat::FLEX_BG);
         if flex { 1 << self.raw.s_log_groups_per_flex } else { 1 }
-    }
-
-    /// Returns true if `group` starts with a copy of the superblock and the group descriptors; group 0 always does.
-    #[must_use]
-    pub fn has_backup(&self, group: GroupNo) -> bool {
-        let group = group.get();
-        if group == 0 {
-            return true;
-        }
-        if self.compat().contains(Compat::SPARSE_SUPER2) {
-            return self.raw.s_backup_bgs.iter().any(|backup| backup.get() == group);
-        }
-        let sparse = self.ro_compat().contains(RoCompat::SPARSE_SUPER);
-        !sparse || [3, 5, 7].iter().any(|&base| is_power_of(group, base))
-    }
-}
-
-/// Group descriptors.
-impl Superblock {
-    /// Returns the size of a group descriptor, in bytes; 32 without `64bit`.
-    #[must_use]
-    pub fn desc_size(&self) -> u16 {
-        if self.is_64bit() { self.raw.s_desc_size.get() } else { 32 }
-    }
-
-    /// Returns the number of group descriptors in one block.
-    #[must_use]
-    pub fn descs_per_block(&self) -> u32 {
-        self.block_size() / u32::from(self.desc_size())
-    }
-
-    /// Returns the first block of the group descriptor table: the one after the superblock's.
-    #[must_use]
-    pub fn first_gdt_block(&self) -> FsBlock {
-        FsBlock(Self::OFFSET / u64::from(self.block_size()) + 1)
-    }
-
-    /// Returns the number of blocks of the group descriptor table.
-    #[must_use]
-    pub fn gdt_blocks(&self) -> u32 {
-        self.group_count().div_ceil(self.descs_per_block())
-    }
-
-    /// Returns the number of blocks after the descriptor table that are reserved for its growth.
-    #[must_use]
-    pub fn reserved_gdt_blocks(&self) -> u32 {
-        self.raw.s_reserved_gdt_blocks.get().into()
-    }
-
-    /// Returns true if group descriptors have checksums, so that groups may be uninitialised.
-    #[must_use]
-    pub fn has_group_checksums(&self) -> bool {
-        self.ro_compat().intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
     }
 }
 
@@ -171,18 +119,6 @@ impl Superblock {
     #[must_use]
     pub fn inode_table_blocks(&self) -> u32 {
         self.inodes_per_group().div_ceil(self.block_size() / u32::from(self.inode_size()))
-    }
-
-    /// Returns the size of an inode on the device, in bytes.
-    #[must_use]
-    pub const fn inode_size(&self) -> u16 {
-        self.raw.s_inode_size.get()
-    }
-
-    /// Returns the first inode that is not reserved.
-    #[must_use]
-    pub const fn first_inode(&self) -> u32 {
-        self.raw.s_first_ino.get()
     }
 
     /// Returns the smallest number of extra bytes of any inode; 0 without `extra_isize`.
@@ -228,7 +164,7 @@ impl Superblock {
 }
 
 impl Superblock {
-    const fn is_64bit(&self) -> bool {
+    pub(super) const fn is_64bit(&self) -> bool {
         self.incompat().contains(Incompat::BIT64)
     }
 
@@ -236,25 +172,5 @@ impl Superblock {
     fn wide(&self, low: u32, high: u32) -> u64 {
         let high = if self.is_64bit() { high } else { 0 };
         u64::from(high) << 32 | u64::from(low)
-    }
-}
-
-/// Returns true if `n` is a power of `base`, 1 included. `n` is not 0.
-const fn is_power_of(mut n: u32, base: u32) -> bool {
-    while n.is_multiple_of(base) {
-        n /= base;
-    }
-    n == 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_power_of;
-
-    #[test]
-    fn sparse_groups() {
-        let backups: Vec<u32> =
-            (1..130).filter(|&g| [3, 5, 7].iter().any(|&base| is_power_of(g, base))).collect();
-        assert_eq!(backups, [1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
     }
 }

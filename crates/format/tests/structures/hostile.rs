@@ -67,12 +67,16 @@ fn without_checksums_nothing_panics() {
 
 #[test]
 fn geometry_errors_name_the_field() {
-    let cases: [(&str, Change<RawSuperblock>); 10] = [
-        ("s_rev_level", |raw| raw.s_rev_level.set(0)),
+    let cases: [(&str, Change<RawSuperblock>); 11] = [
+        ("s_rev_level", |raw| raw.s_rev_level.set(2)),
+        ("s_creator_os", |raw| raw.s_creator_os.set(1)),
+        ("s_first_meta_bg", |raw| {
+            raw.s_feature_incompat.set(0x2d2);
+            raw.s_first_meta_bg.set(2);
+        }),
         ("s_log_block_size", |raw| raw.s_log_block_size.set(3)),
         ("s_first_data_block", |raw| raw.s_first_data_block.set(0)),
-        ("s_clusters_per_group", |raw| raw.s_clusters_per_group.set(8200)),
-        ("s_blocks_per_group", |raw| raw.s_blocks_per_group.set(0)),
+        ("s_blocks_per_group", |raw| raw.s_blocks_per_group.set(8200)),
         ("s_inodes_per_group", |raw| raw.s_inodes_per_group.set(0)),
         ("s_inodes_count", |raw| raw.s_inodes_count.set(u32::MAX)),
         ("s_blocks_count", |raw| raw.s_blocks_count_hi.set(u32::MAX)),
@@ -137,10 +141,19 @@ pub fn valid_superblock() -> RawSuperblock {
 fn use_superblock(sb: &Superblock) {
     let mut out = [0; Superblock::SIZE];
     sb.encode(&mut out);
-    let table = u64::from(sb.gdt_blocks()) + u64::from(sb.reserved_gdt_blocks());
-    assert!(sb.group_count() > 0 && table > 0 && sb.inode_table_blocks() > 0 && sb.groups_per_flex() > 0);
+    let table = u64::from(sb.table_gdt_blocks()) + u64::from(sb.reserved_gdt_blocks());
+    assert!(
+        sb.group_count() > 0
+            && sb.gdt_blocks() > 0
+            && table < u64::from(u32::MAX)
+            && sb.inode_table_blocks() > 0
+            && sb.groups_per_flex() > 0
+    );
     for group in [0, 1, sb.group_count() - 1, u32::MAX] {
-        let _ = sb.has_backup(GroupNo(group));
+        let _ = (sb.has_backup(GroupNo(group)), sb.base_blocks(GroupNo(group)));
+    }
+    for nr in [0, 1, sb.gdt_blocks() - 1] {
+        assert!(sb.gdt_block(nr).get() > 0);
     }
     let _ = (sb.label(), sb.checksum_seed(), sb.access(), sb.feature_names());
     let _ = Inode::new(0o100_644, sb);

@@ -5,8 +5,11 @@
 
 use super::error::OptionError;
 
-/// Accepted options without effect, and the reason.
-const ACCEPTED: &[(&[&str], &str)] = &[
+/// Rows of a table: names of options, and the reason that they have in common.
+type Rows = &'static [(&'static [&'static str], &'static str)];
+
+/// Options for other programs, and what becomes of them.
+const OF_OTHERS: Rows = &[
     (
         &[
             "defaults", "auto", "noauto", "nofail", "_netdev", "user", "user=", "users", "nouser", "owner",
@@ -15,6 +18,11 @@ const ACCEPTED: &[(&[&str], &str)] = &[
         "mount(8) and systemd have acted on it",
     ),
     (&["helper=", "uhelper=", "loop", "loop="], "mount(8) uses it; an image file needs no loop device"),
+    (&["user_id=", "group_id=", "rootmode=", "fd="], "the server sets it when it mounts"),
+];
+
+/// Accepted options without effect, and the reason.
+const ACCEPTED: Rows = &[
     (
         &["silent", "loud", "debug", "fuse2fs_debug", "nodebug"],
         "messages are the same with it and without it",
@@ -24,7 +32,6 @@ const ACCEPTED: &[(&[&str], &str)] = &[
     (&["iversion", "noiversion", "i_version", "noi_version"], "FUSE does not transfer inode versions"),
     (&["default_permissions"], "the kernel always checks permissions"),
     (&["subtype="], "the type is always fuse.parext4, by which mount(8) and umount(8) find their helpers"),
-    (&["user_id=", "group_id=", "rootmode=", "fd="], "the server sets it when it mounts"),
     (
         &["blksize=", "blkdev", "max_read=", "max_write=", "max_background=", "congestion_threshold="],
         "the server sets it",
@@ -89,6 +96,11 @@ const ACCEPTED: &[(&[&str], &str)] = &[
             "mbcache",
             "nombcache",
             "no_mbcache",
+            "mblk_io_submit",
+            "nomblk_io_submit",
+            "debug_want_extra_isize=",
+            "fc_debug_force",
+            "fc_debug_max_replay=",
         ],
         "it tunes the kernel's ext4; use cache, threads and policy",
     ),
@@ -132,7 +144,7 @@ const ACCEPTED: &[(&[&str], &str)] = &[
 ];
 
 /// Options that must not be ignored, and the reason why they are refused.
-const REFUSED: &[(&[&str], &str)] = &[
+const REFUSED: Rows = &[
     (&["sb="], "only the first superblock is read; repair the volume with \"e2fsck -b\""),
     (&["journal_dev=", "journal_path=", "journal="], "the journal must be in the volume"),
     (&["abort", "test_dummy_encryption", "test_dummy_encryption="], "it is for tests of the kernel's ext4"),
@@ -151,7 +163,7 @@ const REFUSED: &[(&[&str], &str)] = &[
 /// [`OptionError::Unsupported`] with the reason, or [`OptionError::Unknown`].
 pub(super) fn accept(option: &str) -> Result<(), OptionError> {
     // By convention, these are for programs in user space.
-    if option.starts_with("x-") || option.starts_with("X-") || reason(ACCEPTED, option).is_some() {
+    if is_of_other_program(option) || reason(ACCEPTED, option).is_some() {
         return Ok(());
     }
     let option = option.to_owned();
@@ -161,8 +173,20 @@ pub(super) fn accept(option: &str) -> Result<(), OptionError> {
     })
 }
 
+/// Returns the options of a list, separated by commas, that the mount accepts but does not act on, with the reason for each.
+/// Leaves out the options for other programs.
+pub(super) fn without_effect(list: &str) -> impl Iterator<Item = (&str, &'static str)> {
+    let ours = list.split(',').filter(|option| !is_of_other_program(option));
+    ours.filter_map(|option| Some((option, reason(ACCEPTED, option)?)))
+}
+
+/// Returns true if an option is for a program that mounts the volume, or for systemd.
+fn is_of_other_program(option: &str) -> bool {
+    option.starts_with("x-") || option.starts_with("X-") || reason(OF_OTHERS, option).is_some()
+}
+
 /// Returns the reason of the first row of a table that has an option.
-fn reason(table: &[(&[&str], &'static str)], option: &str) -> Option<&'static str> {
+fn reason(table: Rows, option: &str) -> Option<&'static str> {
     let has = |names: &[&str]| names.iter().any(|name| matches(name, option));
     table.iter().find(|(names, _)| has(names)).map(|&(_, because)| because)
 }
@@ -186,7 +210,7 @@ mod tests {
     #[test]
     fn each_option_is_documented_with_its_reason() {
         let document = include_str!("../../../../docs/mount-options.md");
-        for (names, because) in ACCEPTED.iter().chain(REFUSED) {
+        for (names, because) in OF_OTHERS.iter().chain(ACCEPTED).chain(REFUSED) {
             let names: Vec<String> =
                 names.iter().map(|name| format!("`{}`", name.replace('|', "\\|"))).collect();
             let row = format!("| {} | {because} |\n", names.join(", "));
@@ -201,6 +225,11 @@ mod tests {
         {
             assert_eq!(accept(option), Ok(()), "{option}");
         }
+        let list = "rw,stripe=16,user,x-a,nobarrier";
+        assert_eq!(
+            without_effect(list).map(|(option, _)| option).collect::<Vec<_>>(),
+            ["stripe=16", "nobarrier"]
+        );
         for option in ["barrier=2", "data=none", "stripe", "acl=1", "frobnicate", "frobnicate=1"] {
             assert_eq!(accept(option), Err(OptionError::Unknown(option.to_owned())), "{option}");
         }

@@ -96,8 +96,8 @@ pub struct MountOptions {
     pub gid: Option<u32>,
     /// Mounts of the volume can map users and groups (mount_setattr(2) with `MOUNT_ATTR_IDMAP`).
     pub idmap: bool,
-    /// A new inode gets the group of its directory instead of the caller's.
-    pub group_of_directory: bool,
+    /// A new inode gets the group of its directory instead of the caller's. `None` selects what the superblock says.
+    pub group_of_directory: Option<bool>,
     /// statfs(2) counts the file system's own blocks in the size of the volume.
     pub minix_df: bool,
     /// Name of the mount in lists of mounts. `None` selects the path of the image.
@@ -144,7 +144,7 @@ impl Default for MountOptions {
             uid: None,
             gid: None,
             idmap: false,
-            group_of_directory: false,
+            group_of_directory: None,
             minix_df: false,
             fsname: None,
             remount: false,
@@ -170,6 +170,12 @@ fn default_threads() -> usize {
 }
 
 impl MountOptions {
+    /// Returns the options of a list, separated by commas, that a mount accepts but does not act on, with the reason for each.
+    /// Leaves out the options for mount(8), systemd and other programs.
+    pub fn without_effect(list: &str) -> impl Iterator<Item = (&str, &'static str)> {
+        accepted::without_effect(list)
+    }
+
     /// Returns the options to open the volume with.
     #[must_use]
     pub fn open_options(&self) -> VolumeOptions {

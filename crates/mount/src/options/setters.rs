@@ -149,8 +149,8 @@ impl MountOptions {
 
     /// Sets [`group_of_directory`](field@Self::group_of_directory).
     #[must_use]
-    pub fn group_of_directory(mut self, group_of_directory: bool) -> Self {
-        self.group_of_directory = group_of_directory;
+    pub fn group_of_directory(mut self, group_of_directory: impl Into<Option<bool>>) -> Self {
+        self.group_of_directory = group_of_directory.into();
         self
     }
 

@@ -16,7 +16,8 @@ impl fmt::Display for MountOptions {
             (!self.recover, "norecovery"),
             (!self.diratime, "nodiratime"),
             (self.idmap, "idmap"),
-            (self.group_of_directory, "grpid"),
+            (self.group_of_directory == Some(true), "grpid"),
+            (self.group_of_directory == Some(false), "nogrpid"),
             (self.minix_df, "minixdf"),
             (self.allow_other, "allow_other"),
             (self.sync, "sync"),
@@ -79,6 +80,7 @@ mod tests {
         let lists = [
             "",
             "remount,standby,nodiratime,grpid,minixdf,fsname=disk",
+            "nogrpid",
             "ro,norecovery,allow_other,noatime,offset=512,commit=9,cache=direct,threads=2,policy=exclusive,suid,dev",
             "cache=writeback,metadata_cache=16M,page_cache=1073741824,strictatime,sync,dirsync,explain,idmap,noexec,uid=1,gid=2,resuid=3,resgid=4,errors=remount-ro,log=/a b",
         ];

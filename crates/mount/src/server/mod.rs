@@ -51,6 +51,8 @@ pub(crate) struct Server {
     stops_on_corruption: bool,
     /// The user and the group that may use reserved blocks beside root. Group 0 stands for none.
     reserved_for: (u32, u32),
+    /// A new inode gets the group of its directory.
+    group_of_directory: bool,
     /// The path of the image.
     image: PathBuf,
     started: Instant,
@@ -70,6 +72,7 @@ impl Server {
             block_size: info.block_size,
             stops_on_corruption: options.on_error.unwrap_or(info.on_error) == OnError::ReadOnly,
             reserved_for: (options.resuid.unwrap_or(resuid), options.resgid.unwrap_or(resgid)),
+            group_of_directory: options.group_of_directory.unwrap_or(info.group_of_directory),
             image: image.to_owned(),
             started: Instant::now(),
             volume,

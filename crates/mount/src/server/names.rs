@@ -22,7 +22,7 @@ impl Server {
     fn new_inode(&self, new: &NewName, dir: &Node) -> Outcome<NewInode> {
         let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
         let (uid, gid) = new.caller.new_owner()?;
-        let gid = if self.options.group_of_directory { dir.metadata().gid } else { gid };
+        let gid = if self.group_of_directory { dir.metadata().gid } else { gid };
         let (uid, gid) = self.owner(uid, gid);
         Ok(NewInode::new().permissions(bits(new.mode)).umask(bits(new.umask)).uid(uid).gid(gid))
     }

@@ -1,7 +1,6 @@
 //! Checks the offsets and lengths of requests.
 
 use crate::error::{Error, Result};
-use crate::layout::MAX_FILE_BLOCKS;
 use crate::node::Node;
 
 impl Node {
@@ -10,7 +9,7 @@ impl Node {
     /// # Errors
     /// [`Error::FileTooLarge`] if the format cannot map that offset.
     pub(crate) fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
-        let max = MAX_FILE_BLOCKS * self.engine.block_size();
+        let max = self.engine.layout.max_file_blocks * self.engine.block_size();
         offset.checked_add(len).filter(|&end| end <= max).ok_or(Error::FileTooLarge)
     }
 

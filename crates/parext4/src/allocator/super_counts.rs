@@ -3,7 +3,7 @@
 //! Responsible for counting free blocks and inodes, and for encoding the superblock at commit. Not responsible for the groups' own
 //! counters. Invariant: at commit the counters equal the sums over the groups.
 
-use parext4_format::features::Compat;
+use parext4_format::features::{Compat, RoCompat};
 use parext4_format::superblock::Superblock;
 
 use crate::convert::saturating_u32;
@@ -95,6 +95,25 @@ impl SuperCounts {
         let mut superblock = self.superblock.lock();
         let features = superblock.compat() | features;
         superblock.set_compat(features);
+    }
+
+    /// Adds `features` to the superblock. Registers one block.
+    pub(crate) fn add_ro_compat(self: &Arc<Self>, handle: &Handle<'_>, features: RoCompat) {
+        self.touch(handle);
+        let mut superblock = self.superblock.lock();
+        let features = superblock.ro_compat() | features;
+        superblock.set_ro_compat(features);
+    }
+
+    /// Returns true if the superblock has `features`.
+    pub(crate) fn has_ro_compat(&self, features: RoCompat) -> bool {
+        self.superblock.lock().ro_compat().contains(features)
+    }
+
+    /// Sets the directory on which the volume was last mounted. Registers one block.
+    pub(crate) fn set_last_mounted(self: &Arc<Self>, handle: &Handle<'_>, dir: &[u8]) {
+        self.touch(handle);
+        self.superblock.lock().set_last_mounted(dir);
     }
 
     /// Sets the volume's label. Registers one block.

@@ -25,6 +25,7 @@ impl Node {
     /// The error that stops the volume.
     pub(crate) fn complete(&self, prepared: Prepared<'_>, end: u64) -> Result<()> {
         let Prepared { runs, conversion, modifies } = prepared;
+        self.engine.allow_size(end)?;
         match conversion {
             Some(conversion) => self.convert_and_grow(&runs, VisibleChange { end, modifies }, conversion),
             None if end > self.inode.disk_size() => self.grow(VisibleChange { end, modifies }),
@@ -113,6 +114,7 @@ impl Node {
         if end <= self.inode.disk_size() {
             return Ok(());
         }
+        self.engine.allow_size(end)?;
         self.grow(VisibleChange { end, modifies: false })
     }
 

@@ -207,7 +207,7 @@ impl Node {
         let free = self.inode.past_end() != PastEnd::Requested && last <= end.max(claimed);
         let together = self.engine.allocator.keeps_together(blocks.count());
         let sensible = grows && together && blocks.count() < ahead && free && u64::from(ahead) <= spare;
-        let fits = end + u64::from(ahead) < crate::layout::MAX_FILE_BLOCKS;
+        let fits = end + u64::from(ahead) < self.engine.layout.max_file_blocks;
         Ok(if sensible && fits { ahead } else { 0 })
     }
 }

@@ -8,6 +8,7 @@ mod commit_timer;
 mod error_record;
 mod idle_cache;
 mod in_flight;
+mod large_file;
 mod lazy_times;
 mod orphans;
 mod preallocation;
@@ -46,6 +47,7 @@ use crate::policy::{Policy, SplitAt};
 use crate::stats::VolumeUsage;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
+use crate::write_count::WriteCount;
 
 /// The parts of an open volume that all operations need.
 #[derive(Debug)]
@@ -91,6 +93,8 @@ pub(crate) struct Engine {
     pub protection: Option<Protection>,
     /// The machine that has the volume open for writing, while this one only reads it.
     pub live: Option<MmpState>,
+    /// Counts the bytes written to the device.
+    pub written: Arc<WriteCount>,
     /// Records errors after the volume has stopped.
     pub recorder: Arc<ErrorRecorder>,
 }

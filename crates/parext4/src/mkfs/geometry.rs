@@ -5,18 +5,22 @@
 
 use std::ops::Range;
 
+use parext4_format::GroupNo;
+use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::mmp::MAX_UPDATE_INTERVAL;
+use parext4_format::superblock::{Copies, SuperCopies};
 
 use super::MkfsOptions;
+use super::features::Features;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
 /// Number of the first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`). `lost+found` gets it.
 pub(super) const FIRST_INODE: u32 = 11;
-/// Size of a group descriptor with `64bit`, in bytes.
-pub(super) const DESC_SIZE: u32 = 64;
-/// `s_log_groups_per_flex`: 16 groups keep their bitmaps and inode tables together.
-pub(super) const LOG_GROUPS_PER_FLEX: u8 = 4;
+/// Number of groups that keep their bitmaps and inode tables together with `flex_bg`.
+const DEFAULT_FLEX_GROUPS: u32 = 16;
+/// Minimum number of blocks of a group, if the options choose it.
+const MIN_BLOCKS_PER_GROUP: u32 = 256;
 /// A last group with fewer blocks than this, beyond its own metadata, is left out.
 const MIN_LAST_GROUP_SPACE: u64 = 50;
 /// The size of a volume is a multiple of this many bytes, a page of memory, so that its last page is on the device.
@@ -24,9 +28,11 @@ const SIZE_UNIT: u64 = 4096;
 /// Factor by which a volume can be extended with the reserved descriptor blocks.
 const MAX_GROWTH: u64 = 1024;
 
-/// The sizes of a volume. Every group has 8 * `block_size` blocks; the last may have fewer.
+/// The sizes of a volume. Every group has `blocks_per_group` blocks; the last may have fewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
+    pub revision: u32,
+    pub features: Features,
     /// In bytes.
     pub block_size: u32,
     /// Number of blocks, counted from the start of the device, including the blocks before `first_data_block`.
@@ -44,6 +50,10 @@ pub(super) struct Geometry {
     pub gdt_blocks: u32,
     /// Number of blocks after the descriptor table into which it can be extended.
     pub reserved_gdt_blocks: u32,
+    /// The groups that start with copies of the superblock and of descriptors.
+    pub copies: Copies,
+    /// Number of groups whose bitmaps and inode tables lie together.
+    pub flex_groups: u32,
     /// Number of blocks that only root may use.
     pub reserved_blocks: u64,
 }
@@ -70,6 +80,18 @@ impl Defaults {
     }
 }
 
+/// What all tries to fit a volume into a device have in common.
+#[derive(Clone, Copy)]
+struct Request {
+    inodes: u64,
+    block_size: u32,
+    blocks_per_group: u32,
+    inode_size: u16,
+    flex_groups: u32,
+    revision: u32,
+    features: Features,
+}
+
 impl Geometry {
     /// Returns the geometry of a volume on all of a device of `size` bytes.
     ///
@@ -84,32 +106,40 @@ impl Geometry {
             None => defaults.inode_ratio.max(u64::from(block_size)),
         };
         let wanted_blocks = (size - size % SIZE_UNIT) / u64::from(block_size);
-        let wanted_inodes =
-            (wanted_blocks * u64::from(block_size) / inode_ratio).max(u64::from(FIRST_INODE) + 1);
-        let inode_size = options.inode_size;
-        let geometry = Self::fit(wanted_blocks, wanted_inodes, block_size, inode_size)?;
+        let by_ratio = wanted_blocks * u64::from(block_size) / inode_ratio;
+        let request = Request {
+            inodes: options.inodes.map_or(by_ratio, u64::from).max(u64::from(FIRST_INODE) + 1),
+            block_size,
+            blocks_per_group: options.blocks_per_group.unwrap_or(8 * block_size),
+            inode_size: if options.revision == 0 { 128 } else { options.inode_size },
+            flex_groups: flex_groups(options)?,
+            revision: options.revision,
+            features: if options.revision == 0 { Features::NONE } else { options.features.checked()? },
+        };
+        let geometry = Self::fit(wanted_blocks, request)?;
         let reserved_blocks = reserved_blocks(wanted_blocks, geometry.blocks_count, options.reserved_percent);
         Ok(Self { reserved_blocks, ..geometry })
     }
 
     /// Returns the geometry, without the last group if that is too small to be useful.
-    fn fit(blocks: u64, inodes: u64, block_size: u32, inode_size: u16) -> Result<Self> {
-        let whole = Self::with_blocks(blocks, inodes, block_size, inode_size)?;
+    fn fit(blocks: u64, request: Request) -> Result<Self> {
+        let whole = Self::with_blocks(blocks, request)?;
         let last = whole.group(whole.group_count - 1);
         let last_len = last.end - last.start;
         let partial = last_len < u64::from(whole.blocks_per_group);
-        if !partial || last_len >= whole.group_overhead(whole.group_count - 1) + MIN_LAST_GROUP_SPACE {
+        if !partial || last_len >= whole.last_group_overhead() + MIN_LAST_GROUP_SPACE {
             return Ok(whole);
         }
         if whole.group_count == 1 {
-            return Err(too_small(blocks, block_size));
+            return Err(too_small(blocks, request.block_size));
         }
-        Self::with_blocks(last.start, inodes, block_size, inode_size)
+        Self::with_blocks(last.start, request)
     }
 
-    fn with_blocks(blocks: u64, inodes: u64, block_size: u32, inode_size: u16) -> Result<Self> {
+    fn with_blocks(blocks: u64, request: Request) -> Result<Self> {
+        let Request { inodes, block_size, blocks_per_group, inode_size, flex_groups, revision, mut features } =
+            request;
         let first_data_block = u32::from(block_size == 1024);
-        let blocks_per_group = 8 * block_size;
         let group_count = blocks.saturating_sub(first_data_block.into()).div_ceil(blocks_per_group.into());
         if group_count == 0 {
             return Err(too_small(blocks, block_size));
@@ -117,10 +147,44 @@ impl Geometry {
         let group_count = u32::try_from(group_count).map_err(|_| {
             Error::invalid(format_args!("{blocks} blocks need more groups than ext4 can count"))
         })?;
+        if u32::try_from(blocks).is_err() && !features.incompat.contains(Incompat::BIT64) {
+            return Err(Error::invalid(format_args!("{blocks} blocks need the feature 64bit")));
+        }
         let inodes_per_group = inodes_per_group(inodes, group_count, block_size, inode_size)?;
         let inode_table_blocks = (inodes_per_group * u32::from(inode_size)).div_ceil(block_size);
-        let gdt_blocks = group_count.div_ceil(block_size / DESC_SIZE);
+        let descs_per_block = block_size / features.desc_size();
+        let gdt_blocks = group_count.div_ceil(descs_per_block);
+        let mut reserved_gdt_blocks = match features.compat.contains(Compat::RESIZE_INODE) {
+            true => reserved_gdt_blocks(
+                blocks,
+                first_data_block,
+                blocks_per_group,
+                block_size,
+                gdt_blocks,
+                descs_per_block,
+            ),
+            false => 0,
+        };
+        if gdt_blocks + reserved_gdt_blocks > blocks_per_group * 3 / 4 {
+            // Three quarters of a group for descriptors are too much, as for mke2fs.
+            features.incompat |= Incompat::META_BG;
+        }
+        // The block pointers of the resize inode have 32 bits.
+        if features.incompat.contains(Incompat::META_BG) || u32::try_from(blocks).is_err() {
+            features.compat -= Compat::RESIZE_INODE;
+            reserved_gdt_blocks = 0;
+        }
+        let has_meta_groups = features.incompat.contains(Incompat::META_BG);
+        let copies = Copies {
+            supers: super_copies(&features, group_count),
+            table: if has_meta_groups { 0 } else { gdt_blocks },
+            reserved: reserved_gdt_blocks,
+            has_meta_groups,
+            descs_per_block,
+        };
         let geometry = Self {
+            revision,
+            features,
             block_size,
             blocks_count: blocks,
             first_data_block,
@@ -130,12 +194,15 @@ impl Geometry {
             inode_size,
             inode_table_blocks,
             gdt_blocks,
-            reserved_gdt_blocks: reserved_gdt_blocks(blocks, first_data_block, block_size, gdt_blocks),
+            reserved_gdt_blocks,
+            copies,
+            flex_groups,
             reserved_blocks: 0,
         };
-        if geometry.group_overhead(0) > u64::from(blocks_per_group) {
+        let overhead = u64::from(geometry.base_blocks(0)) + 2 + u64::from(inode_table_blocks);
+        if overhead > u64::from(blocks_per_group) {
             return Err(Error::invalid(format_args!(
-                "{gdt_blocks} blocks of group descriptors do not fit one group of {blocks_per_group} blocks; \
+                "{overhead} blocks of group descriptors and inodes do not fit one group of {blocks_per_group} blocks; \
                  use larger blocks than {block_size} bytes or fewer inodes"
             )));
         }
@@ -149,19 +216,15 @@ impl Geometry {
         start..(start + u64::from(self.blocks_per_group)).min(self.blocks_count)
     }
 
-    /// Returns true if a group starts with a copy of the superblock and the descriptors (`sparse_super`).
-    pub(super) fn has_super(group: u32) -> bool {
-        group <= 1 || [3, 5, 7].iter().any(|&base| is_power_of(group, base))
-    }
-
-    /// Returns the groups that start with a backup, in ascending order.
+    /// Returns the groups that start with a backup of the superblock, in ascending order.
     pub(super) fn backup_groups(&self) -> impl Iterator<Item = u32> {
-        (1..self.group_count).filter(|&group| Self::has_super(group))
+        (1..self.group_count).filter(|&group| self.copies.has_super(GroupNo(group)))
     }
 
-    /// Returns the number of blocks at the start of a group for the superblock, the descriptors and the reserved descriptors.
-    pub(super) fn super_blocks(&self, group: u32) -> u32 {
-        if Self::has_super(group) { 1 + self.gdt_blocks + self.reserved_gdt_blocks } else { 0 }
+    /// Returns the number of blocks at the start of a group for copies of the superblock and of descriptors, and for reserved
+    /// descriptors.
+    pub(super) fn base_blocks(&self, group: u32) -> u32 {
+        self.copies.base_blocks(GroupNo(group))
     }
 
     /// Returns the number of inodes of the volume.
@@ -169,15 +232,45 @@ impl Geometry {
         self.inodes_per_group * self.group_count
     }
 
-    /// Returns true if the volume has a resize inode, whose block pointers have 32 bits.
+    /// Returns true if the volume has a resize inode.
     pub(super) fn has_resize_inode(&self) -> bool {
-        self.blocks_count <= u64::from(u32::MAX)
+        self.features.compat.contains(Compat::RESIZE_INODE)
     }
 
-    /// Returns the number of metadata blocks of a group, in the group or elsewhere: superblock copy, descriptors, bitmaps,
-    /// inode table.
-    fn group_overhead(&self, group: u32) -> u64 {
-        u64::from(self.super_blocks(group)) + 2 + u64::from(self.inode_table_blocks)
+    /// Returns true if files are mapped by extents.
+    pub(super) fn has_extents(&self) -> bool {
+        self.features.incompat.contains(Incompat::EXTENTS)
+    }
+
+    /// Returns the number of metadata blocks of the last group by which mke2fs decides whether it is useful: superblock copy,
+    /// all descriptors, bitmaps, inode table.
+    fn last_group_overhead(&self) -> u64 {
+        let has_super = self.copies.has_super(GroupNo(self.group_count - 1));
+        let head = if has_super { 1 + self.gdt_blocks + self.reserved_gdt_blocks } else { 0 };
+        u64::from(head) + 2 + u64::from(self.inode_table_blocks)
+    }
+}
+
+/// Returns the groups with a copy of the superblock.
+fn super_copies(features: &Features, group_count: u32) -> SuperCopies {
+    if features.compat.contains(Compat::SPARSE_SUPER2) {
+        let last = group_count - 1;
+        SuperCopies::Two([1.min(last), if last > 1 { last } else { 0 }])
+    } else if features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+        SuperCopies::Sparse
+    } else {
+        SuperCopies::All
+    }
+}
+
+/// Returns the number of groups whose bitmaps and inode tables lie together.
+fn flex_groups(options: &MkfsOptions) -> Result<u32> {
+    let has_flex = options.revision > 0 && options.features.incompat.contains(Incompat::FLEX_BG);
+    match options.flex_groups {
+        None => Ok(if has_flex { DEFAULT_FLEX_GROUPS } else { 1 }),
+        Some(_) if !has_flex => Err(Error::invalid("a number of flex groups needs the feature flex_bg")),
+        Some(groups) if groups.is_power_of_two() => Ok(groups),
+        Some(groups) => Err(Error::invalid(format_args!("{groups} flex groups: not a power of two"))),
     }
 }
 
@@ -190,6 +283,18 @@ fn check_options(block_size: u32, options: &MkfsOptions) -> Result<()> {
         return Err(Error::invalid(format_args!(
             "inode size {inode_size}: not a power of two between 128 and the block size, {block_size}"
         )));
+    }
+    if let Some(blocks) = options.blocks_per_group
+        && !(blocks.is_multiple_of(8) && (MIN_BLOCKS_PER_GROUP..=8 * block_size).contains(&blocks))
+    {
+        return Err(Error::invalid(format_args!(
+            "{blocks} blocks per group: not a multiple of 8 between {MIN_BLOCKS_PER_GROUP} and {}",
+            8 * block_size
+        )));
+    }
+    if options.revision > 1 || options.revision == 0 && options.adds_features {
+        let revision = options.revision;
+        return Err(Error::invalid(format_args!("revision {revision}: only 1, and 0 without features")));
     }
     let percent = options.reserved_percent;
     if percent > 50 {
@@ -237,14 +342,21 @@ fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: 
 }
 
 /// Returns the number of blocks to reserve for descriptors of later groups, as mke2fs does.
-fn reserved_gdt_blocks(blocks: u64, first_data_block: u32, block_size: u32, gdt_blocks: u32) -> u32 {
+fn reserved_gdt_blocks(
+    blocks: u64,
+    first_data_block: u32,
+    blocks_per_group: u32,
+    block_size: u32,
+    gdt_blocks: u32,
+    descs_per_block: u32,
+) -> u32 {
     let limit = u64::from(u32::MAX);
     if blocks > limit {
         return 0;
     }
     let most = if blocks < limit / MAX_GROWTH { blocks * MAX_GROWTH } else { limit };
-    let groups = (most - u64::from(first_data_block)).div_ceil(8 * u64::from(block_size));
-    let wanted = groups.div_ceil(u64::from(block_size / DESC_SIZE)) - u64::from(gdt_blocks);
+    let groups = (most - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));
+    let wanted = groups.div_ceil(u64::from(descs_per_block)) - u64::from(gdt_blocks);
     // The resize inode's double-indirect block must have a pointer for each of them.
     saturating_u32(wanted).min(block_size / 4)
 }
@@ -254,14 +366,6 @@ fn reserved_blocks(wanted: u64, blocks: u64, percent: u8) -> u64 {
     let of_wanted = u128::from(wanted) * u128::from(percent) / 100;
     let scaled = of_wanted * u128::from(blocks) / u128::from(wanted);
     u64::try_from(scaled).expect("at most half of `blocks`")
-}
-
-/// Returns true if `n`, which is not 0, is a power of `base`.
-fn is_power_of(mut n: u32, base: u32) -> bool {
-    while n.is_multiple_of(base) {
-        n /= base;
-    }
-    n == 1
 }
 
 /// Returns the error for a device that cannot hold even an empty volume.
@@ -295,13 +399,21 @@ mod tests {
         assert!(text(geometry(1 << 30, Some(8192))).contains("block size 8192"));
         assert!(text(geometry(0, None)).contains("too small"));
         assert!(text(geometry(16 << 10, None)).contains("too small"));
-        assert!(text(geometry(1 << 40, Some(1024))).contains("larger blocks"));
         let with = |options: &MkfsOptions| text(Geometry::new(1 << 30, options));
         assert!(with(&MkfsOptions::new().inode_size(200)).contains("inode size 200"));
         assert!(with(&MkfsOptions::new().inode_ratio(1)).contains("ratio 1"));
         assert!(with(&MkfsOptions::new().mmp_update_interval(301)).contains("interval 301"));
         assert!(with(&MkfsOptions::new().reserved_percent(51)).contains("51%"));
         assert!(with(&MkfsOptions::new().label("x".repeat(17))).contains("label"));
+        assert!(with(&MkfsOptions::new().blocks_per_group(260)).contains("260 blocks per group"));
+        assert!(with(&MkfsOptions::new().flex_groups(3)).contains("3 flex groups"));
+        assert!(with(&MkfsOptions::new().revision(2)).contains("revision 2"));
+        let features = |list| with(&MkfsOptions::new().features(list).unwrap());
+        assert!(features("meta_bg").contains("exclude each other"));
+        assert!(features("^sparse_super").contains("needs sparse_super"));
+        assert!(text(MkfsOptions::new().features("quota").map(|_| unreachable!())).contains("\"quota\""));
+        let narrow = MkfsOptions::new().features("^64bit,^resize_inode").unwrap().block_size(1024);
+        assert!(text(Geometry::new(1 << 42, &narrow)).contains("64bit"));
     }
 
     #[test]

@@ -14,7 +14,8 @@ const DIRECTORIES: u32 = 2;
 /// Builds the descriptors and bitmaps of one volume.
 pub(super) struct GroupTables<'a> {
     pub sb: &'a Superblock,
-    pub seed: ChecksumSeed,
+    /// `Some` with `metadata_csum`.
+    pub seed: Option<ChecksumSeed>,
     pub geometry: &'a Geometry,
     pub placement: &'a Placement,
     /// The parts of the inode tables that are not written read as zeros.
@@ -39,33 +40,41 @@ impl GroupTables<'_> {
             used_dirs: if first { DIRECTORIES } else { 0 },
             flags: self.flags(group),
             exclude_bitmap: 0,
-            block_bitmap_csum: self
-                .block_bitmap(group)
-                .map_or(0, |bitmap| block_bitmap_checksum(self.seed, &bitmap, self.sb)),
-            inode_bitmap_csum: self
-                .inode_bitmap(group)
-                .map_or(0, |bitmap| inode_bitmap_checksum(self.seed, &bitmap, self.sb)),
-            itable_unused: free_inodes,
+            block_bitmap_csum: self.checksum(block_bitmap_checksum, self.block_bitmap(group)),
+            inode_bitmap_csum: self.checksum(inode_bitmap_checksum, self.inode_bitmap(group)),
+            itable_unused: if self.geometry.features.has_group_checksums() { free_inodes } else { 0 },
             checksum: 0,
         }
     }
 
+    /// Returns the checksum of a bitmap, 0 for a bitmap that is not written.
+    fn checksum(
+        &self,
+        checksum: fn(ChecksumSeed, &[u8], &Superblock) -> u32,
+        bitmap: Option<Vec<u8>>,
+    ) -> u32 {
+        self.seed.zip(bitmap).map_or(0, |(seed, bitmap)| checksum(seed, &bitmap, self.sb))
+    }
+
     fn flags(&self, group: u32) -> GroupFlags {
         let mut flags = GroupFlags::empty();
+        if !self.geometry.features.has_group_checksums() {
+            return flags;
+        }
         flags.set(GroupFlags::INODE_UNINIT, group != 0);
         flags.set(GroupFlags::BLOCK_UNINIT, self.placement.block_bitmap_uninit(self.geometry, group));
         flags.set(GroupFlags::ITABLE_ZEROED, self.tables_are_zero);
         flags
     }
 
-    /// Returns the whole descriptor table.
-    pub(super) fn table(&self) -> Vec<u8> {
-        let mut table = vec![0; self.geometry.gdt_blocks as usize * self.geometry.block_size as usize];
-        let slots = table.chunks_exact_mut(usize::from(self.sb.desc_size()));
-        for (group, slot) in (0..self.geometry.group_count).zip(slots) {
+    /// Returns block `nr` of the group descriptors.
+    pub(super) fn descriptor_block(&self, nr: u32) -> Vec<u8> {
+        let mut block = vec![0; self.geometry.block_size as usize];
+        let slots = block.chunks_exact_mut(usize::from(self.sb.desc_size()));
+        for (group, slot) in (nr * self.sb.descs_per_block()..self.geometry.group_count).zip(slots) {
             self.descriptor(group).encode(slot, self.sb, GroupNo(group));
         }
-        table
+        block
     }
 
     /// Returns a group's block bitmap, or `None` if it is left uninitialised.
@@ -79,19 +88,19 @@ impl GroupTables<'_> {
         for run in self.placement.used.runs(blocks.clone()) {
             set_range(&mut bitmap, bit(run.start), bit(run.end) - bit(run.start));
         }
-        // Blocks past the end of the volume count as used.
+        // Blocks past the end of the group count as used.
         let len = bit(blocks.end);
-        set_range(&mut bitmap, len, self.geometry.blocks_per_group - len);
+        set_range(&mut bitmap, len, 8 * self.geometry.block_size - len);
         Some(bitmap)
     }
 
     /// Returns a group's inode bitmap, or `None` if it is left uninitialised.
     pub(super) fn inode_bitmap(&self, group: u32) -> Option<Vec<u8>> {
-        if group != 0 {
+        if group != 0 && self.geometry.features.has_group_checksums() {
             return None;
         }
         let mut bitmap = vec![0; self.geometry.block_size as usize];
-        set_range(&mut bitmap, 0, FIRST_INODE);
+        set_range(&mut bitmap, 0, if group == 0 { FIRST_INODE } else { 0 });
         let inodes = self.geometry.inodes_per_group;
         set_range(&mut bitmap, inodes, 8 * self.geometry.block_size - inodes);
         Some(bitmap)

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use parext4_format::dir_entry::{init_block, init_dot_block, insert, seal_tail};
+use parext4_format::dir_entry::{clear_dot_types, init_block, init_dot_block, insert, seal_tail};
 use parext4_format::extent::{Extent, encode_index, encode_leaf, seal_block};
+use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo};
@@ -14,6 +15,8 @@ use super::placement::Placement;
 use crate::error::Result;
 
 const LOST_FOUND: InodeNo = InodeNo(FIRST_INODE);
+/// Number of blocks that the inode of a file without extents points to itself.
+const DIRECT: usize = 12;
 /// Offset of the double-indirect pointer in `i_block`, in bytes.
 const DOUBLE_INDIRECT: usize = 13 * 4;
 
@@ -23,7 +26,8 @@ pub(super) type BlockImage = (u64, Vec<u8>);
 /// Builds the inodes of one volume.
 pub(super) struct FirstInodes<'a> {
     pub sb: &'a Superblock,
-    pub seed: ChecksumSeed,
+    /// `Some` with `metadata_csum`.
+    pub seed: Option<ChecksumSeed>,
     pub geometry: &'a Geometry,
     pub now: u32,
     /// User and group of the root directory.
@@ -52,9 +56,17 @@ impl FirstInodes<'_> {
         let len = u32::try_from(run.end - run.start).expect("at most 16 blocks");
         let mode = FileType::Directory.mode_bits() | permissions;
         let mut inode = self.new_inode(mode, len.into());
-        inode.flags = InodeFlags::EXTENTS;
-        let extent = Extent { logical: FileBlock(0), physical: FsBlock(run.start), len, unwritten: false };
-        encode_leaf(&mut inode.block, &[extent]);
+        if self.geometry.has_extents() {
+            inode.flags = InodeFlags::EXTENTS;
+            let extent =
+                Extent { logical: FileBlock(0), physical: FsBlock(run.start), len, unwritten: false };
+            encode_leaf(&mut inode.block, &[extent]);
+        } else {
+            // At most 12 blocks, which the inode points to itself.
+            for (pointer, block) in inode.block.chunks_exact_mut(4).take(DIRECT).zip(run.clone()) {
+                pointer.copy_from_slice(&u32::try_from(block).expect("in the first group").to_le_bytes());
+            }
+        }
         inode
     }
 
@@ -75,23 +87,42 @@ impl FirstInodes<'_> {
 
     /// Returns the blocks of both directories.
     pub(super) fn directory_blocks(&self, placement: &Placement) -> Result<Vec<BlockImage>> {
-        let empty = || vec![0; self.geometry.block_size as usize];
-        let mut root = empty();
-        init_dot_block(&mut root, true, InodeNo::ROOT, InodeNo::ROOT);
-        insert(&mut root, true, LOST_FOUND, FileType::Directory.dirent_type(), b"lost+found")?;
-        seal_tail(self.seed.inode(InodeNo::ROOT, 0), &mut root);
+        let has_tail = self.seed.is_some();
+        let mut root = self.dot_block(InodeNo::ROOT);
+        let file_type = if self.has_types() { FileType::Directory.dirent_type() } else { 0 };
+        insert(&mut root, has_tail, LOST_FOUND, file_type, b"lost+found")?;
+        self.seal(InodeNo::ROOT, &mut root);
         let mut blocks = vec![(placement.root, root)];
         for number in placement.lost_found.clone() {
-            let mut block = empty();
-            if number == placement.lost_found.start {
-                init_dot_block(&mut block, true, LOST_FOUND, InodeNo::ROOT);
-            } else {
-                init_block(&mut block, true);
+            let mut block = self.dot_block(LOST_FOUND);
+            if number != placement.lost_found.start {
+                init_block(&mut block, has_tail);
             }
-            seal_tail(self.seed.inode(LOST_FOUND, 0), &mut block);
+            self.seal(LOST_FOUND, &mut block);
             blocks.push((number, block));
         }
         Ok(blocks)
+    }
+
+    /// Returns the first block of a directory in the root.
+    fn dot_block(&self, dir: InodeNo) -> Vec<u8> {
+        let mut block = vec![0; self.geometry.block_size as usize];
+        init_dot_block(&mut block, self.seed.is_some(), dir, InodeNo::ROOT);
+        if !self.has_types() {
+            clear_dot_types(&mut block);
+        }
+        block
+    }
+
+    fn has_types(&self) -> bool {
+        self.geometry.features.incompat.contains(Incompat::FILETYPE)
+    }
+
+    /// Writes the checksum of a directory block, if the volume has checksums.
+    fn seal(&self, dir: InodeNo, block: &mut [u8]) {
+        if let Some(seed) = self.seed {
+            seal_tail(seed.inode(dir, 0), block);
+        }
     }
 
     /// Returns the resize inode: a file without extents, of the size that a double-indirect block can map, whose blocks are
@@ -125,7 +156,9 @@ impl FirstInodes<'_> {
         let encode = |(number, extents): (u64, &[Extent])| {
             let mut block = vec![0; self.geometry.block_size as usize];
             encode_leaf(&mut block, extents);
-            seal_block(self.seed.inode(InodeNo::JOURNAL, 0), &mut block);
+            if let Some(seed) = self.seed {
+                seal_block(seed.inode(InodeNo::JOURNAL, 0), &mut block);
+            }
             (number, block)
         };
         let images = leaves.into_iter().map(|(entry, extents)| encode((entry.child.get(), extents)));

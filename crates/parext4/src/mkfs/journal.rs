@@ -7,7 +7,7 @@ use std::ops::Range;
 use parext4_format::extent::{Extent, IndexEntry, MAX_WRITTEN, capacity};
 use parext4_format::{FileBlock, FsBlock};
 
-use super::geometry::{Geometry, LOG_GROUPS_PER_FLEX};
+use super::geometry::Geometry;
 use super::used::UsedBlocks;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
@@ -31,8 +31,11 @@ pub(super) struct JournalLocation {
 /// Returns the length in blocks: `asked`, or the default of mke2fs. Returns `None` if the volume is too small for a journal.
 ///
 /// # Errors
-/// If `asked` is out of range, or exceeds half of the volume.
+/// If `asked` is out of range, or exceeds half of the volume; if the volume has no extents.
 pub(super) fn size(geometry: &Geometry, asked: Option<u32>) -> Result<Option<u32>> {
+    if !geometry.has_extents() {
+        return Err(Error::invalid("a journal needs the feature extent; leave out has_journal as well"));
+    }
     let Some(asked) = asked else {
         return Ok(default_size(geometry.blocks_count));
     };
@@ -83,7 +86,7 @@ pub(super) fn allocate(geometry: &Geometry, used: &mut UsedBlocks, blocks: u32) 
 /// Returns the group to start at: in the middle of the volume, which keeps seeks short, and after the tables of its flex
 /// group.
 fn goal_group(geometry: &Geometry, used: &UsedBlocks) -> u32 {
-    let flex = 1 << LOG_GROUPS_PER_FLEX;
+    let flex = geometry.flex_groups;
     let middle = (geometry.blocks_count - u64::from(geometry.first_data_block)) / 2;
     let middle = saturating_u32(middle / u64::from(geometry.blocks_per_group));
     let middle = middle.min(geometry.group_count - 1);

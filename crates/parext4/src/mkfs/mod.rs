@@ -14,6 +14,7 @@
 //!
 //! Sources: kernel documentation, "ext4 Data Structures and Algorithms"; the behaviour of mke2fs 1.47.
 
+mod features;
 mod geometry;
 mod groups;
 mod inodes;
@@ -108,9 +109,12 @@ impl Identity {
 /// device error, after which the device holds no volume.
 pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     let geometry = Geometry::new(device.size(), options)?;
-    let journal_blocks =
-        if options.journal { journal::size(&geometry, options.journal_blocks)? } else { None };
-    let mmp = options.mmp.unwrap_or_else(|| device.sharing().is_shared());
+    let has_features = options.revision > 0;
+    let journal_blocks = match options.journal && has_features {
+        true => journal::size(&geometry, options.journal_blocks)?,
+        false => None,
+    };
+    let mmp = has_features && options.mmp.unwrap_or_else(|| device.sharing().is_shared());
     let placement = Placement::new(&geometry, journal_blocks, mmp)?;
     let identity = Identity::new(options);
     let mut sb = superblock::build(&geometry, options, &identity)?;

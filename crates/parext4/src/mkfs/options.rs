@@ -2,6 +2,9 @@
 
 use parext4_format::mmp::DEFAULT_UPDATE_INTERVAL;
 
+use super::features::Features;
+use crate::error::Result;
+
 /// Options of a new volume. The default is the default of mke2fs.
 ///
 /// ```
@@ -25,6 +28,14 @@ pub struct MkfsOptions {
     pub uuid: Option<[u8; 16]>,
     /// Bytes of the volume for each inode, from 1024 to 67108864. `None` chooses by the size of the device.
     pub inode_ratio: Option<u64>,
+    /// Number of inodes, rounded up to what fills the inode tables. `None` chooses by `inode_ratio`.
+    pub inodes: Option<u32>,
+    /// Number of blocks of a group: a multiple of 8, from 256 to 8 times the block size. `None` chooses the largest.
+    pub blocks_per_group: Option<u32>,
+    /// Number of groups whose bitmaps and inode tables lie together, a power of two. `None` chooses 16.
+    pub flex_groups: Option<u32>,
+    /// Revision of the format: 1, or 0, which has no features and inodes of 128 bytes.
+    pub revision: u32,
     /// Creates a journal. A volume of less than 2048 blocks gets one only if `journal_blocks` is set.
     pub journal: bool,
     /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
@@ -47,6 +58,10 @@ pub struct MkfsOptions {
     pub owner: (u32, u32),
     /// The device is known to read as zeros, as a new sparse file does. Then nothing is overwritten with zeros.
     pub device_is_zero: bool,
+    /// The features, apart from the journal and multi-mount protection.
+    pub(super) features: Features,
+    /// Features were added by name.
+    pub(super) adds_features: bool,
 }
 
 impl Default for MkfsOptions {
@@ -56,6 +71,10 @@ impl Default for MkfsOptions {
             label: String::new(),
             uuid: None,
             inode_ratio: None,
+            inodes: None,
+            blocks_per_group: None,
+            flex_groups: None,
+            revision: 1,
             journal: true,
             journal_blocks: None,
             mmp: None,
@@ -66,6 +85,8 @@ impl Default for MkfsOptions {
             hash_seed: None,
             owner: (0, 0),
             device_is_zero: false,
+            features: Features::default(),
+            adds_features: false,
         }
     }
 }
@@ -103,6 +124,62 @@ impl MkfsOptions {
     pub fn inode_ratio(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.inode_ratio = bytes.into();
         self
+    }
+
+    /// Sets [`inodes`](field@Self::inodes).
+    #[must_use]
+    pub fn inodes(mut self, inodes: impl Into<Option<u32>>) -> Self {
+        self.inodes = inodes.into();
+        self
+    }
+
+    /// Sets [`blocks_per_group`](field@Self::blocks_per_group).
+    #[must_use]
+    pub fn blocks_per_group(mut self, blocks: impl Into<Option<u32>>) -> Self {
+        self.blocks_per_group = blocks.into();
+        self
+    }
+
+    /// Sets [`flex_groups`](field@Self::flex_groups).
+    #[must_use]
+    pub fn flex_groups(mut self, groups: impl Into<Option<u32>>) -> Self {
+        self.flex_groups = groups.into();
+        self
+    }
+
+    /// Sets [`revision`](field@Self::revision).
+    #[must_use]
+    pub fn revision(mut self, revision: u32) -> Self {
+        self.revision = revision;
+        self
+    }
+
+    /// Adds the features of a list, or removes a feature if `^` precedes its name. Names are separated by commas, and are the
+    /// names that mke2fs uses; `none` removes all features.
+    ///
+    /// ```
+    /// use parext4::{MemDevice, MkfsOptions, mkfs};
+    ///
+    /// let options = MkfsOptions::new().features("^filetype,^resize_inode,meta_bg")?;
+    /// let summary = mkfs(&MemDevice::new(16 << 20), &options)?;
+    /// assert!(summary.features.iter().any(|name| name == "meta_bg"));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) names a feature that cannot be chosen.
+    pub fn features(mut self, list: &str) -> Result<Self> {
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            let (wanted, name) = word.strip_prefix('^').map_or((true, word), |name| (false, name));
+            match name {
+                "none" => (self.features, self.journal, self.mmp) = (Features::NONE, false, Some(false)),
+                "has_journal" => self.journal = wanted,
+                "mmp" => self.mmp = Some(wanted),
+                name => self.features.set(name, wanted)?,
+            }
+            self.adds_features |= wanted && name != "none";
+        }
+        Ok(self)
     }
 
     /// Sets [`journal`](field@Self::journal).

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::geometry::{Geometry, LOG_GROUPS_PER_FLEX, too_small};
+use super::geometry::{Geometry, too_small};
 use super::journal::{self, JournalLocation};
 use super::used::UsedBlocks;
 use crate::error::Result;
@@ -42,12 +42,16 @@ impl Placement {
     /// If the volume is too small.
     pub(super) fn new(geometry: &Geometry, journal_blocks: Option<u32>, mmp: bool) -> Result<Self> {
         let mut used = UsedBlocks::default();
-        for group in (0..geometry.group_count).filter(|&group| Geometry::has_super(group)) {
-            let start = geometry.group(group).start;
-            used.mark(start..start + u64::from(geometry.super_blocks(group)));
+        for group in (0..geometry.group_count).filter(|&group| geometry.base_blocks(group) > 0) {
+            let blocks = geometry.group(group);
+            let end = blocks.start + u64::from(geometry.base_blocks(group));
+            if end > blocks.end {
+                return Err(too_small(geometry.blocks_count, geometry.block_size));
+            }
+            used.mark(blocks.start..end);
         }
         let mut groups = Vec::new();
-        for first in (0..geometry.group_count).step_by(1 << LOG_GROUPS_PER_FLEX) {
+        for first in (0..geometry.group_count).step_by(geometry.flex_groups as usize) {
             allocate_flex_group(geometry, first, &mut used, &mut groups)?;
         }
         let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
@@ -71,11 +75,19 @@ impl Placement {
         self.used.count(geometry.group(group))
     }
 
-    /// Returns true if a group's block bitmap need not be written, because only the superblock copy and the descriptors are
-    /// used, which the kernel marks by itself. The bitmap of the last group is written always, for its padding.
+    /// Returns true if a group's block bitmap need not be written, because only the superblock copy, the descriptors and the
+    /// group's own bitmaps and table are used, which the kernel marks by itself. The bitmap of the last group is written
+    /// always, for its padding.
     pub(super) fn block_bitmap_uninit(&self, geometry: &Geometry, group: u32) -> bool {
-        group + 1 < geometry.group_count
-            && self.used_in(geometry, group) == u64::from(geometry.super_blocks(group))
+        let is_last = group + 1 == geometry.group_count;
+        if !geometry.features.has_group_checksums() || is_last {
+            return false;
+        }
+        let (blocks, own) = (geometry.group(group), self.groups[group as usize]);
+        let table = u64::from(geometry.inode_table_blocks);
+        let parts = [(own.block_bitmap, 1), (own.inode_bitmap, 1), (own.inode_table, table)];
+        let own: u64 = parts.iter().filter(|(at, _)| blocks.contains(at)).map(|(_, len)| len).sum();
+        self.used_in(geometry, group) == u64::from(geometry.base_blocks(group)) + own
     }
 }
 
@@ -87,7 +99,7 @@ fn allocate_flex_group(
     used: &mut UsedBlocks,
     groups: &mut Vec<GroupLocation>,
 ) -> Result<()> {
-    let last = (first | ((1 << LOG_GROUPS_PER_FLEX) - 1)).min(geometry.group_count - 1);
+    let last = (first | (geometry.flex_groups - 1)).min(geometry.group_count - 1);
     let start = geometry.group(first).start;
     let end = geometry.group(last).end;
     let mut each = |len: u32| -> Result<Vec<u64>> {

@@ -3,10 +3,11 @@
 use parext4_format::InodeNo;
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::inode::Inode;
-use parext4_format::superblock::{MAGIC, RawSuperblock, STATE_VALID, Superblock};
+use parext4_format::superblock::{MAGIC, RawSuperblock, STATE_VALID, SuperCopies, Superblock};
 use zerocopy::FromZeros;
 
-use super::geometry::{DESC_SIZE, FIRST_INODE, Geometry, LOG_GROUPS_PER_FLEX};
+use super::features::Features;
+use super::geometry::{FIRST_INODE, Geometry};
 use super::placement::Placement;
 use super::{Identity, MkfsOptions};
 use crate::error::{Error, Result};
@@ -33,17 +34,12 @@ pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     let mut raw = RawSuperblock::new_zeroed();
     raw.s_magic.set(MAGIC);
     raw.s_state.set(STATE_VALID);
-    raw.s_rev_level.set(1);
+    raw.s_rev_level.set(geometry.revision);
     set_geometry(&mut raw, geometry);
-    set_policies(&mut raw, identity);
+    set_policies(&mut raw, geometry, identity);
     raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
     // Refuses a geometry that could not be opened, before anything is written.
-    let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;
-    sb.set_compat(Compat::EXT_ATTR | Compat::DIR_INDEX);
-    if geometry.has_resize_inode() {
-        sb.set_compat(sb.compat() | Compat::RESIZE_INODE);
-    }
-    Ok(sb)
+    Superblock::from_raw(raw).map_err(Error::invalid)
 }
 
 fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
@@ -59,35 +55,41 @@ fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
     raw.s_r_blocks_count_lo.set(low(geometry.reserved_blocks));
     raw.s_r_blocks_count_hi.set(high(geometry.reserved_blocks));
     raw.s_inodes_count.set(geometry.inodes_count());
-    raw.s_first_ino.set(FIRST_INODE);
-    raw.s_inode_size.set(geometry.inode_size);
+    if geometry.revision > 0 {
+        raw.s_first_ino.set(FIRST_INODE);
+        raw.s_inode_size.set(geometry.inode_size);
+    }
     if geometry.inode_size > 128 {
         raw.s_min_extra_isize.set(EXTRA_ISIZE);
         raw.s_want_extra_isize.set(EXTRA_ISIZE);
     }
-    raw.s_desc_size.set(u16::try_from(DESC_SIZE).expect("64"));
+    if geometry.features.incompat.contains(Incompat::BIT64) {
+        raw.s_desc_size.set(u16::try_from(geometry.features.desc_size()).expect("64"));
+    }
     raw.s_reserved_gdt_blocks.set(u16::try_from(geometry.reserved_gdt_blocks).expect("at most 1024"));
-    raw.s_log_groups_per_flex = LOG_GROUPS_PER_FLEX;
+    raw.s_log_groups_per_flex = u8::try_from(geometry.flex_groups.ilog2()).expect("at most 31");
+    if let SuperCopies::Two(groups) = geometry.copies.supers {
+        raw.s_backup_bgs = groups.map(Into::into);
+    }
 }
 
-fn set_policies(raw: &mut RawSuperblock, identity: &Identity) {
-    let incompat = Incompat::FILETYPE | Incompat::EXTENTS | Incompat::BIT64 | Incompat::FLEX_BG;
-    let ro_compat = RoCompat::SPARSE_SUPER
-        | RoCompat::LARGE_FILE
-        | RoCompat::HUGE_FILE
-        | RoCompat::DIR_NLINK
-        | RoCompat::EXTRA_ISIZE
-        | RoCompat::METADATA_CSUM;
+fn set_policies(raw: &mut RawSuperblock, geometry: &Geometry, identity: &Identity) {
+    let Features { compat, incompat, ro_compat } = geometry.features;
+    raw.s_feature_compat.set(compat.bits());
     raw.s_feature_incompat.set(incompat.bits());
     raw.s_feature_ro_compat.set(ro_compat.bits());
-    raw.s_checksum_type = CHECKSUM_CRC32C;
+    if ro_compat.contains(RoCompat::METADATA_CSUM) {
+        raw.s_checksum_type = CHECKSUM_CRC32C;
+    }
     raw.s_uuid = identity.uuid;
     for (word, bytes) in raw.s_hash_seed.iter_mut().zip(identity.hash_seed.chunks_exact(4)) {
         word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
     }
     raw.s_def_hash_version = HASH_HALF_MD4;
     raw.s_flags.set(FLAG_SIGNED_HASH);
-    raw.s_default_mount_opts.set(DEFAULT_MOUNT_OPTIONS);
+    if geometry.revision > 0 {
+        raw.s_default_mount_opts.set(DEFAULT_MOUNT_OPTIONS);
+    }
     raw.s_errors.set(ERRORS_CONTINUE);
     raw.s_max_mnt_count.set(NO_MAX_MOUNT_COUNT);
     raw.s_mkfs_time.set(identity.now);

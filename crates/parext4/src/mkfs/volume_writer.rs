@@ -1,10 +1,10 @@
 //! Writes the structures of a new volume to the device, apart from the order of flushes, which `mkfs` decides.
 
-use parext4_format::InodeNo;
 use parext4_format::inode::Inode;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::mmp::Mmp;
 use parext4_format::superblock::Superblock;
+use parext4_format::{GroupNo, InodeNo};
 
 use super::geometry::Geometry;
 use super::groups::GroupTables;
@@ -45,8 +45,8 @@ impl VolumeWriter<'_> {
         identity: &Identity,
         owner: (u32, u32),
     ) -> Result<()> {
-        let seed = sb.checksum_seed().expect("the superblock was built with metadata_csum");
         let source = sb.clone();
+        let seed = source.checksum_seed();
         let inodes = FirstInodes { sb: &source, seed, geometry: self.geometry, now: identity.now, owner };
         self.write_images("a directory block", inodes.directory_blocks(self.placement)?)?;
         let root = inodes.root(self.placement);
@@ -64,8 +64,19 @@ impl VolumeWriter<'_> {
             superblock::set_journal(sb, inode);
             table.push((InodeNo::JOURNAL, inode));
         }
+        self.zero_inode_tables()?;
         let bytes = inodes.table(&table);
         self.writer.blocks("the inode table", self.placement.groups[0].inode_table, &bytes)
+    }
+
+    /// Zeroes all inode tables, if descriptors have no flag that says that they are not.
+    fn zero_inode_tables(&self) -> Result<()> {
+        if self.zero || self.geometry.features.has_group_checksums() {
+            return Ok(());
+        }
+        let len = u64::from(self.geometry.inode_table_blocks);
+        let mut tables = self.placement.groups.iter().map(|group| group.inode_table);
+        tables.try_for_each(|table| self.writer.zero_blocks("an inode table", table, len))
     }
 
     fn write_images(&self, what: &str, images: Vec<BlockImage>) -> Result<()> {
@@ -110,10 +121,9 @@ impl VolumeWriter<'_> {
 
     /// Writes the bitmaps of all groups, and the descriptors and superblock copies of the groups that have them.
     pub(super) fn write_groups(&self, sb: &Superblock) -> Result<()> {
-        let seed = sb.checksum_seed().expect("the superblock was built with metadata_csum");
         let groups = GroupTables {
             sb,
-            seed,
+            seed: sb.checksum_seed(),
             geometry: self.geometry,
             placement: self.placement,
             tables_are_zero: self.zero,
@@ -126,14 +136,34 @@ impl VolumeWriter<'_> {
                 self.writer.blocks("an inode bitmap", location.inode_bitmap, &bitmap)?;
             }
         }
-        let table = groups.table();
-        for group in std::iter::once(0).chain(self.geometry.backup_groups()) {
-            let start = self.geometry.group(group).start;
-            self.writer.blocks("the group descriptors", start + 1, &table)?;
-            if group != 0 {
-                let offset = start * u64::from(self.geometry.block_size);
-                self.write_superblock("a backup superblock", offset, &superblock::backup(sb, group))?;
+        self.write_descriptors(&groups)?;
+        for group in self.geometry.backup_groups() {
+            let offset = self.geometry.group(group).start * u64::from(self.geometry.block_size);
+            self.write_superblock("a backup superblock", offset, &superblock::backup(sb, group))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the descriptors of all groups: with a table in each group that has a copy of the superblock, or with a block and
+    /// two copies in each meta group.
+    fn write_descriptors(&self, groups: &GroupTables<'_>) -> Result<()> {
+        let what = "the group descriptors";
+        let (geometry, copies) = (self.geometry, &self.geometry.copies);
+        if copies.has_meta_groups {
+            for nr in 0..geometry.gdt_blocks {
+                let block = groups.descriptor_block(nr);
+                let first = nr * copies.descs_per_block;
+                let end = (first + copies.descs_per_block).min(geometry.group_count);
+                for group in (first..end).filter(|&group| copies.has_meta_copy(GroupNo(group))) {
+                    let has_super = u64::from(copies.has_super(GroupNo(group)));
+                    self.writer.blocks(what, geometry.group(group).start + has_super, &block)?;
+                }
             }
+            return Ok(());
+        }
+        let table: Vec<u8> = (0..geometry.gdt_blocks).flat_map(|nr| groups.descriptor_block(nr)).collect();
+        for group in std::iter::once(0).chain(geometry.backup_groups()) {
+            self.writer.blocks(what, geometry.group(group).start + 1, &table)?;
         }
         Ok(())
     }

@@ -18,6 +18,8 @@ const S_IXGRP: u16 = 0o0010;
 
 /// Minimum `i_extra_isize` with which all times have their extra bits.
 const EXTRA_TIMES: u16 = 16;
+/// Smallest `i_extra_isize` with the time of creation.
+const EXTRA_CRTIME: u16 = 20;
 
 /// The attributes of an inode at one moment.
 ///
@@ -99,7 +101,7 @@ impl Node {
             atime: held(core.atime),
             mtime: held(mtime),
             ctime: held(ctime),
-            crtime: held(core.crtime),
+            crtime: if core.extra_isize >= EXTRA_CRTIME { held(core.crtime) } else { Timestamp::default() },
             generation: core.generation,
             flags: core.flags,
             rdev: is_device.then(|| core.rdev()),

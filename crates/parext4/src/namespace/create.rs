@@ -270,10 +270,14 @@ impl Node {
             Contents::Nothing => Ok(()),
             Contents::Directory => {
                 let dir = Dir::new(&self.engine, inode);
-                let (tail, ino, parent) = (dir.has_tail(), inode.ino(), self.ino());
+                let (tail, ino, parent, has_types) =
+                    (dir.has_tail(), inode.ino(), self.ino(), dir.has_types());
                 dir.map_blocks(handle, BlockRange::of_block(FileBlock::ZERO))?;
                 dir.init_block(handle, FileBlock::ZERO, |bytes| {
                     dir_entry::init_dot_block(bytes, tail, ino, parent);
+                    if !has_types {
+                        dir_entry::clear_dot_types(bytes);
+                    }
                     Ok(())
                 })
             }

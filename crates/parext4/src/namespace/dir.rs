@@ -1,8 +1,8 @@
 //! A directory as a sequence of blocks.
 
-use parext4_format::features::Compat;
+use parext4_format::features::{Compat, Incompat};
 use parext4_format::hash::DirHash;
-use parext4_format::inode::InodeFlags;
+use parext4_format::inode::{FileType, InodeFlags};
 use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry, htree};
 
 use crate::engine::Use;
@@ -119,6 +119,16 @@ impl<'a> Dir<'a> {
         }
     }
 
+    /// Returns the file type that an entry of the directory stores: 0 without the feature `filetype`.
+    pub(super) fn entry_type(&self, file_type: FileType) -> u8 {
+        if self.has_types() { file_type.dirent_type() } else { 0 }
+    }
+
+    /// Returns true if entries store the type of their file.
+    pub(super) fn has_types(&self) -> bool {
+        self.engine.superblock.incompat().contains(Incompat::FILETYPE)
+    }
+
     /// Returns true if the volume creates hash trees for large directories.
     pub(super) fn may_index(&self) -> bool {
         self.engine.superblock.compat().contains(Compat::DIR_INDEX)
@@ -160,7 +170,8 @@ impl<'a> Dir<'a> {
             handle.change(&block, |bytes| htree::set_parent(bytes, parent));
             return Ok(());
         }
-        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, b"..", parent, dir_entry::TYPE_DIR);
+        let file_type = self.entry_type(FileType::Directory);
+        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, b"..", parent, file_type);
         self.checked(handle.change(&block, set)).map(drop)
     }
 

@@ -98,8 +98,8 @@ impl Dir<'_> {
         file_type: FileType,
     ) -> Result<()> {
         let found = self.expect(name)?;
-        let tail = self.has_tail();
-        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type.dirent_type());
+        let (tail, file_type) = (self.has_tail(), self.entry_type(file_type));
+        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type);
         self.checked(handle.change(&found.block, set)).map(drop)
     }
 

@@ -192,7 +192,7 @@ impl Insertion<'_> {
             // An existing index would not include the new entry.
             self.dir.inode.core().flags.remove(InodeFlags::INDEX);
         }
-        let new = (ino, file_type.dirent_type());
+        let new = (ino, self.dir.entry_type(file_type));
         match &self.place {
             InsertAt::Room(block, offset) => self.insert_into(handle, block, *offset, new),
             InsertAt::Repack(leaf, list) => self.repack(handle, leaf, list, new),
@@ -262,10 +262,13 @@ impl Insertion<'_> {
                 entries.push(DxEntry { hash: *hash, block: self.end + 1 });
             }
         }
-        let (dir, tail) = (self.dir.inode, self.dir.has_tail());
+        let (dir, tail, has_types) = (self.dir.inode, self.dir.has_tail(), self.dir.has_types());
         let version = self.dir.engine.superblock.default_hash_version();
         handle.change(block, |bytes| {
             htree::init_root(bytes, tail, dir.ino(), parent, version, 0, &entries);
+            if !has_types {
+                dir_entry::clear_dot_types(bytes);
+            }
         });
         dir.core().flags.insert(InodeFlags::INDEX);
         Ok(())

@@ -11,7 +11,7 @@ use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 use super::dir::Dir;
 use super::htree::Walk;
 use crate::convert::saturating_u32;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::Node;
 
 /// The cookies of `.` and `..` in hash order. The cookies of names are larger.
@@ -79,9 +79,15 @@ fn position(hash: &DirHash, name: &[u8]) -> u64 {
 
 impl Dir<'_> {
     fn item(&self, entry: &dir_entry::DirEntry<'_>, cookie: u64) -> Result<DirItem> {
-        let file_type = match FileType::from_dirent_type(entry.file_type) {
+        let stored = if self.has_types() { FileType::from_dirent_type(entry.file_type) } else { None };
+        let file_type = match stored {
             Some(file_type) => file_type,
-            None => self.engine.inode(entry.ino)?.file_type(),
+            None => match self.engine.inode(entry.ino) {
+                Ok(inode) => inode.file_type(),
+                // The name must be listed all the same. A look-up of it reports the error.
+                Err(Error::Corrupt(_)) => FileType::Regular,
+                Err(error) => return Err(error),
+            },
         };
         Ok(DirItem { name: entry.name.to_vec(), ino: entry.ino, file_type, cookie })
     }

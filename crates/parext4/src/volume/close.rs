@@ -4,7 +4,6 @@ use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::superblock::STATE_VALID;
 
 use super::Volume;
-use super::open::seconds;
 use crate::engine::{Engine, Use};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
@@ -164,7 +163,6 @@ impl Engine {
             if superblock.compat().contains(Compat::ORPHAN_FILE) && orphan_file_empty {
                 superblock.set_ro_compat(superblock.ro_compat() - RoCompat::ORPHAN_PRESENT);
             }
-            superblock.raw_mut().s_wtime.set(seconds());
         })
     }
 }

@@ -35,6 +35,8 @@ pub struct Info {
     pub on_error: OnError,
     /// The user and the group that may use the reserved blocks as root may; 0 for root alone.
     pub reserved_for: (u32, u32),
+    /// New files get the group of their directory, if a mount does not say otherwise.
+    pub group_of_directory: bool,
     /// Used and free space.
     pub space: Space,
 }
@@ -97,6 +99,7 @@ impl Volume {
             errors: RecordedErrors::of(&superblock),
             on_error: if superblock.continues_on_error() { OnError::Continue } else { OnError::ReadOnly },
             reserved_for: superblock.reserved_for(),
+            group_of_directory: superblock.gives_group_of_directory(),
             space: self.space(),
         }
     }

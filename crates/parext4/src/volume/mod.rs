@@ -7,6 +7,7 @@ mod dead_owner;
 mod dir_stack;
 mod geometry;
 mod label;
+mod last_mounted;
 mod nodes;
 mod open;
 mod open_device;

@@ -35,6 +35,7 @@ use crate::stats::VolumeUsage;
 use crate::superblock::read_usable_superblock;
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Arc, Mutex, Rank};
+use crate::write_count::{CountedDevice, WriteCount};
 
 impl Volume {
     /// Opens the volume in an image file or on a block device, for reading and writing, with the default options:
@@ -88,6 +89,11 @@ impl Volume {
         let Exclusion { device, found, protection, live } =
             exclude_others(device, found, read_only.is_some(), options)?;
 
+        let written = Arc::new(WriteCount::default());
+        let device = match read_only {
+            Some(_) => device,
+            None => Arc::new(CountedDevice::new(device, &written)) as Arc<dyn Device>,
+        };
         let recover = options.recover && live.is_none();
         let journal = if recover { JournalPlace::find(&device, &found)? } else { None };
         let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
@@ -103,8 +109,12 @@ impl Volume {
         let journal = journal.map(|journal| journal.with_features_of(&superblock));
 
         let journaled = journal.is_some();
-        let engine = Use::new(&build(device, superblock, journal, read_only, options, protection, live)?);
+        let parts = Parts { device, superblock, journal, read_only, protection, live, written };
+        let engine = Use::new(&build(parts, options)?);
         if !engine.is_read_only() {
+            if let Some(reason) = engine.superblock.reason_to_check(now().seconds) {
+                tracing::warn!("the volume should be checked by e2fsck: {reason}");
+            }
             engine.mark_open(journaled)?;
             engine.process_orphans()?;
             if let Some(interval) = options.commit_interval {
@@ -182,15 +192,19 @@ fn read_only_reason(device: &dyn Device, options: &VolumeOptions, access: Access
     }
 }
 
-fn build(
+/// What an engine is built from.
+struct Parts {
     device: Arc<dyn Device>,
     superblock: Superblock,
     journal: Option<JournalPlace>,
     read_only: Option<String>,
-    options: &VolumeOptions,
     protection: Option<Protection>,
     live: Option<MmpState>,
-) -> Result<Arc<Engine>> {
+    written: Arc<WriteCount>,
+}
+
+fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
+    let Parts { device, superblock, journal, read_only, protection, live, written } = parts;
     let mut layout = Layout::new(&superblock);
     let budget = Budget::new(options.metadata_cache_bytes as u64);
     let cache = MetaCache::new(Arc::clone(&device), layout.block_size.bytes(), layout.blocks_count, &budget);
@@ -269,6 +283,7 @@ fn build(
         timer: OnceLock::new(),
         protection,
         live,
+        written,
     });
     engine.inode(InodeNo::ROOT)?;
     Ok(engine)
@@ -314,8 +329,7 @@ fn read_descriptors(
     // Grows with each descriptor read: the count comes from the superblock, which may be wrong.
     let mut descs = Vec::new();
     for index in 0..superblock.gdt_blocks() {
-        let number = superblock.first_gdt_block() + u64::from(index);
-        let block = cache.read(number, BlockKind::GroupDescs)?;
+        let block = cache.read(superblock.gdt_block(index), BlockKind::GroupDescs)?;
         let bytes = block.snapshot();
         for raw in bytes.chunks_exact(size).take(superblock.descs_per_block() as usize) {
             let group = GroupNo(saturating_u32(descs.len()));
@@ -355,25 +369,24 @@ impl Engine {
             if superblock.compat().contains(Compat::ORPHAN_FILE) {
                 superblock.set_ro_compat(superblock.ro_compat() | RoCompat::ORPHAN_PRESENT);
             }
-            let raw = superblock.raw_mut();
-            let mounts = raw.s_mnt_count.get().saturating_add(1);
-            raw.s_mnt_count.set(mounts);
-            raw.s_mtime.set(seconds());
+            if superblock.compat().contains(Compat::DIR_INDEX) {
+                superblock.fix_hash_sign();
+            }
+            superblock.note_mount(now().seconds);
         })
     }
 
     /// Writes a change of the superblock to the device and flushes it, outside any transaction. Only for opening and closing.
     pub(super) fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-        let block = self.counts().change_directly(change);
+        let (before, written) = (self.superblock.kbytes_written(), self.written.bytes());
+        let block = self.counts().change_directly(|superblock| {
+            change(superblock);
+            superblock.note_write(now().seconds, before, written);
+        });
         let bytes = block.freeze();
         self.device
             .write_at(self.layout.offset(block.number()), &[IoSlice::new(&bytes)])
             .map_err(|e| self.health.stop(Error::device("writing the superblock", e)))?;
         self.journal.flush()
     }
-}
-
-/// Returns the time now in seconds since 1970, in the 32 bits that the superblock has for it.
-pub(super) fn seconds() -> u32 {
-    saturating_u32(now().seconds)
 }

@@ -265,7 +265,7 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
 }
 
 fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) -> Result<RawInode> {
-    let gdt = cache.read(superblock.first_gdt_block(), BlockKind::GroupDescs)?.snapshot();
+    let gdt = cache.read(superblock.gdt_block(0), BlockKind::GroupDescs)?.snapshot();
     let raw = gdt
         .get(..usize::from(superblock.desc_size()))
         .ok_or_else(|| Error::corrupt("group 0: the descriptor is cut off"))?;

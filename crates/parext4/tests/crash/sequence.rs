@@ -247,3 +247,16 @@ fn crashes_2k() {
 fn crashes_4k() {
     crash("crashes_4k", Shape::new(16, 4096, true), 3);
 }
+
+#[test]
+fn crashes_with_meta_groups() {
+    let features = "meta_bg,^resize_inode,^filetype,^metadata_csum,uninit_bg";
+    let shape = Shape { features, blocks_per_group: Some(512), ..Shape::new(16, 1024, true) };
+    crash("crashes_with_meta_groups", shape, 4);
+}
+
+#[test]
+fn crashes_of_old_geometry() {
+    let shape = Shape { features: "none,extent", inode_size: 128, ..Shape::new(10, 1024, true) };
+    crash("crashes_of_old_geometry", shape, 5);
+}

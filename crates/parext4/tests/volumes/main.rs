@@ -2,6 +2,7 @@
 
 mod damaged;
 mod files;
+mod geometry;
 mod lifecycle;
 mod metadata_cache;
 mod mkfs;

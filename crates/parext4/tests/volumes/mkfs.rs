@@ -135,6 +135,95 @@ fn facts(path: &Path) -> Vec<String> {
     text.lines().filter(wanted).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
+/// Returns the blocks of each group, and the places of superblocks and descriptors in it, as dumpe2fs prints them.
+fn groups(path: &Path) -> Vec<String> {
+    const SAME: &[&str] = &["Group ", "Primary", "Backup", "Reserved"];
+    let text = run(Command::new("dumpe2fs").arg(path));
+    let lines = text.lines().skip_while(|line| !line.starts_with("Group 0:")).map(str::trim);
+    let wanted = lines.filter(|line| SAME.iter().any(|name| line.starts_with(name)));
+    wanted.map(|line| line.split(['[', 'c']).next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn old_and_unusual_geometry_is_as_mke2fs_makes_it() {
+    if !e2fsprogs() {
+        return;
+    }
+    let with = |features: &str| sparse().features(features).unwrap();
+    let old = "none,extent";
+    let cases: [(u64, &str, MkfsOptions); 17] = [
+        (8 * MIB, "-r 0 -O none", sparse().revision(0)),
+        (40 * MIB, "-r 0 -O none -b 4096", sparse().revision(0).block_size(4096)),
+        (20 * MIB, "-O none", with("none")),
+        (20 * MIB, "-O none,extent -I 128 -m 1", with(old).inode_size(128).reserved_percent(1)),
+        (
+            20 * MIB,
+            "-O none,extent,filetype,uninit_bg -g 2048",
+            with("none,extent,filetype,uninit_bg").blocks_per_group(2048),
+        ),
+        (
+            20 * MIB,
+            "-O ^filetype,^large_file,^huge_file,^dir_nlink",
+            with("^filetype,^large_file,^huge_file,^dir_nlink"),
+        ),
+        (20 * MIB, "-O ^dir_index,^ext_attr,^extra_isize", with("^dir_index,^ext_attr,^extra_isize")),
+        (40 * MIB, "-O ^64bit -N 1000", with("^64bit").inodes(1000)),
+        (
+            40 * MIB,
+            "-O ^flex_bg,^metadata_csum,uninit_bg -i 3000",
+            with("^flex_bg,^metadata_csum,uninit_bg").inode_ratio(3000),
+        ),
+        (40 * MIB, "-G 4 -g 1024", sparse().flex_groups(4).blocks_per_group(1024)),
+        (
+            40 * MIB,
+            "-O ^resize_inode,^sparse_super -g 2048",
+            with("^resize_inode,^sparse_super").blocks_per_group(2048),
+        ),
+        (MIB, "-O sparse_super2 -g 1024", with("sparse_super2").blocks_per_group(1024)),
+        (2 * MIB, "-O sparse_super2 -g 1024", with("sparse_super2").blocks_per_group(1024)),
+        (
+            40 * MIB,
+            "-O sparse_super2,^resize_inode -g 1024",
+            with("sparse_super2,^resize_inode").blocks_per_group(1024),
+        ),
+        (24 * MIB, "-O meta_bg,^resize_inode -g 512", with("meta_bg,^resize_inode").blocks_per_group(512)),
+        (
+            30 * MIB,
+            "-O meta_bg,^resize_inode,^sparse_super,^64bit,^flex_bg -g 256",
+            with("meta_bg,^resize_inode,^sparse_super,^64bit,^flex_bg").blocks_per_group(256),
+        ),
+        (20 * MIB, "-g 256", sparse().blocks_per_group(256)),
+    ];
+    let images = Images::new();
+    for (size, arguments, options) in cases {
+        let (ours, _) = images.ours(size, &options);
+        fsck(&ours);
+        let theirs = images.path("theirs");
+        std::fs::File::create(&theirs).unwrap().set_len(size).unwrap();
+        run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).args(arguments.split(' ')).arg(&theirs));
+        assert_eq!(facts(&ours), facts(&theirs), "{size} bytes, {arguments}");
+        assert_eq!(groups(&ours), groups(&theirs), "{size} bytes, {arguments}");
+    }
+}
+
+/// On a device that does not read as zeros, with all that a volume without checksums of groups must zero.
+#[test]
+fn volumes_with_the_same_identity_have_the_same_bytes() {
+    let options = MkfsOptions::new().uuid([1; 16]).hash_seed([2; 16]).now(1_000_000_000);
+    for features in ["", "none,extent", "meta_bg,^resize_inode,^filetype"] {
+        let options = options.clone().features(features).unwrap().blocks_per_group(1024);
+        let [zeros, poisoned] = [0, 0xa5].map(|byte| {
+            let device = MemDevice::from_bytes(vec![byte; 20 << 20]);
+            mkfs(&device, &options.clone().device_is_zero(byte == 0)).unwrap();
+            device
+        });
+        let again = MemDevice::new(20 << 20);
+        mkfs(&again, &options.clone().device_is_zero(true)).unwrap();
+        assert!(zeros.snapshot() == again.snapshot(), "{features}");
+        testkit::volume::assert_clean(&poisoned, features);
+    }
+}
+
 fn check_same(size: u64, options: &MkfsOptions) {
     let images = Images::new();
     let (ours, _) = images.ours(size, options);
@@ -202,7 +291,7 @@ fn a_terabyte_stays_sparse() {
         return;
     }
     let images = Images::new();
-    for block_size in [2048, 4096].map(Some) {
+    for block_size in [1024, 2048, 4096].map(Some) {
         let (path, summary) = images.ours(1024 * GIB, &sparse().block_size(block_size));
         let allocated = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
         assert!(allocated < 512 * MIB, "{allocated} bytes written");

@@ -74,6 +74,9 @@ impl DirectFile {
     /// Raises the size to `end`, unless `keep_size`. Marks the file as modified in either case, as the kernel does.
     pub(in crate::file) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
         let inode = self.inode();
+        if !keep_size {
+            self.engine().allow_size(end)?;
+        }
         self.engine().transact(1, |handle| {
             inode.join(handle);
             if !keep_size && end > inode.size() {

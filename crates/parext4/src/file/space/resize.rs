@@ -62,6 +62,7 @@ impl DirectFile {
     fn change_size(&self, size: u64, old: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let tail = engine.layout.block_size.blocks_from(size);
+        engine.allow_size(size)?;
         let credits = engine.map_credits(inode)? + Orphans::CREDITS;
         let done = engine.transact(credits, |handle| {
             inode.join(handle);

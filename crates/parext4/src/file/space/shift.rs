@@ -111,6 +111,7 @@ impl DirectFile {
         let (engine, inode) = (self.engine(), self.inode());
         let blocks = self.node.whole_blocks(offset, offset + len);
         let size = inode.size() + len;
+        engine.allow_size(size)?;
         let mut reservation = engine.with_space(|| engine.allocator.reserve(CUT_BLOCKS))?;
         engine.allocator.close_windows(&inode.windows, blocks.start());
         let mut shift = Shift::up(blocks.start(), blocks.count());

@@ -1,0 +1,103 @@
+//! The features of a new volume: the features that `mke2fs -t ext4` chooses, with the changes that the options ask for.
+//!
+//! Features that need structures of their own, such as the journal, have options of their own in
+//! [`MkfsOptions`](super::MkfsOptions).
+
+use parext4_format::features::{Compat, Incompat, RoCompat};
+
+use crate::error::{Error, Result};
+
+/// The three words of features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Features {
+    pub compat: Compat,
+    pub incompat: Incompat,
+    pub ro_compat: RoCompat,
+}
+
+/// The features that may be chosen.
+const CHOICE: Features = Features {
+    compat: Compat::EXT_ATTR
+        .union(Compat::RESIZE_INODE)
+        .union(Compat::DIR_INDEX)
+        .union(Compat::SPARSE_SUPER2),
+    incompat: Incompat::FILETYPE
+        .union(Incompat::META_BG)
+        .union(Incompat::EXTENTS)
+        .union(Incompat::BIT64)
+        .union(Incompat::FLEX_BG),
+    ro_compat: RoCompat::SPARSE_SUPER
+        .union(RoCompat::LARGE_FILE)
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::GDT_CSUM)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::METADATA_CSUM),
+};
+
+impl Default for Features {
+    fn default() -> Self {
+        Self {
+            compat: Compat::EXT_ATTR | Compat::DIR_INDEX | Compat::RESIZE_INODE,
+            incompat: Incompat::FILETYPE | Incompat::EXTENTS | Incompat::BIT64 | Incompat::FLEX_BG,
+            ro_compat: CHOICE.ro_compat - RoCompat::GDT_CSUM,
+        }
+    }
+}
+
+impl Features {
+    /// No features, as revision 0 of the format has.
+    pub(super) const NONE: Self =
+        Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
+
+    /// Adds or removes the feature `name`, as e2fsprogs names it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if no feature that can be chosen has this name.
+    pub(super) fn set(&mut self, name: &str, wanted: bool) -> Result<()> {
+        if let Some(bit) = CHOICE.compat.iter().find(|bit| bit.names() == [name]) {
+            self.compat.set(bit, wanted);
+        } else if let Some(bit) = CHOICE.incompat.iter().find(|bit| bit.names() == [name]) {
+            self.incompat.set(bit, wanted);
+        } else if let Some(bit) = CHOICE.ro_compat.iter().find(|bit| bit.names() == [name]) {
+            self.ro_compat.set(bit, wanted);
+        } else {
+            return Err(Error::invalid(format_args!("feature {name:?} cannot be chosen, only {}", choice())));
+        }
+        Ok(())
+    }
+
+    /// Removes what other features replace, and checks that the rest fit together, as mke2fs does.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names features that exclude each other.
+    pub(super) fn checked(mut self) -> Result<Self> {
+        if self.ro_compat.contains(RoCompat::METADATA_CSUM) {
+            self.ro_compat -= RoCompat::GDT_CSUM;
+        }
+        if self.compat.contains(Compat::RESIZE_INODE) {
+            if self.incompat.contains(Incompat::META_BG) {
+                return Err(Error::invalid("the features resize_inode and meta_bg exclude each other"));
+            }
+            if !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+                return Err(Error::invalid("the feature resize_inode needs sparse_super"));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Returns true if group descriptors have checksums, so that groups can be left uninitialised.
+    pub(super) fn has_group_checksums(&self) -> bool {
+        self.ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
+    }
+
+    /// Returns the size of a group descriptor, in bytes.
+    pub(super) fn desc_size(&self) -> u32 {
+        if self.incompat.contains(Incompat::BIT64) { 64 } else { 32 }
+    }
+}
+
+fn choice() -> String {
+    let names = [CHOICE.compat.names(), CHOICE.incompat.names(), CHOICE.ro_compat.names()].concat();
+    format!("has_journal, mmp, {}", names.join(", "))
+}

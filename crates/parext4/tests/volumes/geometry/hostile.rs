@@ -1,0 +1,104 @@
+//! Superblocks with changed fields of geometry: an open returns an error or a volume that can be used, and ends in time.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use parext4::{Device, MemDevice, NewInode, Volume};
+use parext4_format::superblock::Superblock;
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::volume::{Shape, untimed};
+
+/// Offset and size of fields on which the geometry and the meaning of other structures depend.
+const FIELDS: &[(usize, usize)] = &[
+    (0x00, 4),  // s_inodes_count
+    (0x04, 4),  // s_blocks_count_lo
+    (0x08, 4),  // s_r_blocks_count_lo
+    (0x14, 4),  // s_first_data_block
+    (0x18, 4),  // s_log_block_size
+    (0x1c, 4),  // s_log_cluster_size
+    (0x20, 4),  // s_blocks_per_group
+    (0x24, 4),  // s_clusters_per_group
+    (0x28, 4),  // s_inodes_per_group
+    (0x36, 2),  // s_max_mnt_count
+    (0x44, 4),  // s_checkinterval
+    (0x48, 4),  // s_creator_os
+    (0x4c, 4),  // s_rev_level
+    (0x54, 4),  // s_first_ino
+    (0x58, 2),  // s_inode_size
+    (0x5c, 4),  // s_feature_compat
+    (0x60, 4),  // s_feature_incompat
+    (0x64, 4),  // s_feature_ro_compat
+    (0xce, 2),  // s_reserved_gdt_blocks
+    (0xe8, 4),  // s_last_orphan
+    (0xfc, 1),  // s_def_hash_version
+    (0xfe, 2),  // s_desc_size
+    (0x104, 4), // s_first_meta_bg
+    (0x150, 4), // s_blocks_count_hi
+    (0x15c, 2), // s_min_extra_isize
+    (0x15e, 2), // s_want_extra_isize
+    (0x160, 4), // s_flags
+    (0x174, 1), // s_log_groups_per_flex
+    (0x178, 8), // s_kbytes_written
+    (0x24c, 4), // s_backup_bgs
+    (0x250, 4), // s_backup_bgs
+];
+
+/// Superblocks of each shape.
+const CASES: u64 = 800;
+
+#[test]
+fn superblocks_of_any_geometry_cause_no_panic() {
+    let groups = Shape { blocks_per_group: Some(512), ..Shape::new(6, 1024, true) };
+    let shapes = [
+        Shape { features: "meta_bg,^resize_inode,^filetype", ..groups },
+        Shape { features: "sparse_super2,^resize_inode,^64bit,^metadata_csum,uninit_bg", ..groups },
+        Shape { features: "none,extent", inode_size: 128, journal: false, ..groups },
+    ];
+    for (shape, seed) in shapes.into_iter().zip(1..) {
+        let sound = shape.make();
+        let mut rng =
+            Rng::new(std::env::var("PAREXT4_STRESS_SEED").map_or(seed, |_| settings::seed("hostile")), 0);
+        let opened = (0..CASES).filter(|_| exercise(&sound.fork(), &mut rng)).count();
+        eprintln!("{}: {opened} of {CASES} could be opened", shape.features);
+    }
+}
+
+/// Changes fields of the superblock, and uses the volume. Returns true if it could be opened.
+fn exercise(device: &MemDevice, rng: &mut Rng) -> bool {
+    let mut block = vec![0; 1024];
+    device.read_at(1024, &mut [IoSliceMut::new(&mut block)]).unwrap();
+    for _ in 0..1 + rng.below(3) {
+        let (at, len) = FIELDS[usize::try_from(rng.below(FIELDS.len() as u64)).unwrap()];
+        let mut field = [0; 8];
+        field[..len].copy_from_slice(&block[at..at + len]);
+        let old = u64::from_le_bytes(field);
+        let new = match rng.below(6) {
+            0 => old ^ 1 << rng.below(8 * len as u64),
+            1 => old.wrapping_add(1),
+            2 => old.wrapping_sub(1),
+            3 => rng.log_uniform(1 << 40),
+            4 => u64::MAX,
+            _ => 0,
+        };
+        block[at..at + len].copy_from_slice(&new.to_le_bytes()[..len]);
+    }
+    Superblock::seal(&mut block);
+    device.write_at(1024, &[IoSlice::new(&block)]).unwrap();
+    let device = Arc::new(device.fork());
+    let Ok(volume) = Volume::open_device(device, &untimed()) else { return false };
+    let used = volume.root().and_then(|root| {
+        let dir = root.mkdir(b"dir", &NewInode::new())?;
+        for n in 0..30 {
+            dir.create(format!("{n:0>40}").as_bytes(), &NewInode::new())?;
+        }
+        let mut after = 0;
+        while let Some(last) = root.read_dir(after)?.last() {
+            after = last.cookie;
+        }
+        volume.write("/file", vec![7; 50_000])
+    });
+    let _ = (used, volume.space(), volume.info());
+    let _ = volume.close();
+    true
+}

@@ -23,7 +23,8 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::BIT64)
     .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
-    .union(Incompat::CSUM_SEED);
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGEDIR);
 
 /// The `incompat` features that a file system must have.
 const INCOMPAT_REQUIRED: Incompat = Incompat::FILETYPE.union(Incompat::EXTENTS);

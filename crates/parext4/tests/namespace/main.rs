@@ -6,6 +6,7 @@ mod collisions;
 mod concurrent;
 mod hostile;
 mod large;
+mod large_dir;
 mod model;
 mod paths;
 mod rename;

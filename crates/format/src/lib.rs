@@ -7,6 +7,7 @@
 pub mod bitmap;
 mod block_range;
 mod block_size;
+pub mod casefold;
 pub mod checksum;
 pub mod dir_entry;
 mod error;

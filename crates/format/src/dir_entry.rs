@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{ChecksumSeed, FormatError, InodeNo, Result};
 pub use chain::{EntryPosition, find_room};
-use chain::{Header, header_at, is_at, locate, name_of};
+use chain::{Header, header_at, is_at, locate, locate_where, name_of};
 
 mod chain;
 
@@ -178,6 +178,18 @@ pub fn find<'a>(
     name: &[u8],
 ) -> Result<Option<(DirEntry<'a>, EntryPosition)>> {
     let found = locate(block, has_tail, name)?;
+    Ok(found.map(|(position, header)| (entry(block, position.offset, &header), position)))
+}
+
+/// Like [`find`], for the first entry in use whose name `matches`.
+pub fn find_where(
+    block: &[u8],
+    has_tail: bool,
+    matches: impl Fn(&[u8]) -> bool,
+) -> Result<Option<(DirEntry<'_>, EntryPosition)>> {
+    let found = locate_where(block, has_tail, |offset, header| {
+        header.ino.get() != 0 && matches(name_of(block, offset, header))
+    })?;
     Ok(found.map(|(position, header)| (entry(block, position.offset, &header), position)))
 }
 

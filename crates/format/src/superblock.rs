@@ -5,6 +5,7 @@
 
 mod access;
 mod check;
+mod encoding;
 mod errors;
 mod geometry;
 mod mmp;
@@ -13,6 +14,7 @@ mod raw;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub use access::Access;
+pub use encoding::Encoding;
 pub use errors::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord};
 pub use raw::RawSuperblock;
 

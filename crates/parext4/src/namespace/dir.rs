@@ -1,7 +1,6 @@
 //! A directory as a sequence of blocks.
 
 use parext4_format::features::{Compat, Incompat};
-use parext4_format::hash::DirHash;
 use parext4_format::htree::DxRoot;
 use parext4_format::inode::InodeFlags;
 use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry, htree};
@@ -149,17 +148,6 @@ impl<'a> Dir<'a> {
     /// Returns true if the directory is a hash tree.
     pub(super) fn is_indexed(&self) -> bool {
         self.may_index() && self.inode.core().flags.contains(InodeFlags::INDEX)
-    }
-
-    /// Returns the hash that a directory without an index will use.
-    pub(super) fn default_hash(&self) -> Result<DirHash> {
-        self.hash(self.engine.superblock.default_hash_version())
-    }
-
-    /// Returns the hash of a version as stored on the device.
-    pub(super) fn hash(&self, version: u8) -> Result<DirHash> {
-        let superblock = &self.engine.superblock;
-        self.checked(DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed()))
     }
 
     /// Returns the inode that `..` names.

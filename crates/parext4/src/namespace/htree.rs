@@ -9,12 +9,12 @@
 use std::collections::HashSet;
 use std::iter;
 
-use parext4_format::hash::DirHash;
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::dir::Dir;
+use super::names::NameHash;
 use crate::error::{Error, Result};
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
@@ -48,7 +48,7 @@ impl Frame {
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     dir: Dir<'a>,
-    pub hash: DirHash,
+    pub hash: NameHash,
     pub root: Frame,
     /// The nodes between the root and the leaf, from top to bottom.
     pub nodes: SmallVec<[Frame; 2]>,
@@ -62,7 +62,7 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Descends to the first leaf that may contain names with hash `major`.
-    pub(super) fn to(dir: Dir<'a>, major: impl FnOnce(&DirHash) -> u32) -> Result<Self> {
+    pub(super) fn to(dir: Dir<'a>, major: impl FnOnce(&NameHash) -> u32) -> Result<Self> {
         let block = dir.read(FileBlock::ZERO)?;
         let root = dir.root(&block.snapshot())?;
         let hash = dir.hash(root.hash_version)?;

@@ -4,12 +4,12 @@
 //! order of the hashes of their names, and the cookie is the hash. So it stays valid when a leaf splits, and when one block becomes a
 //! tree. Linear directories are listed by offset, because their entries never move.
 
-use parext4_format::hash::DirHash;
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::htree::Walk;
+use super::names::NameHash;
 use crate::convert::saturating_u32;
 use crate::error::Result;
 use crate::node::Node;
@@ -72,7 +72,7 @@ impl Node {
 }
 
 /// Returns the cookie of a name in hash order. Names with equal hashes have the same cookie, and are in one batch.
-fn position(hash: &DirHash, name: &[u8]) -> u64 {
+fn position(hash: &NameHash, name: &[u8]) -> u64 {
     let (major, minor) = hash.hash(name);
     (u64::from(major) << 32 | u64::from(minor)).max(DOT_DOT + 1)
 }
@@ -160,7 +160,7 @@ impl Dir<'_> {
     }
 
     /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
-    fn list_leaf(&self, hash: &DirHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
+    fn list_leaf(&self, hash: &NameHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
         let mut names = 0;
         for entry in dir_entry::entries(bytes, self.has_tail()) {
             let entry = self.checked(entry)?;

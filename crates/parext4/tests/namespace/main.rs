@@ -2,6 +2,7 @@
 
 mod aliases;
 mod basics;
+mod casefold;
 mod collisions;
 mod concurrent;
 mod hostile;

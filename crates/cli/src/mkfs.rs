@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use parext4::device::{Direct, signature};
-use parext4::mkfs::Summary;
+use parext4::mkfs::{Casefold, Summary};
 use parext4::mmp::{self, MmpUse};
 use parext4::storage::{Location, open_device};
 use parext4::{Device, DeviceOptions, MkfsOptions};
@@ -38,12 +38,14 @@ pub struct Args {
     /// Make no journal: a crash may then leave an inconsistent volume
     #[arg(long)]
     no_journal: bool,
-    /// Features to add, or with ^ to leave out, separated by commas. Only mmp: one machine at a time can open the volume
-    /// for writing. On by default on devices of a network
+    /// Features to add, or with ^ to leave out, separated by commas: mmp (one machine at a time can open the volume for
+    /// writing; on by default on devices of a network), large_dir (directories of more than 2 GiB), casefold (directories
+    /// can ignore case: chattr +F), encrypt (directories can be encrypted, by other drivers)
     #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
     features: Option<Features>,
     /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two signs of life of the machine
-    /// that uses a volume with mmp, 1 to 300
+    /// that uses a volume with mmp, 1 to 300; encoding=utf8 for casefold, which it adds; encoding_flags=strict to refuse
+    /// names that are not UTF-8 in directories that ignore case
     #[arg(short = 'E', value_name = "OPTIONS", value_parser = extended)]
     extended: Option<Extended>,
     /// Overwrite a file system, a partition table or another volume that the device holds. A device that is in use
@@ -59,6 +61,9 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, Default)]
 struct Features {
     mmp: Option<bool>,
+    large_dir: bool,
+    casefold: bool,
+    encrypt: bool,
 }
 
 fn features(list: &str) -> Result<Features> {
@@ -66,7 +71,10 @@ fn features(list: &str) -> Result<Features> {
     for word in list.split(',') {
         match word.strip_prefix('^').map_or((true, word), |name| (false, name)) {
             (wanted, "mmp") => features.mmp = Some(wanted),
-            (_, name) => bail!("feature {name:?} cannot be chosen, only mmp"),
+            (wanted, "large_dir") => features.large_dir = wanted,
+            (wanted, "casefold") => features.casefold = wanted,
+            (wanted, "encrypt") => features.encrypt = wanted,
+            (_, name) => bail!("feature {name:?} cannot be chosen, only mmp, large_dir, casefold and encrypt"),
         }
     }
     Ok(features)
@@ -76,6 +84,8 @@ fn features(list: &str) -> Result<Features> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Extended {
     mmp_update_interval: Option<u16>,
+    has_encoding: bool,
+    strict: bool,
 }
 
 fn extended(list: &str) -> Result<Extended> {
@@ -85,23 +95,41 @@ fn extended(list: &str) -> Result<Extended> {
             Some(("mmp_update_interval", seconds)) => {
                 extended.mmp_update_interval = Some(seconds.parse().context("mmp_update_interval")?);
             }
-            _ => bail!("option {word:?} is unknown; there is mmp_update_interval=SECONDS"),
+            Some(("encoding", "utf8" | "utf8-12.1")) => extended.has_encoding = true,
+            Some(("encoding_flags", "strict")) => extended.strict = true,
+            _ => bail!(
+                "option {word:?} is unknown; there are mmp_update_interval=SECONDS, encoding=utf8 and \
+                 encoding_flags=strict"
+            ),
         }
     }
     Ok(extended)
 }
 
+/// Returns how directories that ignore case treat names, if they may exist.
+fn casefold(features: Features, extended: Extended) -> Result<Option<Casefold>> {
+    if !features.casefold && !extended.has_encoding {
+        ensure!(!extended.strict, "encoding_flags needs encoding=utf8");
+        return Ok(None);
+    }
+    Ok(Some(if extended.strict { Casefold::Strict } else { Casefold::Lenient }))
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let block_size = args.block_size.map(u32::try_from).transpose().context("--block-size")?;
+    let (features, extended) = (args.features.unwrap_or_default(), args.extended.unwrap_or_default());
     let mut options = MkfsOptions::new()
         .block_size(block_size)
         .label(args.label)
         .uuid(args.uuid.map(Uuid::into_bytes))
         .inode_ratio(args.inode_ratio)
         .journal(!args.no_journal)
-        .mmp(args.features.and_then(|features| features.mmp));
-    if let Some(seconds) = args.extended.and_then(|extended| extended.mmp_update_interval) {
+        .mmp(features.mmp)
+        .large_dir(features.large_dir)
+        .casefold(casefold(features, extended)?)
+        .encrypt(features.encrypt);
+    if let Some(seconds) = extended.mmp_update_interval {
         options = options.mmp_update_interval(seconds);
     }
     let created = !exists(&args.image)?;

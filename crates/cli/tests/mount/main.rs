@@ -3,6 +3,7 @@
 mod append_only;
 mod attempts;
 mod cached;
+mod casefold;
 mod coherence;
 mod damage;
 mod data;

@@ -35,6 +35,12 @@ pub struct MkfsOptions {
     /// Time in seconds between two signs of life of the machine that has the volume open, from 1 to 300. Other machines wait
     /// for at least twice as long, and at least 11 seconds, before they use a volume that was not closed.
     pub mmp_update_interval: u16,
+    /// Directories may have three levels of index, and more than 2 GiB (`large_dir`).
+    pub large_dir: bool,
+    /// Directories may ignore case (`casefold`), with names in UTF-8. `None`: they may not. The flag of a directory decides whether it does.
+    pub casefold: Option<Casefold>,
+    /// Directories may be encrypted (`encrypt`). parext4 has no keys: it can show, move and remove encrypted files, but not read them.
+    pub encrypt: bool,
     /// Size of an inode in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
     /// Percentage of the blocks that only root may use, at most 50.
@@ -49,6 +55,16 @@ pub struct MkfsOptions {
     pub device_is_zero: bool,
 }
 
+/// What directories that ignore case do with names that are not UTF-8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Casefold {
+    /// They compare them byte by byte.
+    #[default]
+    Lenient,
+    /// They refuse them.
+    Strict,
+}
+
 impl Default for MkfsOptions {
     fn default() -> Self {
         Self {
@@ -60,6 +76,9 @@ impl Default for MkfsOptions {
             journal_blocks: None,
             mmp: None,
             mmp_update_interval: DEFAULT_UPDATE_INTERVAL,
+            large_dir: false,
+            casefold: None,
+            encrypt: false,
             inode_size: 256,
             reserved_percent: 5,
             now: None,
@@ -130,6 +149,27 @@ impl MkfsOptions {
     #[must_use]
     pub fn mmp_update_interval(mut self, seconds: u16) -> Self {
         self.mmp_update_interval = seconds;
+        self
+    }
+
+    /// Sets [`large_dir`](field@Self::large_dir).
+    #[must_use]
+    pub fn large_dir(mut self, large: bool) -> Self {
+        self.large_dir = large;
+        self
+    }
+
+    /// Sets [`casefold`](field@Self::casefold).
+    #[must_use]
+    pub fn casefold(mut self, casefold: impl Into<Option<Casefold>>) -> Self {
+        self.casefold = casefold.into();
+        self
+    }
+
+    /// Sets [`encrypt`](field@Self::encrypt).
+    #[must_use]
+    pub fn encrypt(mut self, encrypt: bool) -> Self {
+        self.encrypt = encrypt;
         self
     }
 

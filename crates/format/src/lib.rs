@@ -19,6 +19,7 @@ pub mod htree;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;
+pub mod no_key_name;
 mod number;
 pub mod orphan_file;
 pub mod superblock;

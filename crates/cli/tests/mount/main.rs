@@ -8,6 +8,7 @@ mod coherence;
 mod damage;
 mod data;
 mod dirs;
+mod encrypt;
 mod file_handles;
 mod guard;
 mod idmapped;

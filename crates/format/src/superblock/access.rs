@@ -25,6 +25,7 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGEDIR)
+    .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
 /// The `incompat` features that a file system must have.

@@ -119,6 +119,13 @@ impl<'a> Dir<'a> {
         }
     }
 
+    /// Reads block `n` of a directory that is searched block by block. `None` for an index block, which has no names.
+    pub(super) fn read_names(&self, n: FileBlock) -> Result<Option<Arc<MetaBlock>>> {
+        let block = self.read(n)?;
+        let is_index = self.is_indexed() && (n == FileBlock::ZERO || htree::is_dx_block(&block.snapshot()));
+        Ok((!is_index).then_some(block))
+    }
+
     /// Returns true if the volume creates hash trees for large directories.
     pub(super) fn may_index(&self) -> bool {
         self.engine.superblock.compat().contains(Compat::DIR_INDEX)

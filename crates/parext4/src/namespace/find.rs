@@ -34,8 +34,8 @@ impl Found {
 impl Dir<'_> {
     /// Returns the place of the entry `name`, which is neither `.` nor `..`.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
-        let wanted = self.names()?.wanted(name)?;
-        if self.is_indexed() { self.find_hashed(&wanted) } else { self.find_linear(&wanted) }
+        let Some(wanted) = self.names()?.wanted(name)? else { return Ok(None) };
+        if self.is_searched_by_hash() { self.find_hashed(&wanted) } else { self.find_linear(&wanted) }
     }
 
     fn find_in(&self, block: Arc<MetaBlock>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
@@ -52,7 +52,8 @@ impl Dir<'_> {
 
     fn find_linear(&self, wanted: &Wanted<'_>) -> Result<Option<Found>> {
         for n in self.blocks()?.blocks() {
-            if let Some(found) = self.find_in(self.read(n)?, wanted)? {
+            let Some(block) = self.read_names(n)? else { continue };
+            if let Some(found) = self.find_in(block, wanted)? {
                 return Ok(Some(found));
             }
         }
@@ -170,10 +171,10 @@ impl Dir<'_> {
     /// Returns true if the directory has no entries except `.` and `..`.
     pub(super) fn is_empty(&self) -> Result<bool> {
         let tail = self.has_tail();
-        if !self.is_indexed() {
+        if !self.is_searched_by_hash() {
             for n in self.blocks()?.blocks() {
-                let bytes = self.read(n)?.snapshot();
-                if !self.checked(dir_entry::is_empty_dir_block(&bytes, tail))? {
+                let Some(block) = self.read_names(n)? else { continue };
+                if !self.checked(dir_entry::is_empty_dir_block(&block.snapshot(), tail))? {
                     return Ok(false);
                 }
             }

@@ -33,6 +33,7 @@ impl Node {
         let dir = self.dir()?;
         let _entries = self.inode.entries.write();
         if (self.inode.flags() ^ flags).contains(InodeFlags::CASEFOLD) {
+            self.inode.check_key()?;
             if self.engine.superblock.encoding().is_none() {
                 return Err(Error::Unsupported("casefold: the volume does not have it".to_owned()));
             }

@@ -58,7 +58,11 @@ enum Leaves {
 
 impl<'a> Dir<'a> {
     /// Plans the insertion of `name`. The directory has no entry of that name.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`](crate::Error::NoKey) if the names are encrypted; [`Error::NoSpace`](crate::Error::NoSpace) if the index is full.
     pub(super) fn plan_insertion(self, name: &'a [u8]) -> Result<Insertion<'a>> {
+        self.inode.check_key()?;
         let place = if self.is_indexed() { self.place_hashed(name)? } else { self.place_linear(name)? };
         Ok(Insertion { dir: self, name, place, end: self.end()? })
     }

@@ -5,6 +5,7 @@ mod basics;
 mod casefold;
 mod collisions;
 mod concurrent;
+mod encrypt;
 mod hostile;
 mod large;
 mod large_dir;

@@ -74,7 +74,9 @@ fn features(list: &str) -> Result<Features> {
             (wanted, "large_dir") => features.large_dir = wanted,
             (wanted, "casefold") => features.casefold = wanted,
             (wanted, "encrypt") => features.encrypt = wanted,
-            (_, name) => bail!("feature {name:?} cannot be chosen, only mmp, large_dir, casefold and encrypt"),
+            (_, name) => {
+                bail!("feature {name:?} cannot be chosen, only mmp, large_dir, casefold and encrypt")
+            }
         }
     }
     Ok(features)

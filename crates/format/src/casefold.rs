@@ -147,7 +147,8 @@ mod tests {
             assert_eq!(folded(a), folded(b), "{a:?} {b:?}");
             assert!(folds_to(a.as_bytes(), &fold(b.as_bytes()).unwrap()));
         }
-        for (a, b) in [("a", "b"), ("ı", "i"), ("ab", "abc"), ("e\u{301}\u{200d}\u{323}", "e\u{301}\u{323}")] {
+        for (a, b) in [("a", "b"), ("ı", "i"), ("ab", "abc"), ("e\u{301}\u{200d}\u{323}", "e\u{301}\u{323}")]
+        {
             assert_ne!(folded(a), folded(b), "{a:?} {b:?}");
         }
         assert_eq!(folded("\u{200d}\u{ad}"), "");

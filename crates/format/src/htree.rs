@@ -35,7 +35,7 @@ pub struct DxRoot {
 
 /// Maximum number of levels of nodes of any volume.
 const MAX_INDIRECT_LEVELS: u8 = 2;
-/// Number of blocks that a directory may have: the entries of an index address no others.
+/// Number of blocks that a directory may have: the entries of an index address no further blocks.
 pub const MAX_DIR_BLOCKS: u64 = BLOCK_MASK as u64 + 1;
 
 const DX_ENTRY: usize = 8;

@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn other_names_are_refused() {
         let long = vec![b'A'; 211];
-        let bad: [&[u8]; 7] = [b"", b"name", b"AAAAAAAAAAA", b"AAAAAAAAAAAA==", b"AAAAAAAAAAA/AAAA", b"AAAAAAAAAAAAB", &long];
+        let bad: [&[u8]; 7] =
+            [b"", b"name", b"AAAAAAAAAAA", b"AAAAAAAAAAAA==", b"AAAAAAAAAAA/AAAA", b"AAAAAAAAAAAAB", &long];
         for name in bad {
             assert_eq!(NoKeyName::decode(name), None, "{}", String::from_utf8_lossy(name));
         }

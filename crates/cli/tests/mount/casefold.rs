@@ -1,4 +1,5 @@
-//! Directories that ignore case: the kernel looks names up byte by byte, and must not keep a spelling of an entry that changed by another.
+//! Directories that ignore case: the kernel compares names byte by byte, and must not keep a spelling of an entry that was changed by
+//! another spelling.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -79,7 +80,10 @@ fn each_spelling_is_one_entry() {
 
 #[test]
 fn threads_with_different_spellings() {
-    let Some(fuse) = FuseMount::mounted(&["-O", "casefold", "-E", "encoding_flags=strict,encoding=utf8"], "") else { return };
+    let Some(fuse) = FuseMount::mounted(&["-O", "casefold", "-E", "encoding_flags=strict,encoding=utf8"], "")
+    else {
+        return;
+    };
     let dir = fuse.path("dir");
     fs::create_dir(&dir).unwrap();
     if chattr("+F", &dir).is_none() {

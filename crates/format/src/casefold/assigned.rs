@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn agrees_with_the_ages_of_another_table() {
-        let HirKind::Class(Class::Unicode(class)) = regex_syntax::parse(r"\p{age:12.1}").unwrap().into_kind() else {
+        let HirKind::Class(Class::Unicode(class)) = regex_syntax::parse(r"\p{age:12.1}").unwrap().into_kind()
+        else {
             panic!("a class of characters");
         };
         let ranges = class.ranges().iter();

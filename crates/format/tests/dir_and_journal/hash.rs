@@ -68,7 +68,9 @@ fn hard_names() -> BTreeSet<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = parts.split(' ').map(|part| part.as_bytes().to_vec()).collect();
     let marks = "\u{301}\u{323}\u{345}\u{30a}\u{338}\u{5b0}\u{302a}\u{1d165}\u{344}";
     let ignored = "\u{ad}\u{200d}\u{34f}\u{fe0f}\u{115f}\u{e0061}\u{feff}\u{2065}\u{378}\u{1fae0}";
-    parts.extend(marks.chars().chain(marks.chars()).chain(ignored.chars()).map(|c| c.to_string().into_bytes()));
+    parts.extend(
+        marks.chars().chain(marks.chars()).chain(ignored.chars()).map(|c| c.to_string().into_bytes()),
+    );
     let mut random = 7_u64;
     for nth in 0..if step == 1 { 100_000 } else { 4000 } {
         let mut name = Vec::new();

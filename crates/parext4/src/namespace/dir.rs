@@ -147,7 +147,9 @@ impl<'a> Dir<'a> {
         let root = self.checked(htree::parse_root(bytes, self.has_tail()))?;
         if root.indirect_levels > self.max_levels() {
             let levels = root.indirect_levels;
-            return Err(self.corrupt(format_args!("dx_root: indirect_levels: {levels} levels need large_dir")));
+            return Err(
+                self.corrupt(format_args!("dx_root: indirect_levels: {levels} levels need large_dir"))
+            );
         }
         Ok(root)
     }
@@ -185,7 +187,8 @@ impl<'a> Dir<'a> {
     /// [`init_block`](Self::init_block) fills them or [`unmap`](Self::unmap) frees them.
     pub(super) fn map_blocks(&self, handle: &Handle<'_>, blocks: BlockRange) -> Result<()> {
         // Without `large_dir` the size of a directory has 32 bits.
-        let max = if self.is_large() { htree::MAX_DIR_BLOCKS } else { (1 << 32) / self.engine.block_size() - 1 };
+        let max =
+            if self.is_large() { htree::MAX_DIR_BLOCKS } else { (1 << 32) / self.engine.block_size() - 1 };
         if blocks.end() > max {
             return Err(Error::NoSpace);
         }

@@ -83,7 +83,8 @@ impl Dir<'_> {
     /// Searches all leaves. Once a search has found each name in the place of its hash, later ones are left out: the engine adds names only
     /// there.
     fn find_misplaced(&self, wanted: &Wanted<'_>) -> Result<Option<Found>> {
-        let may_be_misplaced = self.engine.superblock.encoding().is_some_and(|encoding| encoding.misplaced_names);
+        let may_be_misplaced =
+            self.engine.superblock.encoding().is_some_and(|encoding| encoding.misplaced_names);
         if !may_be_misplaced || !matches!(wanted, Wanted::Folded { .. }) || self.inode.are_names_placed() {
             return Ok(None);
         }

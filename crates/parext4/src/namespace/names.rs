@@ -8,8 +8,8 @@
 //! blocks can be searched, and each entry keeps its hash.
 
 use parext4_format::casefold::{fold, folds_to};
-use parext4_format::hash::DirHash;
 use parext4_format::dir_entry::{self, Entries};
+use parext4_format::hash::DirHash;
 use parext4_format::inode::InodeFlags;
 use parext4_format::no_key_name::NoKeyName;
 
@@ -48,7 +48,9 @@ impl Names {
         let refuse = |why| Err(Error::invalid(format_args!("the name {:?} {why}", printable(name))));
         match fold(name) {
             // Other drivers would take it for the entry of the directory itself, or of its parent.
-            Some(folded) if matches!(&folded[..], b"." | b"..") => refuse("is equal to \".\" or \"..\" without case"),
+            Some(folded) if matches!(&folded[..], b"." | b"..") => {
+                refuse("is equal to \".\" or \"..\" without case")
+            }
             Some(folded) => Ok(Some(Wanted::Folded { name, folded })),
             None if strict => refuse("is not UTF-8"),
             None => Ok(Some(Wanted::Exact(name))),

@@ -67,7 +67,8 @@ impl Node {
         if dir.is_removed() {
             return Ok(Vec::new());
         }
-        let hashed = dir.is_searched_by_hash() || !dir.is_indexed() && dir.may_index() && dir.blocks()?.len() == 1;
+        let hashed =
+            dir.is_searched_by_hash() || !dir.is_indexed() && dir.may_index() && dir.blocks()?.len() == 1;
         if hashed { dir.list_hashed(after) } else { dir.list_linear(after) }
     }
 }

@@ -100,10 +100,16 @@ impl Node {
         let (is_fast, inline) = (core.is_fast_symlink(), core.block);
         drop(core);
         let bytes = if is_fast { inline.to_vec() } else { self.read_target_block()? };
-        let stored = bytes.split_first_chunk().and_then(|(len, rest)| rest.get(..u16::from_le_bytes(*len).into()));
+        let stored =
+            bytes.split_first_chunk().and_then(|(len, rest)| rest.get(..u16::from_le_bytes(*len).into()));
         match stored {
-            Some(stored) if stored.len() >= no_key_name::MIN_ENCRYPTED => Ok(no_key_name::encode((0, 0), stored)),
-            _ => Err(Error::corrupt(format_args!("symbolic link {}: its encrypted target is too short", self.ino()))),
+            Some(stored) if stored.len() >= no_key_name::MIN_ENCRYPTED => {
+                Ok(no_key_name::encode((0, 0), stored))
+            }
+            _ => Err(Error::corrupt(format_args!(
+                "symbolic link {}: its encrypted target is too short",
+                self.ino()
+            ))),
         }
     }
 

@@ -23,10 +23,8 @@ const SETTABLE: InodeFlags = FIXED
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::CASEFOLD);
 /// The flags that only the kernel's ext4 can change.
-const KERNEL_SETTABLE: InodeFlags = InodeFlags::JOURNAL_DATA
-    .union(InodeFlags::EXTENTS)
-    .union(InodeFlags::DAX)
-    .union(InodeFlags::PROJINHERIT);
+const KERNEL_SETTABLE: InodeFlags =
+    InodeFlags::JOURNAL_DATA.union(InodeFlags::EXTENTS).union(InodeFlags::DAX).union(InodeFlags::PROJINHERIT);
 
 impl Node {
     /// Returns the flags, as `lsattr` prints them.

@@ -156,7 +156,8 @@ fn random_operations() {
         let [group, how] = [n % SPELLINGS.len() as u64, how].map(|n| usize::try_from(n).unwrap());
         let tail = format!("{n:x}-{}", ["κόσμε", "ΚΌΣΜΕ", "κο\u{301}σμε"][how]);
         let long = "é".repeat(usize::try_from(20 + n % 70).unwrap());
-        format!("{}{tail}{}", SPELLINGS[group][how], if how == 1 { long.to_uppercase() } else { long }).into_bytes()
+        format!("{}{tail}{}", SPELLINGS[group][how], if how == 1 { long.to_uppercase() } else { long })
+            .into_bytes()
     };
     in_dir(&image, |volume, dir| {
         let root = volume.root().unwrap();
@@ -194,8 +195,11 @@ fn random_operations() {
             assert!((0..3).all(|how| dir.lookup(&spelled(n, how)).is_ok()), "{n}");
         }
     });
-    // e2fsck builds the tree anew.
-    let Some(output) = testkit::tool(std::process::Command::new("e2fsck").arg("-fyD").arg(image.path())) else { return };
+    // e2fsck builds the tree again.
+    let Some(output) = testkit::tool(std::process::Command::new("e2fsck").arg("-fyD").arg(image.path()))
+    else {
+        return;
+    };
     assert!(output.status.code() <= Some(1), "{output:?}");
     in_dir(&image, |_, dir| {
         for name in names(dir) {

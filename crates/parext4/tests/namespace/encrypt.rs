@@ -21,7 +21,8 @@ fn shown_by_kernel(dir: &Path, below: &Path, all: &mut BTreeMap<PathBuf, Shown>)
         if metadata.is_dir() {
             shown_by_kernel(&entry.path(), &path, all);
         }
-        let target = metadata.is_symlink().then(|| fs::read_link(entry.path()).unwrap().into_os_string().into_vec());
+        let target =
+            metadata.is_symlink().then(|| fs::read_link(entry.path()).unwrap().into_os_string().into_vec());
         all.insert(path, (metadata.ino(), metadata.size(), target));
     }
 }
@@ -44,16 +45,22 @@ fn shown_by_us(volume: &Volume) -> BTreeMap<PathBuf, Shown> {
 /// Returns a file of a directory, with its no-key name.
 fn any_file(dir: &Node) -> (Vec<u8>, Node) {
     let is_file = |node: &Node| node.file_type() == FileType::Regular && node.metadata().links == 1;
-    names(dir).into_iter().map(|name| (name.clone(), dir.lookup(&name).unwrap())).find(|(_, node)| is_file(node)).unwrap()
+    names(dir)
+        .into_iter()
+        .map(|name| (name.clone(), dir.lookup(&name).unwrap()))
+        .find(|(_, node)| is_file(node))
+        .unwrap()
 }
 
-/// Operations that need the key, and those that do not.
+/// Operations that need the key, and operations that do not.
 fn operations(volume: &Volume) {
     let (root, dir) = (volume.root().unwrap(), volume.resolve("/enc").unwrap());
     let plain = root.create(b"plain", &new()).unwrap();
     let (name, file) = any_file(&dir);
     let path = PathBuf::from(OsString::from_vec([b"/enc/", &name[..]].concat()));
-    for options in [OpenOptions::new().read(true), OpenOptions::read_write(), OpenOptions::read_write().truncate(true)] {
+    for options in
+        [OpenOptions::new().read(true), OpenOptions::read_write(), OpenOptions::read_write().truncate(true)]
+    {
         assert_fails!(volume.open(&path, &options), NoKey);
     }
     assert_fails!(volume.open_direct(&path, &OpenOptions::new().read(true)), NoKey);
@@ -86,7 +93,9 @@ fn operations(volume: &Volume) {
 #[test]
 fn directories_are_shown_and_emptied_without_the_key() {
     for options in [&["-b", "1024"][..], &["-b", "4096", "-O", "^dir_index,^metadata_csum"]] {
-        let Some(image) = Image::mke2fs(16, &[options, &["-O", "encrypt", "-N", "256"]].concat()) else { return };
+        let Some(image) = Image::mke2fs(16, &[options, &["-O", "encrypt", "-N", "256"]].concat()) else {
+            return;
+        };
         let mut is_made = false;
         image.with_kernel(|root| is_made = encrypted::make(root, 500));
         if !is_made {
@@ -104,7 +113,10 @@ fn directories_are_shown_and_emptied_without_the_key() {
         assert_eq!(shown_by_us(&volume).len(), expected.len());
         let tight = volume.resolve("/tight").unwrap();
         let big = names(&tight).into_iter().map(|name| tight.lookup(&name).unwrap());
-        let big = big.max_by_key(|node| if node.file_type() == FileType::Directory { node.metadata().size } else { 0 });
+        let big =
+            big.max_by_key(
+                |node| if node.file_type() == FileType::Directory { node.metadata().size } else { 0 },
+            );
         let big = big.unwrap();
         let all = names(&big);
         assert_eq!(all.len(), 500);

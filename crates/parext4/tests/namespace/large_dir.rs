@@ -101,7 +101,7 @@ fn a_third_level_of_index() {
     if image.debugfs("stat /dir").is_empty() {
         return;
     }
-    // What the kernel added and removed, if it mounts images here.
+    // The kernel has added and removed names, if it mounts images here.
     let volume = image.open();
     let dir = volume.resolve("/dir").unwrap();
     let listed = names(&dir);

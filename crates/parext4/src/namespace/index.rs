@@ -73,7 +73,7 @@ impl IndexInsertion {
                     handle.change(&frame.block, |bytes| htree::encode_node(bytes, tail, &entries));
                     let hash = high.first().map_or(0, |entry| entry.hash);
                     new = DxEntry { hash, block: next };
-                    next = next + 1;
+                    next += 1;
                 }
             }
         }

@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use parext4::device::{Direct, signature};
-use parext4::mkfs::Summary;
+use parext4::mkfs::{Casefold, Summary};
 use parext4::mmp::{self, MmpUse};
 use parext4::storage::{Location, open_device};
 use parext4::{Device, DeviceOptions, MkfsOptions, open_volume_device};
@@ -63,7 +63,8 @@ pub struct Args {
     #[arg(short = 'O', long, value_name = "LIST", action = clap::ArgAction::Append)]
     features: Vec<String>,
     /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two signs of life of the machine
-    /// that uses a volume with mmp, 1 to 300; hash_seed=UUID, the secret of the directory hashes
+    /// that uses a volume with mmp, 1 to 300; hash_seed=UUID, the secret of the directory hashes; encoding=utf8 for casefold, which it
+    /// adds; encoding_flags=strict to refuse names that are not UTF-8 in directories that ignore case
     #[arg(short = 'E', value_name = "OPTIONS", value_parser = extended)]
     extended: Option<Extended>,
     /// Overwrite a file system, a partition table or another volume that the device holds. A device that is in use
@@ -80,6 +81,8 @@ pub struct Args {
 struct Extended {
     mmp_update_interval: Option<u16>,
     hash_seed: Option<Uuid>,
+    has_encoding: bool,
+    strict: bool,
 }
 
 fn extended(list: &str) -> Result<Extended> {
@@ -90,9 +93,12 @@ fn extended(list: &str) -> Result<Extended> {
                 extended.mmp_update_interval = Some(seconds.parse().context("mmp_update_interval")?);
             }
             Some(("hash_seed", uuid)) => extended.hash_seed = Some(uuid.parse().context("hash_seed")?),
-            _ => {
-                bail!("option {word:?} is unknown; there are mmp_update_interval=SECONDS and hash_seed=UUID")
-            }
+            Some(("encoding", "utf8" | "utf8-12.1")) => extended.has_encoding = true,
+            Some(("encoding_flags", "strict")) => extended.strict = true,
+            _ => bail!(
+                "option {word:?} is unknown; there are mmp_update_interval=SECONDS, hash_seed=UUID, encoding=utf8 and \
+                 encoding_flags=strict"
+            ),
         }
     }
     Ok(extended)
@@ -119,6 +125,13 @@ impl Args {
             options = options.features(list).context("-O")?;
         }
         options.journal &= !self.no_journal;
+        if extended.has_encoding && options.casefold.is_none() {
+            options = options.casefold(Casefold::Lenient);
+        }
+        if extended.strict {
+            ensure!(options.casefold.is_some(), "encoding_flags needs encoding=utf8");
+            options = options.casefold(Casefold::Strict);
+        }
         if let Some(seconds) = extended.mmp_update_interval {
             options = options.mmp_update_interval(seconds);
         }

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{ChecksumSeed, FormatError, InodeNo, Result};
 pub use chain::{EntryPosition, find_room};
-use chain::{Header, header_at, is_at, locate, name_of};
+use chain::{Header, header_at, is_at, locate, locate_where, name_of};
 
 mod chain;
 
@@ -80,6 +80,8 @@ pub struct Entries<'a> {
     block: &'a [u8],
     offset: usize,
     end: usize,
+    /// Whether names are checked.
+    legal: bool,
 }
 
 /// Returns the entries of a linear block, unused ones included, each with the checks of `ext4_check_dir_entry`.
@@ -87,7 +89,23 @@ pub struct Entries<'a> {
 /// Blocks of a hash tree ([`crate::htree::is_dx_block`]) are not linear.
 #[must_use]
 pub fn entries(block: &[u8], has_tail: bool) -> Entries<'_> {
-    Entries { block, offset: 0, end: usable_len(block.len(), has_tail) }
+    Entries { block, offset: 0, end: usable_len(block.len(), has_tail), legal: true }
+}
+
+/// Like [`entries`], for a directory whose names are encrypted: they may have any bytes.
+#[must_use]
+pub fn encrypted_entries(block: &[u8], has_tail: bool) -> Entries<'_> {
+    Entries { legal: false, ..entries(block, has_tail) }
+}
+
+/// Returns the major and minor hash that an entry keeps after its name, in a directory that is encrypted and ignores case. Names can be
+/// hashed only with the key there. `None` if there is no room for them.
+#[must_use]
+pub fn hash_in_entry(block: &[u8], entry: &DirEntry<'_>) -> Option<(u32, u32)> {
+    let at = entry_size(entry.name.len());
+    let bytes = block.get(entry.offset..entry.offset + entry.rec_len)?.get(at..at + 8)?;
+    let (major, minor) = bytes.split_at(4);
+    Some((u32::from_le_bytes(major.try_into().ok()?), u32::from_le_bytes(minor.try_into().ok()?)))
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -97,17 +115,17 @@ impl<'a> Iterator for Entries<'a> {
         if self.offset >= self.end {
             return None;
         }
-        let entry = parse_at(self.block, self.offset, self.end);
+        let entry = parse_at(self.block, self.offset, self.end, self.legal);
         // `rec_len` is at least 12, so the loop is bounded by the block.
         self.offset = entry.as_ref().map_or(self.end, |entry| self.offset + entry.rec_len);
         Some(entry)
     }
 }
 
-fn parse_at(block: &[u8], offset: usize, end: usize) -> Result<DirEntry<'_>> {
+fn parse_at(block: &[u8], offset: usize, end: usize, legal: bool) -> Result<DirEntry<'_>> {
     let header = header_at(block, offset, end)?;
     let entry = entry(block, offset, &header);
-    if entry.ino.get() != 0 && !is_legal_name(entry.name) {
+    if legal && entry.ino.get() != 0 && !is_legal_name(entry.name) {
         let problem = format_args!("empty, or contains '/' or NUL, at byte {offset} of the block");
         return Err(FormatError::new(STRUCTURE, "name", problem));
     }
@@ -188,6 +206,18 @@ pub fn find<'a>(
     name: &[u8],
 ) -> Result<Option<(DirEntry<'a>, EntryPosition)>> {
     let found = locate(block, has_tail, name)?;
+    Ok(found.map(|(position, header)| (entry(block, position.offset, &header), position)))
+}
+
+/// Like [`find`], for the first entry in use whose name `matches`.
+pub fn find_where(
+    block: &[u8],
+    has_tail: bool,
+    matches: impl Fn(&[u8]) -> bool,
+) -> Result<Option<(DirEntry<'_>, EntryPosition)>> {
+    let found = locate_where(block, has_tail, |offset, header| {
+        header.ino.get() != 0 && matches(name_of(block, offset, header))
+    })?;
     Ok(found.map(|(position, header)| (entry(block, position.offset, &header), position)))
 }
 
@@ -280,9 +310,9 @@ pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, fi
     Ok(true)
 }
 
-/// Returns true if the block has only `.`, `..` and unused entries.
+/// Returns true if the block has only `.`, `..` and unused entries. Any other name counts, also an encrypted one.
 pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
-    for entry in entries(block, has_tail) {
+    for entry in encrypted_entries(block, has_tail) {
         let entry = entry?;
         if entry.ino.get() != 0 && entry.name != b"." && entry.name != b".." {
             return Ok(false);

@@ -25,7 +25,7 @@ pub struct DxEntry {
 pub struct DxRoot {
     /// The hash function; see [`crate::hash::DirHash::from_disk`].
     pub hash_version: u8,
-    /// 0 if the entries point to leaves, 1 if they point to nodes whose entries point to leaves.
+    /// The number of levels of nodes between the root and the leaves: 0 to [`max_indirect_levels`].
     pub indirect_levels: u8,
     /// The entries; the first one's hash is 0.
     pub entries: Vec<DxEntry>,
@@ -33,8 +33,10 @@ pub struct DxRoot {
     pub limit: usize,
 }
 
-/// Levels of nodes that a volume without `large_dir` may have.
-pub const MAX_INDIRECT_LEVELS: u8 = 1;
+/// Maximum number of levels of nodes of any volume.
+const MAX_INDIRECT_LEVELS: u8 = 2;
+/// Number of blocks that a directory may have: the entries of an index address no further blocks.
+pub const MAX_DIR_BLOCKS: u64 = BLOCK_MASK as u64 + 1;
 
 const DX_ENTRY: usize = 8;
 /// Bytes of `struct dx_tail`: `dt_reserved`, `dt_checksum`.
@@ -78,6 +80,13 @@ struct RawEntry {
     block: U32,
 }
 
+/// Returns the maximum number of levels of nodes between the root and the leaves (`ext4_dir_htree_level`, which counts the root
+/// too).
+#[must_use]
+pub fn max_indirect_levels(large_dir: bool) -> u8 {
+    if large_dir { MAX_INDIRECT_LEVELS } else { 1 }
+}
+
 /// Returns the number of entries that fit a root of `block_len` bytes. `has_tail` is true with `metadata_csum`.
 #[must_use]
 pub fn root_limit(block_len: usize, has_tail: bool) -> usize {
@@ -105,7 +114,7 @@ fn raw_root(block: &[u8]) -> Result<&RawRoot> {
         .map_err(|_| FormatError::new("dx_root", "info", "the block is too short"))
 }
 
-/// Parses block 0 of a hash tree directory.
+/// Parses block 0 of a hash tree directory. The caller checks the levels of nodes against [`max_indirect_levels`].
 pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
     let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new("dx_root", field, problem));
     let root = raw_root(block)?;
@@ -130,7 +139,7 @@ pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
     if root.indirect_levels > MAX_INDIRECT_LEVELS {
         return fail(
             "indirect_levels",
-            format_args!("{} levels, which need large_dir", root.indirect_levels),
+            format_args!("{} levels, the limit is {MAX_INDIRECT_LEVELS}", root.indirect_levels),
         );
     }
     // `EXT2_HASH_FLAG_INCOMPAT`: an implementation must not use a tree with unknown flags.

@@ -205,7 +205,7 @@ impl Inode {
             mode: raw.i_mode.get(),
             uid: join16(raw.i_uid.get(), raw.i_uid_high.get()),
             gid: join16(raw.i_gid.get(), raw.i_gid_high.get()),
-            size: decode_size(raw),
+            size: decode_size(raw, sb),
             atime: Timestamp::decode(raw.i_atime.get(), raw.i_atime_extra.get()),
             ctime: Timestamp::decode(raw.i_ctime.get(), raw.i_ctime_extra.get()),
             mtime: Timestamp::decode(raw.i_mtime.get(), raw.i_mtime_extra.get()),
@@ -241,14 +241,14 @@ impl Inode {
         (raw.i_version, raw.i_version_hi) = split32(self.version);
         raw.i_extra_isize.set(self.extra_isize);
         raw.i_projid.set(self.projid);
-        self.encode_size(raw);
+        self.encode_size(raw, sb);
         self.encode_blocks(raw, sb);
         self.encode_times(raw);
     }
 
-    /// Writes the size. Only regular files have an upper half, because `large_dir` is not supported.
-    fn encode_size(&self, raw: &mut RawInode) {
-        if self.file_type() == FileType::Regular {
+    /// Writes the size.
+    fn encode_size(&self, raw: &mut RawInode, sb: &Superblock) {
+        if has_upper_size(self.file_type(), sb) {
             (raw.i_size_lo, raw.i_size_high) = split32(self.size);
         } else {
             raw.i_size_lo.set(u32::try_from(self.size).unwrap_or(u32::MAX));
@@ -318,9 +318,14 @@ fn xattr_start(extra_isize: u16) -> usize {
     if extra_isize == 0 { usize::MAX } else { BASE_SIZE + usize::from(extra_isize) }
 }
 
-fn decode_size(raw: &RawInode) -> u64 {
-    let regular = FileType::from_mode(raw.i_mode.get()) == Some(FileType::Regular);
-    join32(raw.i_size_lo.get(), if regular { raw.i_size_high.get() } else { 0 })
+/// Returns true if the size of such an inode has an upper half (`ext4_isize`). In other inodes the field has other uses.
+fn has_upper_size(file_type: FileType, sb: &Superblock) -> bool {
+    file_type == FileType::Regular || sb.incompat().contains(Incompat::LARGEDIR)
+}
+
+fn decode_size(raw: &RawInode, sb: &Superblock) -> u64 {
+    let wide = FileType::from_mode(raw.i_mode.get()).is_some_and(|file_type| has_upper_size(file_type, sb));
+    join32(raw.i_size_lo.get(), if wide { raw.i_size_high.get() } else { 0 })
 }
 
 /// Reads the number of the block of attributes, whose upper half counts with `64bit` only.

@@ -7,6 +7,7 @@
 pub mod bitmap;
 mod block_range;
 mod block_size;
+pub mod casefold;
 pub mod checksum;
 pub mod dir_entry;
 mod error;
@@ -18,6 +19,7 @@ pub mod htree;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;
+pub mod no_key_name;
 mod number;
 pub mod orphan_file;
 pub mod superblock;

@@ -6,6 +6,7 @@
 mod access;
 mod check;
 mod descriptors;
+mod encoding;
 mod errors;
 mod geometry;
 mod mmp;
@@ -17,6 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 pub use access::Access;
 pub use descriptors::{Copies, SuperCopies};
+pub use encoding::Encoding;
 pub use errors::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord};
 pub use raw::RawSuperblock;
 

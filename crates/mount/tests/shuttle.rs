@@ -4,6 +4,7 @@
 //! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4-mount --release --test shuttle`.
 #![cfg(shuttle)]
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fuser::INodeNo;
@@ -66,6 +67,8 @@ impl Kernel for ModelKernel {
     fn drop_pages(&self, _: INodeNo, _: i64, _: i64) {
         self.send_in_background(Request::WriteBack);
     }
+
+    fn forget_name(&self, _: INodeNo, _: &OsStr) {}
 }
 
 /// The thread of the server that executes all requests.

@@ -119,6 +119,9 @@ pub enum Error {
     /// The file ends before the requested range does. Its errno is `EIO`.
     #[error("the file ends before the requested range")]
     UnexpectedEof,
+    /// The inode is encrypted, and parext4 has no keys (`ENOKEY`).
+    #[error("the key is not available: {0} is encrypted")]
+    NoKey(String),
     /// The operation is not permitted on this inode (`EPERM`).
     #[error("operation not permitted: {0}")]
     NotPermitted(String),
@@ -206,6 +209,7 @@ impl Error {
             Self::NotOpenFor(_) => libc::EBADF,
             Self::UnexpectedEof => libc::EIO,
             Self::Loop(_) => libc::ELOOP,
+            Self::NoKey(_) => libc::ENOKEY,
             Self::NotPermitted(_) => libc::EPERM,
         }
     }

@@ -6,6 +6,7 @@
 //! | [`sector`] | sectors that name the operation that wrote them |
 //! | [`watchdog`], [`slowest`], [`poll`] | operations that do not return; the slowest calls; conditions to wait for |
 //! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
+//! | [`encrypted`] | encrypted directories, which the kernel makes |
 //! | [`device`] | devices that forward to another and interfere with its requests |
 //! | [`device_contract`] | the contracts of devices and queues, as checks of any device |
 //! | [`ceph`] | a Ceph cluster on this machine |
@@ -26,6 +27,7 @@ pub mod crash_states;
 pub mod device;
 pub mod device_contract;
 pub mod durability;
+pub mod encrypted;
 pub mod file_model;
 pub mod file_op;
 pub mod full_volume;

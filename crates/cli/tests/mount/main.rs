@@ -3,10 +3,12 @@
 mod append_only;
 mod attempts;
 mod cached;
+mod casefold;
 mod coherence;
 mod damage;
 mod data;
 mod dirs;
+mod encrypt;
 mod file_handles;
 mod guard;
 mod idmapped;

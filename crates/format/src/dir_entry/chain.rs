@@ -92,11 +92,21 @@ pub(super) fn name_of<'a>(block: &'a [u8], offset: usize, header: &Header) -> &'
 
 /// Returns the position and header of the entry `name`, or `None` if the block has none.
 pub(super) fn locate(block: &[u8], has_tail: bool, name: &[u8]) -> Result<Option<(EntryPosition, Header)>> {
+    locate_where(block, has_tail, |offset, header| is_named(block, offset, header, name))
+}
+
+/// Returns the position and header of the first entry that `matches`, which gets the entry's offset and header.
+#[inline]
+pub(super) fn locate_where(
+    block: &[u8],
+    has_tail: bool,
+    matches: impl Fn(usize, &Header) -> bool,
+) -> Result<Option<(EntryPosition, Header)>> {
     let end = usable_len(block.len(), has_tail);
     let (mut offset, mut previous) = (0, None);
     while offset < end {
         let header = header_at(block, offset, end)?;
-        if is_named(block, offset, &header, name) {
+        if matches(offset, &header) {
             return Ok(Some((EntryPosition { offset, previous }, header)));
         }
         previous = Some(offset);

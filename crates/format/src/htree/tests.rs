@@ -71,7 +71,7 @@ fn each_check_names_its_field() {
     assert_eq!(error(16, 0), "dotdot_rec_len");
     assert_eq!(error(24, 1), "reserved_zero");
     assert_eq!(error(29, 7), "info_length");
-    assert_eq!(error(30, 2), "indirect_levels");
+    assert_eq!(error(30, 3), "indirect_levels");
     assert_eq!(error(32, 0), "limit");
     assert_eq!(error(34, 0), "count");
     assert_eq!(error(34, 124), "count");

@@ -25,7 +25,10 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
     .union(Incompat::EA_INODE)
-    .union(Incompat::CSUM_SEED);
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGEDIR)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
 
 /// The `incompat` features that a file system must have.
 const INCOMPAT_REQUIRED: Incompat = Incompat::EXTENTS;
@@ -46,7 +49,8 @@ impl Superblock {
     ///
     /// # Errors
     /// Names the features that forbid reading: unsupported `incompat` features, missing required ones (ext2 and ext3
-    /// have no `extent`), `fast_commit` (its journal blocks are not replayed), an external journal.
+    /// have no `extent`), `fast_commit` (its journal blocks are not replayed), an external journal,
+    /// an encoding of names that is not known.
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 
@@ -54,6 +58,7 @@ impl Superblock {
         if !unsupported.is_empty() {
             return refuse("s_feature_incompat", unsupported_features(&unsupported.names()));
         }
+        self.check_encoding()?;
         let missing = INCOMPAT_REQUIRED.difference(self.incompat());
         if !missing.is_empty() {
             let names = missing.names().join(", ");

@@ -1,7 +1,7 @@
 //! The fields of an inode that have more than one encoding.
 
 use parext4_format::InodeNo;
-use parext4_format::features::RoCompat;
+use parext4_format::features::{Incompat, RoCompat};
 use parext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
 
@@ -85,4 +85,26 @@ fn short_links_lie_in_the_inode() {
         (inode.size, inode.flags) = (size, flags);
         assert_eq!(inode.is_fast_symlink(), fast, "{size} {flags:?}");
     }
+}
+
+#[test]
+fn directories_have_long_sizes_with_large_dir() {
+    let mut large = superblock(256);
+    large.set_incompat(large.incompat() | Incompat::LARGEDIR);
+    for (file_type, sb, size) in [
+        (FileType::Directory, &large, 5 << 30),
+        (FileType::Directory, &superblock(256), 1 << 30),
+        (FileType::Regular, &superblock(256), 5 << 30),
+    ] {
+        let mut inode = Inode::new(file_type.mode_bits(), sb);
+        inode.size = size;
+        let (again, _) = through_bytes(&inode, sb);
+        assert_eq!(again.size, size, "{file_type:?}");
+    }
+    // Without the feature the field has other uses.
+    let mut inode = Inode::new(FileType::Directory.mode_bits(), &large);
+    inode.size = 5 << 30;
+    let mut bytes = vec![0; 256];
+    inode.encode(&mut bytes, &large, InodeNo(12));
+    assert_eq!(Inode::parse(&bytes, &superblock(256), InodeNo(12)).unwrap().size, 1 << 30);
 }

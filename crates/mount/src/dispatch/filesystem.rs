@@ -164,10 +164,18 @@ impl Filesystem for Dispatcher {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (name, new_name) = (bytes(name), bytes(new_name));
-        let caller = request.into();
+        let (names, caller) = ([(parent, bytes(name)), (new_parent, bytes(new_name))], request.into());
+        let deferred = Arc::clone(&self.deferred);
         self.execute(RequestInfo::new("rename", parent), reply, move |server| {
-            server.rename((parent, &name), (new_parent, &new_name), flags, caller)
+            let [(_, name), (_, new_name)] = &names;
+            server.rename((parent, name), (new_parent, new_name), flags, caller)?;
+            // Two directories: of names that move within one, the kernel keeps the timeout.
+            for (dir, name) in
+                names.iter().filter(|(dir, name)| parent != new_parent && server.must_forget(*dir, name))
+            {
+                deferred.invalidation.forget_name(*dir, OsStr::from_bytes(name).to_owned());
+            }
+            Ok(())
         });
     }
 

@@ -38,14 +38,14 @@ reply! {
     ReplyEmpty: () => |reply, ()| reply.ok();
     ReplyAttr: FileAttr => |reply, attr| reply.attr(&attr_timeout(&attr), &attr);
     ReplyEntry: Entry => |reply, entry| {
-        reply.entry(&attr_timeout(&entry.attr), &entry.attr, Generation(entry.generation));
+        reply.entry(&entry.timeout(), &entry.attr, Generation(entry.generation));
     };
     ReplyData: Vec<u8> => |reply, data| reply.data(&data);
     ReplyWrite: u32 => |reply, written| reply.written(written);
     ReplyOpen: Opened => |reply, opened| reply.opened(opened.handle, opened.flags);
     ReplyCreate: (Entry, Opened) => |reply, (entry, opened)| {
         let generation = Generation(entry.generation);
-        reply.created(&attr_timeout(&entry.attr), &entry.attr, generation, opened.handle, opened.flags);
+        reply.created(&entry.timeout(), &entry.attr, generation, opened.handle, opened.flags);
     };
     ReplyLseek: u64 => |reply, offset| reply.offset(offset.cast_signed());
     ReplyIoctl: Vec<u8> => |reply, data| reply.ioctl(0, &data);

@@ -1,15 +1,19 @@
-//! Has the kernel drop its pages of a file, from threads that may block on the kernel.
+//! Has the kernel drop its pages of a file, and names, from threads that may block on the kernel.
 //!
 //! `FUSE_NOTIFY_INVAL_INODE` blocks on each page that a request of the kernel has locked, and has dirty pages written
 //! back, which takes further requests. So no thread that executes requests sends one: it hands the request that needs the
 //! notification to this module, whose threads execute no requests.
 //!
-//! Invariant: each notification ends, because the server answers every request that locks a page without this module.
+//! `FUSE_NOTIFY_INVAL_ENTRY` blocks while a request of the kernel holds the directory, as the rename that it follows does.
+//!
+//! Invariant: each notification ends, because the server answers every request that locks a page or a directory without this
+//! module.
 //!
 //! Asynchronous direct I/O counts against the kernel's limit of background requests, as read-ahead and write-back do. At
 //! most half of that limit waits here ([`WaitPermit`]). Above it, a direct write is answered before its pages are dropped,
 //! and a direct read that needs the kernel to write back fails with `EAGAIN`.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +32,9 @@ pub trait Kernel: fmt::Debug + Send + Sync {
     /// Has the kernel write back and drop the pages of the `len` bytes at `offset` of an inode, or all pages from `offset`
     /// on if `len` is 0. Blocks until the pages are dropped.
     fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64);
+
+    /// Has the kernel forget a name of a directory. Blocks while requests of the kernel hold the directory.
+    fn forget_name(&self, parent: INodeNo, name: &OsStr);
 }
 
 /// Set once the volume is mounted.
@@ -36,6 +43,13 @@ impl Kernel for OnceLock<Notifier> {
         if let Some(notifier) = self.get() {
             // An error means that the kernel does not know the inode, and so has no page of it.
             let _ = notifier.inval_inode(ino, offset, len);
+        }
+    }
+
+    fn forget_name(&self, parent: INodeNo, name: &OsStr) {
+        if let Some(notifier) = self.get() {
+            // An error means that the kernel does not know the name.
+            let _ = notifier.inval_entry(parent, name);
         }
     }
 }
@@ -121,6 +135,12 @@ impl Invalidation {
                 pages.record_drop(|| kernel.drop_pages(pages.ino, 0, 0));
             });
         }
+    }
+
+    /// Has the kernel forget a name of a directory, after the request that holds the directory. Does not block.
+    pub fn forget_name(&self, parent: INodeNo, name: OsString) {
+        let kernel = Arc::clone(&self.kernel);
+        self.threads.spawn(move || kernel.forget_name(parent, &name));
     }
 
     /// Returns the number of requests that wait for the kernel.

@@ -28,12 +28,16 @@ const SET_IDS: u16 = 0o6000;
 pub(crate) struct Entry {
     pub attr: FileAttr,
     pub generation: u64,
+    /// The kernel may cache the name. False in a directory where one entry has several spellings: the kernel knows each spelling on its
+    /// own, and would keep one after the entry was removed by another.
+    pub keeps_name: bool,
 }
 
 impl Entry {
     pub fn new(node: &Node, block_size: u32) -> Self {
         let metadata = node.metadata();
-        Self { attr: attr(&metadata, block_size), generation: metadata.generation.into() }
+        let (attr, generation) = (attr(&metadata, block_size), metadata.generation.into());
+        Self { attr, generation, keeps_name: true }
     }
 
     /// Returns the entry for a name that does not exist, which the kernel caches.
@@ -55,7 +59,12 @@ impl Entry {
             blksize: 0,
             flags: 0,
         };
-        Self { attr, generation: 0 }
+        Self { attr, generation: 0, keeps_name: true }
+    }
+
+    /// Returns how long the kernel may cache the name and the attributes.
+    pub fn timeout(&self) -> Duration {
+        if self.keeps_name { attr_timeout(&self.attr) } else { Duration::ZERO }
     }
 }
 

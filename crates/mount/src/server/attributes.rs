@@ -69,8 +69,9 @@ impl Server {
         let gid = new_owner(self.options.gid, new.gid)?;
         if let Some(size) = new.size {
             check_flags(&node, true, true)?;
+            let file = DirectFile::new(node.clone())?;
             self.drop_privileges(&node, caller)?;
-            DirectFile::new(node.clone())?.set_len(size)?;
+            file.set_len(size)?;
         }
         if new.is_empty() {
             self.chown_to_nobody(&node, new.ctime, caller)?;

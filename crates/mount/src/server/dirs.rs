@@ -7,8 +7,9 @@ use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parext4::{DirItem, Error, Node};
 
 use super::Server;
+use super::names::has_spellings;
 use crate::protocol::Outcome;
-use crate::protocol::attr::{CACHE_FOREVER, Entry, attr_timeout, kind};
+use crate::protocol::attr::{CACHE_FOREVER, Entry, kind};
 
 impl Server {
     /// Replies with the entries of a directory after `offset`.
@@ -82,8 +83,9 @@ impl Server {
             Err(Error::NotFound(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let Entry { attr, generation } = self.entry(&node);
-        let full = reply.add(attr.ino, next, name, &attr_timeout(&attr), &attr, Generation(generation));
+        let entry = Entry { keeps_name: !has_spellings(dir), ..self.entry(&node) };
+        let (attr, generation) = (&entry.attr, Generation(entry.generation));
+        let full = reply.add(attr.ino, next, name, &entry.timeout(), attr, generation);
         if !full {
             self.lookup_counts.count_lookup(&node);
         }

@@ -51,9 +51,9 @@ impl Server {
 
     /// Creates a regular file and opens it.
     pub fn create(&self, new: &NewName, flags: i32) -> Outcome<(Entry, Opened)> {
-        let node = self.create_file(new)?;
+        let (dir, node) = self.create_file(new)?;
         let file = DirectFile::new(node.clone())?;
-        let entry = self.entry_of_lookup(&node);
+        let entry = self.entry_in(&dir, &node);
         Ok((entry, self.opened(file, flags)?))
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Server {
     /// Sends notifications to the kernel. Set once the volume is mounted.
     pub notifier: Arc<OnceLock<Notifier>>,
     block_size: u32,
+    /// The volume has directories that ignore case, or a user may make some.
+    may_ignore_case: bool,
     /// Corruption found by a request stops the volume for changes.
     stops_on_corruption: bool,
     /// The user and the group that may use reserved blocks beside root. Group 0 stands for none.
@@ -70,6 +72,7 @@ impl Server {
             in_flight: Arc::default(),
             notifier: Arc::default(),
             block_size: info.block_size,
+            may_ignore_case: info.features.iter().any(|feature| feature == "casefold"),
             stops_on_corruption: options.on_error.unwrap_or(info.on_error) == OnError::ReadOnly,
             reserved_for: (options.resuid.unwrap_or(resuid), options.resgid.unwrap_or(resgid)),
             group_of_directory: options.group_of_directory.unwrap_or(info.group_of_directory),

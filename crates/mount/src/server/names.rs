@@ -1,7 +1,7 @@
 //! Looks up, creates, renames and removes names.
 
 use fuser::{INodeNo, RenameFlags};
-use parext4::{Error, NewInode, Node, RenameMode, Special};
+use parext4::{Error, FileType, InodeFlags, NewInode, Node, RenameMode, Special};
 
 use super::Server;
 use crate::protocol::attr::{Entry, decode_device};
@@ -17,7 +17,26 @@ pub(crate) struct NewName {
     pub caller: Caller,
 }
 
+/// Returns true if an entry of the directory can be looked up by several names.
+pub(super) fn has_spellings(dir: &Node) -> bool {
+    dir.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
+}
+
 impl Server {
+    /// Returns the attributes of an inode for a reply by which the kernel learns of its name in a directory, and counts the look-up.
+    pub(super) fn entry_in(&self, dir: &Node, node: &Node) -> Entry {
+        Entry { keeps_name: !has_spellings(dir), ..self.entry_of_lookup(node) }
+    }
+
+    /// Returns true if the kernel must forget a name that a rename has brought to a directory: the kernel moves what it knew of the old
+    /// name, which it may have been told to cache. Of a directory the kernel never knows two spellings.
+    pub fn must_forget(&self, parent: INodeNo, name: &[u8]) -> bool {
+        let is_stale = |dir: Node| {
+            has_spellings(&dir) && dir.lookup(name).is_ok_and(|node| node.file_type() != FileType::Directory)
+        };
+        self.node(parent).is_ok_and(is_stale)
+    }
+
     /// Returns the attributes of the new inode.
     fn new_inode(&self, new: &NewName, dir: &Node) -> Outcome<NewInode> {
         let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
@@ -27,65 +46,70 @@ impl Server {
         Ok(NewInode::new().permissions(bits(new.mode)).umask(bits(new.umask)).uid(uid).gid(gid))
     }
 
-    /// Looks up a name. A name that does not exist has an entry too, which the kernel caches.
+    /// Looks up a name. A name that does not exist has an entry too, which the kernel caches, unless the directory may come to ignore
+    /// case: the name then begins to exist when another spelling is created.
     pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         match name {
             b"." => return self.lookup_number(parent),
             b".." => return self.lookup_parent(parent),
             _ => {}
         }
-        match self.node(parent)?.lookup(name) {
-            Ok(node) => Ok(self.entry_of_lookup(&node)),
-            Err(Error::NotFound(_)) => Ok(Entry::negative()),
+        let dir = self.node(parent)?;
+        match dir.lookup(name) {
+            Ok(node) => Ok(self.entry_in(&dir, &node)),
+            Err(Error::NotFound(_)) if !self.may_ignore_case => Ok(Entry::negative()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Creates a regular file.
-    pub fn create_file(&self, new: &NewName) -> Outcome<Node> {
+    /// Creates a regular file. Returns the directory and the file.
+    pub fn create_file(&self, new: &NewName) -> Outcome<(Node, Node)> {
         self.create_inode(new, |dir, inode| dir.create(&new.name, inode))
     }
 
     pub fn mkdir(&self, new: &NewName) -> Outcome<Entry> {
-        let node = self.create_inode(new, |dir, inode| dir.mkdir(&new.name, inode))?;
-        Ok(self.entry_of_lookup(&node))
+        let (dir, node) = self.create_inode(new, |dir, inode| dir.mkdir(&new.name, inode))?;
+        Ok(self.entry_in(&dir, &node))
     }
 
     pub fn mknod(&self, new: &NewName, device: u32) -> Outcome<Entry> {
         let (major, minor) = decode_device(device);
         let special = match new.mode & libc::S_IFMT {
-            libc::S_IFREG => return Ok(self.entry_of_lookup(&self.create_file(new)?)),
+            libc::S_IFREG => {
+                let (dir, node) = self.create_file(new)?;
+                return Ok(self.entry_in(&dir, &node));
+            }
             libc::S_IFIFO => Special::Fifo,
             libc::S_IFSOCK => Special::Socket,
             libc::S_IFCHR => Special::CharDevice { major, minor },
             libc::S_IFBLK => Special::BlockDevice { major, minor },
             _ => return Err(Failure::INVALID),
         };
-        let node = self.create_inode(new, |dir, inode| dir.mknod(&new.name, special, inode))?;
-        Ok(self.entry_of_lookup(&node))
+        let (dir, node) = self.create_inode(new, |dir, inode| dir.mknod(&new.name, special, inode))?;
+        Ok(self.entry_in(&dir, &node))
     }
 
     pub fn symlink(&self, new: &NewName, target: &[u8]) -> Outcome<Entry> {
-        let node = self.create_inode(new, |dir, inode| dir.symlink(&new.name, target, inode))?;
-        Ok(self.entry_of_lookup(&node))
+        let (dir, node) = self.create_inode(new, |dir, inode| dir.symlink(&new.name, target, inode))?;
+        Ok(self.entry_in(&dir, &node))
     }
 
     fn create_inode(
         &self,
         new: &NewName,
         create: impl FnOnce(&Node, &NewInode) -> parext4::Result<Node>,
-    ) -> Outcome<Node> {
+    ) -> Outcome<(Node, Node)> {
         let dir = self.node_for(new.parent, new.caller)?;
         let node = create(&dir, &self.new_inode(new, &dir)?)?;
         self.after_dir_change(&dir)?;
-        Ok(node)
+        Ok((dir, node))
     }
 
     pub fn link(&self, ino: INodeNo, parent: INodeNo, name: &[u8], caller: Caller) -> Outcome<Entry> {
         let (node, dir) = (self.node(ino)?, self.node_for(parent, caller)?);
         dir.link(name, &node)?;
         self.after_dir_change(&dir)?;
-        Ok(self.entry_of_lookup(&node))
+        Ok(self.entry_in(&dir, &node))
     }
 
     pub fn read_link(&self, ino: INodeNo) -> Outcome<Vec<u8>> {

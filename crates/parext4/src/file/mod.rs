@@ -71,7 +71,7 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory.
+    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::NoKey`] if it is encrypted.
     pub fn new(node: Node) -> Result<Self> {
         Self::with_access(node, Access::READ_WRITE)
     }
@@ -79,7 +79,10 @@ impl DirectFile {
     /// Opens the regular file of an inode for what `access` allows. Returns the errors of [`new`](Self::new).
     pub(crate) fn with_access(node: Node, access: Access) -> Result<Self> {
         match node.file_type() {
-            FileType::Regular => Ok(Self { node, access, dates: true, refusing: FIXED }),
+            FileType::Regular => {
+                node.inode.check_key()?;
+                Ok(Self { node, access, dates: true, refusing: FIXED })
+            }
             FileType::Directory => Err(Error::IsDirectory(format!("inode {}", node.ino()))),
             other => Err(Error::invalid(format_args!("inode {} is a {other:?}, not a file", node.ino()))),
         }

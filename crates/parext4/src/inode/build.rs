@@ -87,6 +87,7 @@ impl Inode {
             windows: FileWindows::new(),
             xattrs: RwLock::new(Rank::Xattrs, ()),
             entries: RwLock::new(Rank::Directory, ()),
+            names_placed: AtomicBool::new(false),
             references: AtomicU32::new(0),
             listed: AtomicBool::new(false),
             // No block size is larger, so a file whose size is a multiple of this ends at a block boundary.

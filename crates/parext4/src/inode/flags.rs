@@ -62,6 +62,16 @@ impl Inode {
         Ok(())
     }
 
+    /// Returns true if the contents, or the names of a directory, are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.flags().contains(InodeFlags::ENCRYPT)
+    }
+
+    /// Returns [`Error::NoKey`] if the inode is encrypted.
+    pub(crate) fn check_key(&self) -> Result<()> {
+        if self.is_encrypted() { Err(Error::NoKey(format!("inode {}", self.ino))) } else { Ok(()) }
+    }
+
     /// Returns [`Error::NotPermitted`] if the inode may not lose or gain a name, or change its attributes.
     pub(crate) fn check_fixed(&self) -> Result<()> {
         self.check_flags(FIXED)

@@ -82,6 +82,8 @@ pub(crate) struct Inode {
     pub(crate) xattrs: RwLock<()>,
     /// The lock of the entries of a directory.
     pub(crate) entries: RwLock<()>,
+    /// True if all names of a directory that ignores case are known to be in the places of their hashes.
+    names_placed: AtomicBool,
     /// Number of `Node`s that refer to this inode.
     pub(crate) references: AtomicU32,
     /// True if the inode is in the list of inodes with lazy times, which the next transaction writes (H25).
@@ -292,6 +294,17 @@ impl Inode {
     /// Records that the bytes of the last block past the size are zeros.
     pub(crate) fn set_tail_clean(&self) {
         self.tail_clean.store(true, Ordering::Release);
+    }
+
+    /// Returns true if all names of the directory are known to be in the places of their hashes.
+    pub(crate) fn are_names_placed(&self) -> bool {
+        // Relaxed suffices: the lock of the entries orders the search that found this before later insertions.
+        self.names_placed.load(Ordering::Relaxed)
+    }
+
+    /// Records that all names of the directory are in the places of their hashes. The caller holds the lock of the entries.
+    pub(crate) fn set_names_placed(&self) {
+        self.names_placed.store(true, Ordering::Relaxed);
     }
 
     /// Records that the file was truncated to zero.

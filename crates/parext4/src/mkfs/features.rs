@@ -25,7 +25,10 @@ const CHOICE: Features = Features {
         .union(Incompat::META_BG)
         .union(Incompat::EXTENTS)
         .union(Incompat::BIT64)
-        .union(Incompat::FLEX_BG),
+        .union(Incompat::FLEX_BG)
+        .union(Incompat::EA_INODE)
+        .union(Incompat::LARGEDIR)
+        .union(Incompat::ENCRYPT),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::HUGE_FILE)
@@ -99,5 +102,5 @@ impl Features {
 
 fn choice() -> String {
     let names = [CHOICE.compat.names(), CHOICE.incompat.names(), CHOICE.ro_compat.names()].concat();
-    format!("has_journal, mmp, {}", names.join(", "))
+    format!("has_journal, mmp, casefold, {}", names.join(", "))
 }

@@ -36,7 +36,7 @@ use parext4_format::superblock::Superblock;
 use crate::convert::saturating_u32;
 use crate::error::Result;
 use geometry::Geometry;
-pub use options::MkfsOptions;
+pub use options::{Casefold, MkfsOptions};
 use placement::Placement;
 use volume_writer::VolumeWriter;
 use write::DeviceWriter;

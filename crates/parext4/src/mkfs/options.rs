@@ -46,6 +46,8 @@ pub struct MkfsOptions {
     /// Time in seconds between two signs of life of the machine that has the volume open, from 1 to 300. Other machines wait
     /// for at least twice as long, and at least 11 seconds, before they use a volume that was not closed.
     pub mmp_update_interval: u16,
+    /// Directories may ignore case (`casefold`), with names in UTF-8. `None`: they may not. The flag of a directory decides whether it does.
+    pub casefold: Option<Casefold>,
     /// Size of an inode in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
     /// Percentage of the blocks that only root may use, at most 50.
@@ -64,6 +66,16 @@ pub struct MkfsOptions {
     pub(super) adds_features: bool,
 }
 
+/// What directories that ignore case do with names that are not UTF-8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Casefold {
+    /// They compare them byte by byte.
+    #[default]
+    Lenient,
+    /// They refuse them.
+    Strict,
+}
+
 impl Default for MkfsOptions {
     fn default() -> Self {
         Self {
@@ -79,6 +91,7 @@ impl Default for MkfsOptions {
             journal_blocks: None,
             mmp: None,
             mmp_update_interval: DEFAULT_UPDATE_INTERVAL,
+            casefold: None,
             inode_size: 256,
             reserved_percent: 5,
             now: None,
@@ -175,6 +188,7 @@ impl MkfsOptions {
                 "none" => (self.features, self.journal, self.mmp) = (Features::NONE, false, Some(false)),
                 "has_journal" => self.journal = wanted,
                 "mmp" => self.mmp = Some(wanted),
+                "casefold" => self.casefold = wanted.then(|| self.casefold.unwrap_or_default()),
                 name => self.features.set(name, wanted)?,
             }
             self.adds_features |= wanted && name != "none";
@@ -207,6 +221,13 @@ impl MkfsOptions {
     #[must_use]
     pub fn mmp_update_interval(mut self, seconds: u16) -> Self {
         self.mmp_update_interval = seconds;
+        self
+    }
+
+    /// Sets [`casefold`](field@Self::casefold).
+    #[must_use]
+    pub fn casefold(mut self, casefold: impl Into<Option<Casefold>>) -> Self {
+        self.casefold = casefold.into();
         self
     }
 

@@ -3,13 +3,13 @@
 use parext4_format::InodeNo;
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::inode::Inode;
-use parext4_format::superblock::{MAGIC, RawSuperblock, STATE_VALID, SuperCopies, Superblock};
+use parext4_format::superblock::{Encoding, MAGIC, RawSuperblock, STATE_VALID, SuperCopies, Superblock};
 use zerocopy::FromZeros;
 
 use super::features::Features;
 use super::geometry::{FIRST_INODE, Geometry};
 use super::placement::Placement;
-use super::{Identity, MkfsOptions};
+use super::{Casefold, Identity, MkfsOptions};
 use crate::error::{Error, Result};
 
 /// `s_flags`: the directory hash treats bytes as signed, as on x86.
@@ -26,6 +26,8 @@ const NO_MAX_MOUNT_COUNT: u16 = 0xffff;
 const CHECKSUM_CRC32C: u8 = 1;
 /// Bytes of the inode fields after the first 128 bytes that the kernel uses.
 const EXTRA_ISIZE: u16 = 32;
+/// `s_encrypt_algos`: AES-256-XTS for contents and AES-256-CTS for names, as mke2fs has it. The kernel does not read them.
+const ENCRYPTION_MODES: [u8; 2] = [1, 4];
 /// `s_jnl_backup_type`: `s_jnl_blocks` contains the journal inode's block map.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
@@ -39,7 +41,19 @@ pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     set_policies(&mut raw, geometry, identity);
     raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
     // Refuses a geometry that could not be opened, before anything is written.
-    Superblock::from_raw(raw).map_err(Error::invalid)
+    let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;
+    set_name_features(&mut sb, options);
+    Ok(sb)
+}
+
+/// Sets what the features of names need.
+fn set_name_features(sb: &mut Superblock, options: &MkfsOptions) {
+    if let Some(casefold) = options.casefold {
+        sb.set_encoding(Encoding { strict: casefold == Casefold::Strict, misplaced_names: true });
+    }
+    if sb.incompat().contains(Incompat::ENCRYPT) {
+        sb.raw_mut().s_encrypt_algos[..2].copy_from_slice(&ENCRYPTION_MODES);
+    }
 }
 
 fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {

@@ -95,7 +95,7 @@ impl Node {
             permissions: core.mode & PERMISSIONS,
             uid: core.uid,
             gid: core.gid,
-            size: self.inode.size(),
+            size: self.shown_size(),
             sectors: self.inode.sectors() + self.delayed_sectors(),
             links: core.links,
             atime: held(core.atime),

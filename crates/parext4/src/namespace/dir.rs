@@ -1,7 +1,7 @@
 //! A directory as a sequence of blocks.
 
 use parext4_format::features::{Compat, Incompat};
-use parext4_format::hash::DirHash;
+use parext4_format::htree::DxRoot;
 use parext4_format::inode::{FileType, InodeFlags};
 use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry, htree};
 
@@ -129,9 +129,39 @@ impl<'a> Dir<'a> {
         self.engine.superblock.incompat().contains(Incompat::FILETYPE)
     }
 
+    /// Reads block `n` of a directory that is searched block by block. `None` for an index block, which has no names.
+    pub(super) fn read_names(&self, n: FileBlock) -> Result<Option<Arc<MetaBlock>>> {
+        let block = self.read(n)?;
+        let is_index = self.is_indexed() && (n == FileBlock::ZERO || htree::is_dx_block(&block.snapshot()));
+        Ok((!is_index).then_some(block))
+    }
+
     /// Returns true if the volume creates hash trees for large directories.
     pub(super) fn may_index(&self) -> bool {
         self.engine.superblock.compat().contains(Compat::DIR_INDEX)
+    }
+
+    /// Returns true if the volume has large directories (`large_dir`).
+    fn is_large(&self) -> bool {
+        self.engine.superblock.incompat().contains(Incompat::LARGEDIR)
+    }
+
+    /// Returns the maximum number of levels of nodes of a hash tree.
+    pub(super) fn max_levels(&self) -> u8 {
+        htree::max_indirect_levels(self.is_large())
+    }
+
+    /// Parses the root of the hash tree.
+    #[track_caller]
+    pub(super) fn root(&self, bytes: &[u8]) -> Result<DxRoot> {
+        let root = self.checked(htree::parse_root(bytes, self.has_tail()))?;
+        if root.indirect_levels > self.max_levels() {
+            let levels = root.indirect_levels;
+            return Err(
+                self.corrupt(format_args!("dx_root: indirect_levels: {levels} levels need large_dir"))
+            );
+        }
+        Ok(root)
     }
 
     /// Returns true if the directory is a hash tree.
@@ -139,22 +169,11 @@ impl<'a> Dir<'a> {
         self.may_index() && self.inode.core().flags.contains(InodeFlags::INDEX)
     }
 
-    /// Returns the hash that a directory without an index will use.
-    pub(super) fn default_hash(&self) -> Result<DirHash> {
-        self.hash(self.engine.superblock.default_hash_version())
-    }
-
-    /// Returns the hash of a version as stored on the device.
-    pub(super) fn hash(&self, version: u8) -> Result<DirHash> {
-        let superblock = &self.engine.superblock;
-        self.checked(DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed()))
-    }
-
     /// Returns the inode that `..` names.
     pub(super) fn parent(&self) -> Result<InodeNo> {
         let bytes = self.read(FileBlock::ZERO)?.snapshot();
         if self.is_indexed() {
-            self.checked(htree::parse_root(&bytes, self.has_tail()))?;
+            self.root(&bytes)?;
             return Ok(htree::parent_of_root(&bytes));
         }
         let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), b".."))?;
@@ -179,7 +198,9 @@ impl<'a> Dir<'a> {
     /// [`init_block`](Self::init_block) fills them or [`unmap`](Self::unmap) frees them.
     pub(super) fn map_blocks(&self, handle: &Handle<'_>, blocks: BlockRange) -> Result<()> {
         // Without `large_dir` the size of a directory has 32 bits.
-        if blocks.end() * self.engine.block_size() > u64::from(u32::MAX) {
+        let max =
+            if self.is_large() { htree::MAX_DIR_BLOCKS } else { (1 << 32) / self.engine.block_size() - 1 };
+        if blocks.end() > max {
             return Err(Error::NoSpace);
         }
         let credentials = self.engine.credentials();

@@ -6,6 +6,7 @@ use parext4_format::inode::FileType;
 
 use super::dir::Dir;
 use super::htree::Walk;
+use super::names::{NameHash, Wanted};
 use super::{check_name, printable};
 use crate::error::{Error, Result};
 use crate::journal::Handle;
@@ -19,44 +20,107 @@ pub(super) struct Found {
     pub ino: InodeNo,
     block: Arc<MetaBlock>,
     position: EntryPosition,
+    /// The name of the entry, if it may be spelled otherwise than the name that was looked up.
+    stored: Option<Vec<u8>>,
+}
+
+impl Found {
+    /// Returns the name of the entry, which was found as `name`.
+    fn stored_as<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
+        self.stored.as_deref().unwrap_or(name)
+    }
 }
 
 impl Dir<'_> {
     /// Returns the place of the entry `name`, which is neither `.` nor `..`.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
-        if self.is_indexed() { self.find_hashed(name) } else { self.find_linear(name) }
+        let Some(wanted) = self.names()?.wanted(name)? else { return Ok(None) };
+        if self.is_searched_by_hash() { self.find_hashed(&wanted) } else { self.find_linear(&wanted) }
     }
 
-    fn find_in(&self, block: Arc<MetaBlock>, name: &[u8]) -> Result<Option<Found>> {
-        let bytes = block.snapshot();
-        let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), name))?;
-        Ok(entry.map(|(entry, position)| Found { ino: entry.ino, block, position }))
+    fn find_in(&self, block: Arc<MetaBlock>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+        let (bytes, tail) = (block.snapshot(), self.has_tail());
+        let (entry, is_exact) = match wanted {
+            Wanted::Exact(name) => (dir_entry::find(&bytes, tail, name), true),
+            _ => (dir_entry::find_where(&bytes, tail, |stored| wanted.matches(stored)), false),
+        };
+        Ok(self.checked(entry)?.map(|(entry, position)| {
+            let stored = (!is_exact).then(|| entry.name.to_vec());
+            Found { ino: entry.ino, block, position, stored }
+        }))
     }
 
-    fn find_linear(&self, name: &[u8]) -> Result<Option<Found>> {
+    fn find_linear(&self, wanted: &Wanted<'_>) -> Result<Option<Found>> {
         for n in self.blocks()?.blocks() {
-            if let Some(found) = self.find_in(self.read(n)?, name)? {
+            let Some(block) = self.read_names(n)? else { continue };
+            if let Some(found) = self.find_in(block, wanted)? {
                 return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
-    fn find_hashed(&self, name: &[u8]) -> Result<Option<Found>> {
+    fn find_hashed(&self, wanted: &Wanted<'_>) -> Result<Option<Found>> {
         let mut major = 0;
         let mut walk = Walk::to(*self, |hash| {
-            major = hash.hash(name).0;
+            major = wanted.major(hash);
             major
         })?;
         loop {
-            if let Some(found) = self.find_in(walk.leaf()?, name)? {
+            if let Some(found) = self.find_in(walk.leaf()?, wanted)? {
                 return Ok(Some(found));
             }
             // Names of one hash may continue in the next leaf. Bit 0 of its hash is then set.
             if walk.advance()? != Some(major | 1) {
-                return Ok(None);
+                return self.find_misplaced(wanted);
             }
         }
+    }
+
+    /// Returns the entry of a name that its hash does not lead to. Versions of Linux that did not ignore any characters have placed
+    /// names by other hashes.
+    ///
+    /// Searches all leaves. Once a search has found each name in the place of its hash, later ones are left out: the engine adds names only
+    /// there.
+    fn find_misplaced(&self, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+        let may_be_misplaced =
+            self.engine.superblock.encoding().is_some_and(|encoding| encoding.misplaced_names);
+        if !may_be_misplaced || !matches!(wanted, Wanted::Folded { .. }) || self.inode.are_names_placed() {
+            return Ok(None);
+        }
+        let mut walk = Walk::to(*self, |_| 0)?;
+        let (mut first, mut all_placed) = (0, true);
+        loop {
+            let leaf = walk.leaf()?;
+            let (lowest, highest) = self.hashes_of_leaf(&leaf, &walk.hash)?;
+            if let Some(found) = self.find_in(leaf, wanted)? {
+                return Ok(Some(found));
+            }
+            let next = walk.advance()?;
+            all_placed &= lowest >= first & !1 && next.is_none_or(|next| highest < next);
+            match next {
+                Some(hash) => first = hash,
+                None => break,
+            }
+        }
+        if all_placed {
+            self.inode.set_names_placed();
+        }
+        Ok(None)
+    }
+
+    /// Returns the lowest and the highest hash of the names in a leaf that may be misplaced. The folded form of ASCII is the same in all
+    /// drivers.
+    fn hashes_of_leaf(&self, leaf: &MetaBlock, hash: &NameHash) -> Result<(u32, u32)> {
+        let (mut lowest, mut highest) = (u32::MAX, 0);
+        for entry in dir_entry::entries(&leaf.snapshot(), self.has_tail()) {
+            let entry = self.checked(entry)?;
+            if entry.ino.get() != 0 && !entry.name.is_ascii() {
+                let major = hash.hash(entry.name).0;
+                (lowest, highest) = (lowest.min(major), highest.max(major));
+            }
+        }
+        Ok((lowest, highest))
     }
 
     /// Returns the inode that an entry names. The caller holds the directory's lock, so the entry keeps the inode.
@@ -84,12 +148,12 @@ impl Dir<'_> {
 
     /// Like [`remove`](Self::remove), for an entry found under the same lock. The entry has not moved since.
     pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
-        let tail = self.has_tail();
+        let (tail, name) = (self.has_tail(), found.stored_as(name));
         let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, found.position, name);
         self.checked(handle.change(&found.block, remove)).map(drop)
     }
 
-    /// Points the entry `name` at another inode. Registers one block.
+    /// Points the entry `name` at another inode. The entry keeps its spelling. Registers one block.
     pub(super) fn replace(
         &self,
         handle: &Handle<'_>,
@@ -98,7 +162,7 @@ impl Dir<'_> {
         file_type: FileType,
     ) -> Result<()> {
         let found = self.expect(name)?;
-        let (tail, file_type) = (self.has_tail(), self.entry_type(file_type));
+        let (tail, file_type, name) = (self.has_tail(), self.entry_type(file_type), found.stored_as(name));
         let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type);
         self.checked(handle.change(&found.block, set)).map(drop)
     }
@@ -111,10 +175,10 @@ impl Dir<'_> {
     /// Returns true if the directory has no entries except `.` and `..`.
     pub(super) fn is_empty(&self) -> Result<bool> {
         let tail = self.has_tail();
-        if !self.is_indexed() {
+        if !self.is_searched_by_hash() {
             for n in self.blocks()?.blocks() {
-                let bytes = self.read(n)?.snapshot();
-                if !self.checked(dir_entry::is_empty_dir_block(&bytes, tail))? {
+                let Some(block) = self.read_names(n)? else { continue };
+                if !self.checked(dir_entry::is_empty_dir_block(&block.snapshot(), tail))? {
                     return Ok(false);
                 }
             }

@@ -4,15 +4,17 @@
 //! it reads no block twice.
 //!
 //! Source: kernel documentation, "Hash Tree Directories". A tree has a root in block 0, at most one level of
-//! nodes below it (more need `large_dir`), and leaves that are linear blocks.
+//! nodes below it (two with `large_dir`), and leaves that are linear blocks.
 
 use std::collections::HashSet;
+use std::iter;
 
-use parext4_format::hash::DirHash;
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::{FileBlock, FsBlock};
+use smallvec::SmallVec;
 
 use super::dir::Dir;
+use super::names::NameHash;
 use crate::error::{Error, Result};
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
@@ -46,9 +48,12 @@ impl Frame {
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     dir: Dir<'a>,
-    pub hash: DirHash,
+    pub hash: NameHash,
     pub root: Frame,
-    pub node: Option<Frame>,
+    /// The nodes between the root and the leaf, from top to bottom.
+    pub nodes: SmallVec<[Frame; 2]>,
+    /// The number of levels of nodes.
+    levels: usize,
     /// The first leaf that the walk read.
     first_leaf: Option<FsBlock>,
     /// All volume blocks that the walk read. Empty until it reads a second leaf.
@@ -57,9 +62,9 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Descends to the first leaf that may contain names with hash `major`.
-    pub(super) fn to(dir: Dir<'a>, major: impl FnOnce(&DirHash) -> u32) -> Result<Self> {
+    pub(super) fn to(dir: Dir<'a>, major: impl FnOnce(&NameHash) -> u32) -> Result<Self> {
         let block = dir.read(FileBlock::ZERO)?;
-        let root = dir.checked(htree::parse_root(&block.snapshot(), dir.has_tail()))?;
+        let root = dir.root(&block.snapshot())?;
         let hash = dir.hash(root.hash_version)?;
         let major = major(&hash);
         let at = htree::search(&root.entries, major);
@@ -67,22 +72,25 @@ impl<'a> Walk<'a> {
             dir,
             hash,
             root: Frame { block, entries: root.entries, at, limit: root.limit },
-            node: None,
+            nodes: SmallVec::new(),
+            levels: root.indirect_levels.into(),
             first_leaf: None,
             visited: HashSet::new(),
         };
-        if root.indirect_levels > 0 {
-            walk.node = Some(walk.load_node(|entries| htree::search(entries, major))?);
-        }
+        walk.descend(|entries| htree::search(entries, major))?;
         Ok(walk)
     }
 
-    /// Reads the node of the root's current entry.
-    fn load_node(&self, at: impl FnOnce(&[DxEntry]) -> usize) -> Result<Frame> {
-        let block = self.read_below_root(self.root.target())?;
-        let entries = self.dir.checked(htree::parse_node(&block.snapshot(), self.dir.has_tail()))?;
+    /// Reads the nodes from the current entry of the lowest index block down to the leaf. `at` chooses the entry of each.
+    fn descend(&mut self, at: impl Fn(&[DxEntry]) -> usize) -> Result<()> {
         let limit = htree::node_limit(self.dir.block_len(), self.dir.has_tail());
-        Ok(Frame { block, at: at(&entries), entries, limit })
+        while self.nodes.len() < self.levels {
+            let block = self.read_below_root(self.bottom().target())?;
+            self.meet(block.number())?;
+            let entries = self.dir.checked(htree::parse_node(&block.snapshot(), self.dir.has_tail()))?;
+            self.nodes.push(Frame { block, at: at(&entries), entries, limit });
+        }
+        Ok(())
     }
 
     fn read_below_root(&self, n: FileBlock) -> Result<Arc<MetaBlock>> {
@@ -94,7 +102,7 @@ impl<'a> Walk<'a> {
 
     /// Returns the index block above the leaf.
     pub(super) fn bottom(&self) -> &Frame {
-        self.node.as_ref().unwrap_or(&self.root)
+        self.nodes.last().unwrap_or(&self.root)
     }
 
     /// Reads the leaf. Must be called once for each position of the walk.
@@ -103,28 +111,35 @@ impl<'a> Walk<'a> {
     /// Corruption if the walk has read the block before, as an index block or as another leaf.
     pub(super) fn leaf(&mut self) -> Result<Arc<MetaBlock>> {
         let leaf = self.read_below_root(self.bottom().target())?;
-        match self.first_leaf {
-            Some(_) => self.meet(leaf.number())?,
-            None if self.index_blocks().any(|block| block == leaf.number()) => {
-                return Err(self.visited_twice(leaf.number()));
-            }
-            None => self.first_leaf = Some(leaf.number()),
-        }
+        self.meet(leaf.number())?;
+        self.first_leaf.get_or_insert(leaf.number());
         Ok(leaf)
     }
 
     fn index_blocks(&self) -> impl Iterator<Item = FsBlock> {
-        [Some(&self.root), self.node.as_ref()].into_iter().flatten().map(|frame| frame.block.number())
+        iter::once(&self.root).chain(&self.nodes).map(|frame| frame.block.number())
     }
 
-    /// Records a block that the walk reads after its first leaf. Volume block numbers are compared, so the walk detects a block to which
+    /// Records a block that the walk reads. Volume block numbers are compared, so the walk detects a block to which
     /// two index entries or two extents lead, and reads at most as many blocks as the volume has.
     fn meet(&mut self, block: FsBlock) -> Result<()> {
+        // Up to the first leaf, the path has all blocks that were read.
+        let is_new = match self.first_leaf {
+            None => self.index_blocks().all(|other| other != block),
+            Some(_) => {
+                self.record_path();
+                self.visited.insert(block)
+            }
+        };
+        if is_new { Ok(()) } else { Err(self.visited_twice(block)) }
+    }
+
+    /// Begins to record the blocks that the walk reads. Until then it has read the blocks of the path and the first leaf.
+    fn record_path(&mut self) {
         if self.visited.is_empty() {
-            let before: Vec<_> = self.index_blocks().chain(self.first_leaf).collect();
+            let before: SmallVec<[_; 4]> = self.index_blocks().chain(self.first_leaf).collect();
             self.visited.extend(before);
         }
-        if self.visited.insert(block) { Ok(()) } else { Err(self.visited_twice(block)) }
     }
 
     fn visited_twice(&self, block: FsBlock) -> Error {
@@ -134,14 +149,17 @@ impl<'a> Walk<'a> {
     /// Advances to the next leaf. Returns the hash at which it starts, with bit 0 set if names of that hash are also in the previous
     /// leaf; `None` at the end.
     pub(super) fn advance(&mut self) -> Result<Option<u32>> {
-        let Some(node) = &mut self.node else { return Ok(self.root.next_entry()) };
-        if let Some(hash) = node.next_entry() {
-            return Ok(Some(hash));
+        loop {
+            let bottom = self.nodes.last_mut().unwrap_or(&mut self.root);
+            if let Some(hash) = bottom.next_entry() {
+                self.descend(|_| 0)?;
+                return Ok(Some(hash));
+            }
+            // The node is left, but stays among the blocks that were read.
+            self.record_path();
+            if self.nodes.pop().is_none() {
+                return Ok(None);
+            }
         }
-        let Some(hash) = self.root.next_entry() else { return Ok(None) };
-        let node = self.load_node(|_| 0)?;
-        self.meet(node.block.number())?;
-        self.node = Some(node);
-        Ok(Some(hash))
     }
 }

@@ -16,14 +16,15 @@ use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::htree::{Frame, Walk};
+use super::index::{IndexInsertion, MAX_CHANGED};
 use super::split::{Halves, Named, collect, halve, pack, total_size};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::journal::Handle;
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
 
-/// Maximum number of directory blocks that an insertion changes: two leaves, two nodes, the root.
-const INSERT_BLOCKS: u32 = 5;
+/// Maximum number of directory blocks that an insertion changes: two leaves, and the index.
+const INSERT_BLOCKS: u32 = 2 + MAX_CHANGED;
 
 /// A planned insertion. Valid while the directory's lock is held and no other change is made.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ enum InsertAt {
     /// A linear directory of one block becomes a hash tree.
     Convert { block: Arc<MetaBlock>, parent: InodeNo, leaves: Leaves },
     /// A leaf of a hash tree is split.
-    Split { leaf: Arc<MetaBlock>, halves: Halves, root: Frame, node: Option<Frame>, index: IndexChange },
+    Split { leaf: Arc<MetaBlock>, halves: Halves, index: IndexInsertion },
 }
 
 #[derive(Debug)]
@@ -55,20 +56,13 @@ enum Leaves {
     Two(Halves),
 }
 
-/// The place of the index entry of a new leaf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IndexChange {
-    /// The index block above the leaf has room.
-    Room,
-    /// The root is full: its entries move to a new node.
-    Deepen,
-    /// The node is full: half of its entries move to a new node.
-    SplitNode,
-}
-
 impl<'a> Dir<'a> {
     /// Plans the insertion of `name`. The directory has no entry of that name.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`](crate::Error::NoKey) if the names are encrypted; [`Error::NoSpace`](crate::Error::NoSpace) if the index is full.
     pub(super) fn plan_insertion(self, name: &'a [u8]) -> Result<Insertion<'a>> {
+        self.inode.check_key()?;
         let place = if self.is_indexed() { self.place_hashed(name)? } else { self.place_linear(name)? };
         Ok(Insertion { dir: self, name, place, end: self.end()? })
     }
@@ -124,16 +118,8 @@ impl<'a> Dir<'a> {
         }
         let halves = halve(list);
         self.check_between(walk.bottom(), halves.hash)?;
-        let index = match &walk.node {
-            None if walk.root.entries.len() < walk.root.limit => IndexChange::Room,
-            None => IndexChange::Deepen,
-            Some(node) if node.entries.len() < node.limit => IndexChange::Room,
-            Some(_) if walk.root.entries.len() < walk.root.limit => IndexChange::SplitNode,
-            // A third level needs `large_dir`. Like Linux, report that the directory is full.
-            Some(_) => return Err(Error::NoSpace),
-        };
-        let Walk { root, node, .. } = walk;
-        Ok(InsertAt::Split { leaf, halves, root, node, index })
+        let index = IndexInsertion::plan(walk, self.max_levels())?;
+        Ok(InsertAt::Split { leaf, halves, index })
     }
 
     /// Checks that a leaf's names belong to it, so that its second half starts between its neighbours.
@@ -158,7 +144,7 @@ impl Insertion<'_> {
             InsertAt::Room(..) | InsertAt::Repack(..) => 0,
             InsertAt::Append | InsertAt::Convert { leaves: Leaves::One(_), .. } => 1,
             InsertAt::Convert { leaves: Leaves::Two(_), .. } => 2,
-            InsertAt::Split { index, .. } => 1 + u32::from(*index != IndexChange::Room),
+            InsertAt::Split { index, .. } => 1 + index.new_blocks(),
         }
     }
 
@@ -204,11 +190,11 @@ impl Insertion<'_> {
                 })
             }
             InsertAt::Convert { block, parent, leaves } => self.convert(handle, block, *parent, leaves, new),
-            InsertAt::Split { leaf, halves, root, node, index } => {
+            InsertAt::Split { leaf, halves, index } => {
                 self.new_leaf(handle, self.end, &halves.high, new)?;
                 self.repack(handle, leaf, &halves.low, new)?;
                 let entry = DxEntry { hash: halves.hash, block: self.end };
-                self.add_to_index(handle, root, node.as_ref(), *index, entry)
+                index.apply(self.dir, handle, entry, self.end + 1)
             }
         }
     }
@@ -273,54 +259,4 @@ impl Insertion<'_> {
         dir.core().flags.insert(InodeFlags::INDEX);
         Ok(())
     }
-
-    /// Adds a new leaf after the one that the index led to.
-    fn add_to_index(
-        &self,
-        handle: &Handle<'_>,
-        root: &Frame,
-        node: Option<&Frame>,
-        change: IndexChange,
-        new: DxEntry,
-    ) -> Result<()> {
-        let tail = self.dir.has_tail();
-        let bottom = node.unwrap_or(root);
-        let mut entries = with_entry(bottom, new);
-        let new_node = self.end + 1;
-        let init_node = |entries: &[DxEntry]| {
-            self.dir.init_block(handle, new_node, |bytes| {
-                htree::encode_node(bytes, tail, entries);
-                Ok(())
-            })
-        };
-        match change {
-            IndexChange::Room => handle.change(&bottom.block, |bytes| match node {
-                Some(_) => htree::encode_node(bytes, tail, &entries),
-                None => htree::encode_root_entries(bytes, tail, &entries),
-            }),
-            IndexChange::Deepen => {
-                init_node(&entries)?;
-                handle.change(&root.block, |bytes| {
-                    htree::set_levels(bytes, 1);
-                    htree::encode_root_entries(bytes, tail, &[DxEntry { hash: 0, block: new_node }]);
-                });
-            }
-            IndexChange::SplitNode => {
-                let high = entries.split_off(entries.len() / 2);
-                let hash = high.first().map_or(0, |entry| entry.hash);
-                init_node(&high)?;
-                handle.change(&bottom.block, |bytes| htree::encode_node(bytes, tail, &entries));
-                let entries = with_entry(root, DxEntry { hash, block: new_node });
-                handle.change(&root.block, |bytes| htree::encode_root_entries(bytes, tail, &entries));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the entries of an index block with `new` inserted after the current one.
-fn with_entry(frame: &Frame, new: DxEntry) -> Vec<DxEntry> {
-    let mut entries = frame.entries.clone();
-    entries.insert((frame.at + 1).min(entries.len()), new);
-    entries
 }

@@ -2,14 +2,15 @@
 //!
 //! A cookie is the position after an entry. If the volume has `dir_index`, hash trees and directories of one block are listed in the
 //! order of the hashes of their names, and the cookie is the hash. So it stays valid when a leaf splits, and when one block becomes a
-//! tree. Linear directories are listed by offset, because their entries never move.
+//! tree. Linear directories are listed by offset, because their entries never move. So are hash trees whose names can be hashed only with
+//! a key: they get no new entries.
 
-use parext4_format::hash::DirHash;
 use parext4_format::inode::FileType;
-use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
+use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry, no_key_name};
 
 use super::dir::Dir;
 use super::htree::Walk;
+use super::names::{NameHash, Names};
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::node::Node;
@@ -66,19 +67,26 @@ impl Node {
         if dir.is_removed() {
             return Ok(Vec::new());
         }
-        let hashed = dir.is_indexed() || dir.may_index() && dir.blocks()?.len() == 1;
+        let hashed =
+            dir.is_searched_by_hash() || !dir.is_indexed() && dir.may_index() && dir.blocks()?.len() == 1;
         if hashed { dir.list_hashed(after) } else { dir.list_linear(after) }
     }
 }
 
 /// Returns the cookie of a name in hash order. Names with equal hashes have the same cookie, and are in one batch.
-fn position(hash: &DirHash, name: &[u8]) -> u64 {
+fn position(hash: &NameHash, name: &[u8]) -> u64 {
     let (major, minor) = hash.hash(name);
     (u64::from(major) << 32 | u64::from(minor)).max(DOT_DOT + 1)
 }
 
 impl Dir<'_> {
-    fn item(&self, entry: &dir_entry::DirEntry<'_>, cookie: u64) -> Result<DirItem> {
+    /// Returns an entry of a listing. `hash` is the hash of its name.
+    fn item(
+        &self,
+        entry: &dir_entry::DirEntry<'_>,
+        hash: impl FnOnce() -> (u32, u32),
+        cookie: u64,
+    ) -> Result<DirItem> {
         let stored = if self.has_types() { FileType::from_dirent_type(entry.file_type) } else { None };
         let file_type = match stored {
             Some(file_type) => file_type,
@@ -89,21 +97,31 @@ impl Dir<'_> {
                 Err(error) => return Err(error),
             },
         };
-        Ok(DirItem { name: entry.name.to_vec(), ino: entry.ino, file_type, cookie })
+        Ok(DirItem { name: self.shown(entry.name, hash)?, ino: entry.ino, file_type, cookie })
     }
 
     fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
         let unit = self.engine.layout.block_size;
+        let hash_in_entry = self.names()? == Names::Encrypted { hash_in_entry: true };
+        let dots = if self.is_indexed() { self.dots(after)? } else { Vec::new() };
+        if !dots.is_empty() {
+            return Ok(dots);
+        }
         for n in BlockRange::clamped(after >> unit.bits(), self.blocks()?.end()).blocks() {
             let start = unit.offset_of(n);
-            let bytes = self.read(n)?.snapshot();
+            let Some(block) = self.read_names(n)? else { continue };
+            let bytes = block.snapshot();
             let mut items = Vec::new();
             // From the start of the block, because the entry at `after` may have been merged since.
-            for entry in dir_entry::entries(&bytes, self.has_tail()) {
+            for entry in self.entries(&bytes) {
                 let entry = self.checked(entry)?;
                 let offset = start + entry.offset as u64;
                 if entry.ino.get() != 0 && offset >= after {
-                    items.push(self.item(&entry, offset + entry.rec_len as u64)?);
+                    let hash = || match hash_in_entry {
+                        true => dir_entry::hash_in_entry(&bytes, &entry).unwrap_or_default(),
+                        false => (0, 0),
+                    };
+                    items.push(self.item(&entry, hash, offset + entry.rec_len as u64)?);
                 }
             }
             if !items.is_empty() {
@@ -111,6 +129,17 @@ impl Dir<'_> {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Returns the name by which users see a name of an entry.
+    fn shown(&self, stored: &[u8], hash: impl FnOnce() -> (u32, u32)) -> Result<Vec<u8>> {
+        if !self.inode.is_encrypted() || matches!(stored, b"." | b"..") {
+            return Ok(stored.to_vec());
+        }
+        if stored.len() < no_key_name::MIN_ENCRYPTED {
+            return Err(self.corrupt(format_args!("an encrypted name has {} bytes", stored.len())));
+        }
+        Ok(no_key_name::encode(hash(), stored))
     }
 
     fn list_hashed(&self, after: u64) -> Result<Vec<DirItem>> {
@@ -166,9 +195,9 @@ impl Dir<'_> {
     }
 
     /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
-    fn list_leaf(&self, hash: &DirHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
+    fn list_leaf(&self, hash: &NameHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
         let mut names = 0;
-        for entry in dir_entry::entries(bytes, self.has_tail()) {
+        for entry in self.entries(bytes) {
             let entry = self.checked(entry)?;
             if entry.ino.get() == 0 || matches!(entry.name, b"." | b"..") {
                 continue;
@@ -176,7 +205,7 @@ impl Dir<'_> {
             names += 1;
             let cookie = position(hash, entry.name);
             if cookie > after {
-                items.push(self.item(&entry, cookie)?);
+                items.push(self.item(&entry, || hash.hash(entry.name), cookie)?);
             }
         }
         Ok(names)

@@ -277,6 +277,9 @@ impl Rename<'_> {
     }
 
     fn check_flags(&self) -> Result<()> {
+        // As in the kernel, no-key names are not renamed.
+        self.old_dir.inode.check_key()?;
+        self.new_dir.inode.check_key()?;
         self.old_dir.dir()?.check_changeable()?;
         match &self.new {
             Some(new) => {

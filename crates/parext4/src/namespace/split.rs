@@ -1,9 +1,9 @@
 //! The entries of a leaf, sorted by hash and packed into one block or two.
 
-use parext4_format::hash::DirHash;
 use parext4_format::{InodeNo, dir_entry};
 
 use super::dir::Dir;
+use super::names::NameHash;
 use crate::error::Result;
 
 /// An entry of a leaf, with the hash of its name.
@@ -33,7 +33,7 @@ pub(super) struct Halves {
 }
 
 /// Returns the entries in use of a linear block, without `.` and `..`.
-pub(super) fn collect(dir: &Dir<'_>, bytes: &[u8], hash: &DirHash) -> Result<Vec<Named>> {
+pub(super) fn collect(dir: &Dir<'_>, bytes: &[u8], hash: &NameHash) -> Result<Vec<Named>> {
     let mut list = Vec::new();
     for entry in dir_entry::entries(bytes, dir.has_tail()) {
         let entry = dir.checked(entry)?;

@@ -1,7 +1,7 @@
 //! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block.
 
 use parext4_format::inode::FileType;
-use parext4_format::{BlockRange, FileBlock};
+use parext4_format::{BlockRange, FileBlock, no_key_name};
 
 use crate::engine::Use;
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ pub(super) fn write_target(
 }
 
 impl Node {
-    /// Returns the target of a symbolic link.
+    /// Returns the target of a symbolic link. Of an encrypted one, the form in which the kernel shows it without the key.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -77,6 +77,9 @@ impl Node {
 
     fn read_target(&self) -> Result<Vec<u8>> {
         let corrupt = |what| Error::corrupt(format_args!("symbolic link {}: {what}", self.ino()));
+        if self.inode.is_encrypted() {
+            return self.read_encrypted_target();
+        }
         let len = usize::try_from(self.inode.size()).map_err(|_| corrupt("i_size is out of range"))?;
         {
             let core = self.inode.core();
@@ -87,10 +90,44 @@ impl Node {
         if len == 0 || len as u64 >= self.engine.block_size() {
             return Err(corrupt("i_size is out of range"));
         }
-        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO) else {
-            return Err(corrupt("it has no block"));
-        };
-        let bytes = self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot();
+        let bytes = self.read_target_block()?;
         bytes.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size is out of range"))
+    }
+
+    /// Returns the no-key form of an encrypted target. The target is the length of the encrypted bytes, in 16 bits, and the bytes.
+    fn read_encrypted_target(&self) -> Result<Vec<u8>> {
+        let core = self.inode.core();
+        let (is_fast, inline) = (core.is_fast_symlink(), core.block);
+        drop(core);
+        let bytes = if is_fast { inline.to_vec() } else { self.read_target_block()? };
+        let stored =
+            bytes.split_first_chunk().and_then(|(len, rest)| rest.get(..u16::from_le_bytes(*len).into()));
+        match stored {
+            Some(stored) if stored.len() >= no_key_name::MIN_ENCRYPTED => {
+                Ok(no_key_name::encode((0, 0), stored))
+            }
+            _ => Err(Error::corrupt(format_args!(
+                "symbolic link {}: its encrypted target is too short",
+                self.ino()
+            ))),
+        }
+    }
+
+    fn read_target_block(&self) -> Result<Vec<u8>> {
+        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO) else {
+            return Err(Error::corrupt(format_args!("symbolic link {}: it has no block", self.ino())));
+        };
+        Ok(self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot().to_vec())
+    }
+
+    /// Returns the size of the link: the length of what [`read_link`](Self::read_link) returns.
+    pub(super) fn shown_size(&self) -> u64 {
+        let size = self.inode.size();
+        if self.file_type() != FileType::Symlink || !self.inode.is_encrypted() {
+            return size;
+        }
+        // The length of the encrypted target takes two bytes.
+        let len = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(2);
+        no_key_name::encoded_len(len) as u64
     }
 }

@@ -20,13 +20,11 @@ const SETTABLE: InodeFlags = FIXED
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::TOPDIR);
-/// The flags that only the kernel's ext4 can change.
-const KERNEL_SETTABLE: InodeFlags = InodeFlags::JOURNAL_DATA
-    .union(InodeFlags::EXTENTS)
-    .union(InodeFlags::DAX)
-    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::TOPDIR)
     .union(InodeFlags::CASEFOLD);
+/// The flags that only the kernel's ext4 can change.
+const KERNEL_SETTABLE: InodeFlags =
+    InodeFlags::JOURNAL_DATA.union(InodeFlags::EXTENTS).union(InodeFlags::DAX).union(InodeFlags::PROJINHERIT);
 
 impl Node {
     /// Returns the flags, as `lsattr` prints them.
@@ -56,24 +54,12 @@ impl Node {
         self.inode.core().generation
     }
 
-    /// Sets the flags that users may change, as `chattr` does. Ignores the remaining visible flags in `flags`. Operations that begin afterwards
-    /// respect immutable and append-only; parext4 only stores the remaining flags. The caller checks that the user may set them.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// use parext4::{Error, InodeFlags};
-    ///
-    /// volume.write("/log", "started")?;
-    /// let log = volume.resolve("/log")?;
-    /// log.set_flags(log.flags() | InodeFlags::APPEND)?;
-    /// assert!(matches!(volume.write("/log", "again"), Err(Error::NotPermitted(_))));
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
+    /// Sets the flags that users may change. Ignores the remaining visible flags in `flags`. The caller has checked that the change suits
+    /// the entries of a directory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for flags that the inode's type does not have, or that only the kernel's ext4 can change.
-    /// [`Error::NotPermitted`] if the inode is immutable and stays so, and another flag changes.
-    pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+    /// As [`set_flags`](Self::set_flags).
+    pub(crate) fn store_flags(&self, flags: InodeFlags) -> Result<()> {
         let unsupported = |flags| Err(Error::Unsupported(format!("setting the flags {flags:?}")));
         let settable = flags & SETTABLE;
         let strange = settable.difference(suitable(self.file_type(), settable)) | flags.difference(VISIBLE);

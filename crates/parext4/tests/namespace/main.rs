@@ -2,10 +2,13 @@
 
 mod aliases;
 mod basics;
+mod casefold;
 mod collisions;
 mod concurrent;
+mod encrypt;
 mod hostile;
 mod large;
+mod large_dir;
 mod model;
 mod paths;
 mod rename;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    bench, cat, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs, mount,
+    bench, cat, check, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs, mount,
     put, recover, rm, stat, takeover, umount,
 };
 
@@ -28,6 +28,7 @@ pub struct Cli {
 enum Command {
     Mkfs(mkfs::Args),
     Info(info::Args),
+    Check(check::Args),
     Ls(ls::Args),
     Cat(cat::Args),
     Get(get::Args),
@@ -57,6 +58,7 @@ impl Cli {
         match self.command {
             Command::Mkfs(args) => mkfs::run(args),
             Command::Info(args) => info::run(&args),
+            Command::Check(args) => check::run(&args),
             Command::Ls(args) => ls::run(&args),
             Command::Cat(args) => cat::run(&args),
             Command::Get(args) => get::run(&args),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use parext4::device::signature;
 use parext4::storage::Location;
 use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volume_device};
@@ -21,7 +21,7 @@ const SERVER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 /// Opens the device of a volume that a user named.
-fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+pub fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     when_closed(image, || open_volume_device(image, options))
 }
 
@@ -90,6 +90,16 @@ fn not_a_volume(image: &Path, device: &dyn Device, error: parext4::Error) -> Err
             anyhow!("{image}: not an ext4 volume, but {contents}")
         }
         _ => Error::new(error).context(image.to_string()),
+    }
+}
+
+/// Fails if `device` holds something that is recognised and is no volume of this kind.
+pub fn refuse_foreign(image: &Path, device: &dyn Device) -> Result<()> {
+    match signature::find(device) {
+        Ok(Some(contents)) if !contents.has_ext() => {
+            bail!("{}: not an ext4 volume, but {contents}", image.display())
+        }
+        _ => Ok(()),
     }
 }
 

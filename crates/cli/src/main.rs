@@ -3,6 +3,7 @@
 
 mod bench;
 mod cat;
+mod check;
 mod cli;
 mod completions;
 mod demo;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
         Err(error) if error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("parext4: {}", error::describe(&error));
-            ExitCode::FAILURE
+            error.downcast_ref().map_or(ExitCode::FAILURE, |failure: &check::Failure| failure.status().into())
         }
     }
 }

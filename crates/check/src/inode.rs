@@ -10,7 +10,7 @@ use crate::mapper::Mapper;
 use crate::problem::{
     PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_EA_BLOCK_ONLY_CSUM_INVALID, PR_1_EXTENT_FEATURE,
     PR_1_EXTRA_ISIZE, PR_1_HTREE_NODIR, PR_1_HTREE_SET, PR_1_INLINE_DATA_FEATURE, PR_1_INLINE_DATA_NO_ATTR,
-    PR_1_INODE_ONLY_CSUM_INVALID, PR_1_READ_EA_BLOCK, PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME,
+    PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_READ_EA_BLOCK, PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME,
     PR_1_SET_IMMUTABLE, PR_1_SET_NONZSIZE, PR_1_SPECIAL_EXTENTS_IDATA, PR_1_ZERO_DTIME, PR_2_BAD_MODE,
     PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO, PR_2_FILE_ACL_BAD, PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
 };
@@ -24,7 +24,7 @@ pub(crate) fn has_map(inode: &Inode) -> bool {
     of_type && !inode.flags.contains(InodeFlags::INLINE_DATA) && !inode.is_fast_symlink()
 }
 
-/// Checks an inode that has a mode or links.
+/// Checks an inode that is not all zeros.
 pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes: &[u8]) -> InodeState {
     if ino.get() == 1 {
         if let Some(inode) = scan::parse(volume, ino, bytes) {
@@ -35,10 +35,21 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let (links, is_orphan) = (half(26), volume.orphans.contains(&ino.get()));
     if links == 0 && !is_orphan {
-        let has_dtime = bytes[20..24] != [0; 4];
-        if !has_dtime && half(0) != 0 {
-            let error = FormatError::new("inode", "i_dtime", "0 in an inode without links");
-            volume.report(error.of_inode(ino), PR_1_ZERO_DTIME);
+        let parsed = Inode::parse(bytes, &volume.sb, ino);
+        if let Err(error) = parsed
+            && error.field == "checksum"
+        {
+            volume.report(error, PR_1_INODE_ONLY_CSUM_INVALID);
+        }
+        let fail = |problem: String, e2fsck| {
+            volume.report(FormatError::new("inode", "i_dtime", problem).of_inode(ino), e2fsck);
+        };
+        match u32::from(half(20)) | u32::from(half(22)) << 16 {
+            0 if half(0) != 0 => fail("0 in an inode without links".to_owned(), PR_1_ZERO_DTIME),
+            dtime if (1..volume.sb.inodes_count()).contains(&dtime) => {
+                fail(format!("{dtime}, an inode, but no list of orphans has this one"), PR_1_LOW_DTIME);
+            }
+            _ => {}
         }
         return InodeState::default();
     }

@@ -144,6 +144,12 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
+/// Features of the second kind that change structures, or that no kernel has had.
+const UNKNOWN_RO_COMPAT: RoCompat = RoCompat::all()
+    .complement()
+    .union(RoCompat::HAS_SNAPSHOT)
+    .union(RoCompat::REPLICA);
+
 /// Checks the volume on `device`. Blocks of the device that cannot be read are findings.
 #[must_use]
 pub fn check(device: &dyn Device, options: &CheckOptions) -> Report {
@@ -174,6 +180,11 @@ fn superblock(device: &dyn Device) -> Result<Superblock, (FormatError, Problem)>
     if !unknown.is_empty() {
         let problem = format!("feature not known: {}", unknown.names().join(", "));
         return fail("s_feature_incompat", problem, PR_0_SB_CORRUPT);
+    }
+    let unknown = sb.ro_compat().intersection(UNKNOWN_RO_COMPAT);
+    if !unknown.is_empty() {
+        let problem = format!("feature not known: {}", unknown.names().join(", "));
+        return fail("s_feature_ro_compat", problem, PR_0_SB_CORRUPT);
     }
     let needed = sb.blocks_count().saturating_mul(sb.block_size().into());
     if device.size() < needed {

@@ -3,6 +3,8 @@
 //! Its map is a fixed function of the geometry: a double indirect block points to the reserved blocks of group 0, and each of
 //! these to its copies in the groups with a backup.
 
+use std::collections::HashMap;
+
 use parext4_format::features::Compat;
 use parext4_format::inode::Inode;
 use parext4_format::{FormatError, FsBlock, GroupNo, InodeNo};
@@ -33,24 +35,34 @@ pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
     if !volume.read(double, &mut table, "resize inode", PROBLEM) {
         return;
     }
-    let per_block = volume.block_size / 4;
-    let first = volume.sb.first_gdt_block().get() + u64::from(volume.sb.gdt_blocks());
+    let (per_block, gdt_blocks) = (volume.block_size / 4, u64::from(volume.sb.gdt_blocks()));
+    let first = volume.sb.first_gdt_block().get() + gdt_blocks;
+    let mut reserved = HashMap::new();
     for index in 0..u64::from(volume.sb.reserved_gdt_blocks()) {
-        let block = first + index;
-        let slot = (u64::from(volume.sb.gdt_blocks()) + index) as usize % per_block;
-        if u64::from(word(&table, slot)) != block {
-            return fail(format!("entry {slot} is {}, not {block}", word(&table, slot)), double);
-        }
+        reserved.insert((gdt_blocks + index) as usize % per_block, first + index);
+    }
+    if let Err((slot, expected)) = has_entries(&table, |slot| reserved.get(&slot).copied()) {
+        return fail(format!("entry {slot} is {}, not {expected}", word(&table, slot)), double);
+    }
+    let backups: Vec<u32> =
+        (1..volume.sb.group_count()).filter(|&group| volume.sb.has_backup(GroupNo(group))).collect();
+    for block in reserved.into_values() {
         if !volume.read(block, &mut copies, "resize inode", PROBLEM) {
             return;
         }
-        let backups = (1..volume.sb.group_count()).filter(|&group| volume.sb.has_backup(GroupNo(group)));
-        for (slot, group) in backups.take(per_block).enumerate() {
-            let copy = block + u64::from(group) * u64::from(volume.sb.blocks_per_group());
-            if u64::from(word(&copies, slot)) != copy {
-                return fail(format!("entry {slot} is {}, not {copy}", word(&copies, slot)), block);
-            }
+        let copy = |group: &u32| block + u64::from(*group) * u64::from(volume.sb.blocks_per_group());
+        if let Err((slot, expected)) = has_entries(&copies, |slot| backups.get(slot).map(copy)) {
+            return fail(format!("entry {slot} is {}, not {expected}", word(&copies, slot)), block);
         }
+    }
+}
+
+/// Compares all entries of a block with the expected ones, 0 if there is none. Returns the first entry that differs.
+fn has_entries(block: &[u8], expected: impl Fn(usize) -> Option<u64>) -> Result<(), (usize, u64)> {
+    let differs = |slot: &usize| u64::from(word(block, *slot)) != expected(*slot).unwrap_or(0);
+    match (0..block.len() / 4).find(differs) {
+        Some(slot) => Err((slot, expected(slot).unwrap_or(0))),
+        None => Ok(()),
     }
 }
 

@@ -11,10 +11,7 @@ use crate::work::in_parallel;
 /// Bytes of an inode table that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// Offset of `i_links_count`, after which an inode of which this and the mode are zero is not in use.
-const LINKS: usize = 26;
-
-/// Calls `each` with every slot of every inode table that has a mode or links, and `end` after the last one of each group.
+/// Calls `each` with every slot of every inode table that is not zero, and `end` after the last one of each group.
 /// Returns the states of the threads.
 pub(crate) fn scan<S: Send>(
     volume: &Volume<'_>,
@@ -51,8 +48,7 @@ fn scan_group(volume: &Volume<'_>, group: u32, buf: &mut [u8], mut each: impl Fn
         let bytes = &mut buf[..blocks * volume.block_size];
         if volume.read(block, bytes, "inode table", PR_1_ISCAN_ERROR) {
             for (index, bytes) in (0_u32..).zip(bytes.chunks_exact(size).take(here)) {
-                let is_unused = bytes[..2] == [0, 0] && bytes[LINKS..LINKS + 2] == [0, 0];
-                if !is_unused || ino + index == BAD_BLOCKS {
+                if bytes.iter().any(|&byte| byte != 0) {
                     each(InodeNo(ino + index), bytes);
                 }
             }

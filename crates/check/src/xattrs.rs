@@ -72,7 +72,11 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
             found.value_inodes.push(entry.value_inode);
             continue;
         }
+        let is_inline_data = entry.index == SYSTEM && entry.name == b"data";
         if entry.size == 0 {
+            if is_inline_data {
+                found.inline_data = Some(&[]);
+            }
             if place.needs_hash && !entry.has_hash_of(&[]) {
                 return fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
             }
@@ -86,7 +90,7 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
         if (place.needs_hash || entry.hash != 0) && !entry.has_hash_of(value) {
             return fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
         }
-        if entry.index == SYSTEM && entry.name == b"data" {
+        if is_inline_data {
             found.inline_data = Some(value);
         }
         values.push((start, start + entry.size));

@@ -1,5 +1,6 @@
 //! The commands: their output and their errors.
 
+mod check;
 mod deep;
 mod errors;
 mod json;

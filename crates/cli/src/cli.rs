@@ -15,7 +15,8 @@ stderr that names the image and the path; 2 if the command line is wrong.";
 
 /// Make, read, write and mount ext4 images and devices in user space, without root
 ///
-/// IMAGE is an image file, a block device, or the URL of a device on the network. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
+/// IMAGE is an image file, a block device, or the URL of a device on the network; IMAGE?partition=N is a partition of it (GPT or
+/// MBR). A file whose own name ends so is reached by a symbolic link of another name. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
 /// IMAGE:/.
 #[derive(Debug, Parser)]
 #[command(name = "parext4", version, after_long_help = EXIT_STATUS)]

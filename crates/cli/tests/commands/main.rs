@@ -6,6 +6,7 @@ mod errors;
 mod json;
 mod manual;
 mod mkfs;
+mod partitions;
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -4,6 +4,7 @@
 mod bench;
 mod cat;
 mod check;
+mod chmod;
 mod cli;
 mod completions;
 mod demo;

@@ -15,7 +15,7 @@ use crate::problem::{
     PR_2_1ST_NOT_DOT, PR_2_2ND_NOT_DOT_DOT, PR_2_BAD_FILETYPE, PR_2_BAD_INO, PR_2_BAD_INODE_DOT, PR_2_BAD_NAME,
     PR_2_DIR_CORRUPTED, PR_2_DIRECTORY_HOLE, PR_2_DUP_DOT, PR_2_HTREE_MAX_HASH, PR_2_HTREE_MIN_HASH,
     PR_2_HTREE_NOTREF, PR_2_LEAF_NODE_MISSING_CSUM, PR_2_LEAF_NODE_ONLY_CSUM_INVALID, PR_2_LINK_DIR, PR_2_LINK_DOT,
-    PR_2_LINK_ROOT, PR_2_READ_DIRBLOCK, PR_2_REPORT_DUP_DIRENT, PR_2_SET_FILETYPE, PR_2_UNUSED_INODE, Problem,
+    PR_2_LINK_ROOT, PR_2_READ_DIRBLOCK, PR_2_REPORT_DUP_DIRENT, PR_2_UNUSED_INODE, Problem,
 };
 use crate::volume::Volume;
 use crate::work::in_parallel;
@@ -252,8 +252,9 @@ impl<'a, 'v> Check<'a, 'v> {
     }
 
     fn file_type(&self, entry: &Entry<'_>, block: u64, kind: u8) {
-        if self.has_types() && entry.file_type != kind {
-            let problem = if entry.file_type == 0 { PR_2_SET_FILETYPE } else { PR_2_BAD_FILETYPE };
+        // 0 stands for an unknown type, as in volumes that got the feature later.
+        if self.has_types() && entry.file_type != kind && entry.file_type != 0 {
+            let problem = PR_2_BAD_FILETYPE;
             let text = format_args!("{} of {:?}, but inode {} has type {kind}", entry.file_type, printable(entry.name), entry.ino);
             self.entry_fail("file_type", text, block, problem);
         }

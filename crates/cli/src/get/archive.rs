@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
@@ -41,7 +42,7 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
         Box::new(File::create(path).with_context(|| path.display().to_string())?)
     };
     let builder = Builder::new(BufWriter::with_capacity(CHUNK, output));
-    let progress = Progress::new(quiet);
+    let progress = Arc::new(Progress::new(quiet));
     let mut packer = Packer { builder, progress, linked: HashMap::new(), source };
     packer.tree(node)?;
     let named = |error| anyhow::Error::new(error).context(path.display().to_string());
@@ -51,7 +52,7 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
 
 struct Packer<'a> {
     builder: Builder<BufWriter<Box<dyn Write>>>,
-    progress: Progress,
+    progress: Arc<Progress>,
     /// The first names of files that have several.
     linked: HashMap<InodeNo, PathBuf>,
     source: &'a ImagePath,
@@ -113,7 +114,8 @@ impl Packer<'_> {
         if metadata.links > 1 && metadata.file_type != FileType::Directory {
             if let Some(first) = self.linked.get(&metadata.ino) {
                 header.set_entry_type(EntryType::Link);
-                self.builder.append_link(&mut header, path, first)?;
+                let first = first.clone();
+                self.append(header, Vec::new(), path, Some(&first), io::empty())?;
                 self.progress.file_done();
                 return Ok(());
             }
@@ -128,14 +130,10 @@ impl Packer<'_> {
             }
             FileType::Symlink => {
                 let target = PathBuf::from(OsString::from_vec(node.read_link()?));
-                records_of(&mut self.builder, &records)?;
                 header.set_entry_type(EntryType::Symlink);
-                self.builder.append_link(&mut header, path, target)?;
+                self.append(header, records, path, Some(&target), io::empty())?;
             }
-            kind => {
-                records_of(&mut self.builder, &records)?;
-                self.special(kind, &metadata, &mut header, path)?;
-            }
+            kind => self.special(kind, &metadata, header, records, path)?,
         }
         if metadata.file_type != FileType::Directory {
             self.progress.file_done();
@@ -143,7 +141,14 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn special(&mut self, kind: FileType, metadata: &Metadata, header: &mut Header, path: &Path) -> Result<()> {
+    fn special(
+        &mut self,
+        kind: FileType,
+        metadata: &Metadata,
+        mut header: Header,
+        records: Records,
+        path: &Path,
+    ) -> Result<()> {
         header.set_entry_type(match kind {
             FileType::Directory => EntryType::Directory,
             FileType::CharDevice => EntryType::Char,
@@ -158,7 +163,29 @@ impl Packer<'_> {
         if kind == FileType::Directory {
             name.push("/");
         }
-        Ok(self.builder.append_data(header, name, io::empty())?)
+        self.append(header, records, Path::new(&name), None, io::empty())
+    }
+
+    /// Writes one entry. Names that do not fit the header are in the records.
+    fn append(
+        &mut self,
+        mut header: Header,
+        mut records: Records,
+        path: &Path,
+        target: Option<&Path>,
+        data: impl Read,
+    ) -> Result<()> {
+        let path = fitting(&mut records, "path", path);
+        if let Some(target) = target {
+            // The target of a symbolic link is any text, which the header takes as it is.
+            let target = fitting(&mut records, "linkpath", target);
+            header.set_link_name_literal(target.as_os_str().as_bytes())?;
+        }
+        if !records.is_empty() {
+            let records = records.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
+            self.builder.append_pax_extensions(records)?;
+        }
+        Ok(self.builder.append_data(&mut header, path, data)?)
     }
 
     fn file(
@@ -173,12 +200,11 @@ impl Packer<'_> {
         header.set_entry_type(EntryType::Regular);
         self.progress.expect(metadata.size);
         let runs = sparse_runs(&file, metadata.size)?;
-        let progress = &self.progress;
+        let progress = Arc::clone(&self.progress);
         let Some(runs) = runs else {
             header.set_size(metadata.size);
-            let data = Data::new(&file, vec![(0, metadata.size)], progress);
-            records_of(&mut self.builder, &records)?;
-            return Ok(self.builder.append_data(&mut header, path, data)?);
+            let data = Data::new(&file, vec![(0, metadata.size)], &progress);
+            return self.append(header, records, path, None, data);
         };
         let mut map = format!("{}\n", runs.len());
         runs.iter().for_each(|(offset, len)| map.push_str(&format!("{offset}\n{len}\n")));
@@ -190,20 +216,28 @@ impl Packer<'_> {
         records.push(("GNU.sparse.minor".to_owned(), b"0".to_vec()));
         records.push(("GNU.sparse.name".to_owned(), path.as_os_str().as_bytes().to_vec()));
         records.push(("GNU.sparse.realsize".to_owned(), metadata.size.to_string().into_bytes()));
-        records_of(&mut self.builder, &records)?;
         // Programs that do not know the format unpack the map and the data under this name.
         let stand_in = format!("GNUSparseFile.0/{}", metadata.ino);
-        let reader = io::Cursor::new(map).chain(Data::new(&file, runs, progress));
-        Ok(self.builder.append_data(&mut header, stand_in, reader)?)
+        let reader = io::Cursor::new(map).chain(Data::new(&file, runs, &progress));
+        self.append(header, records, Path::new(&stand_in), None, reader)
     }
 }
 
-fn records_of(builder: &mut Builder<impl Write>, records: &Records) -> io::Result<()> {
-    builder.append_pax_extensions(records.iter().map(|(key, value)| (key.as_str(), value.as_slice())))
+/// Returns a name that fits the header: `name` itself, or the end of it, with the whole name as a record.
+fn fitting(records: &mut Records, key: &str, name: &Path) -> PathBuf {
+    /// Bytes of the field of the header.
+    const FIELD: usize = 100;
+    let bytes = name.as_os_str().as_bytes();
+    if bytes.len() < FIELD {
+        return name.to_owned();
+    }
+    records.push((key.to_owned(), bytes.to_vec()));
+    let end = bytes.split(|&byte| byte == b'/').rfind(|part| !part.is_empty()).unwrap_or_default();
+    OsStr::from_bytes(&end[..end.len().min(FIELD - 1)]).into()
 }
 
 fn header(metadata: &Metadata) -> Header {
-    let mut header = Header::new_gnu();
+    let mut header = Header::new_ustar();
     header.set_mode(metadata.permissions.into());
     header.set_uid(metadata.uid.into());
     header.set_gid(metadata.gid.into());
@@ -252,6 +286,10 @@ fn sparse_runs(file: &DirectFile, size: u64) -> Result<Option<Vec<(u64, u64)>>> 
         }
         runs.push((start, end - start));
         at = end;
+    }
+    // GNU tar takes the size of the file from the end of the last run.
+    if at < size {
+        runs.push((size, 0));
     }
     let has_holes = runs.iter().map(|(_, len)| len).sum::<u64>() < size;
     Ok((has_holes && runs.len() < MOST_RUNS).then_some(runs))

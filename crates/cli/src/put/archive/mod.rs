@@ -235,12 +235,14 @@ fn attributes(entry: &Input<'_>, records: &Records) -> Result<Attributes> {
 }
 
 fn special(entry: &Input<'_>, kind: EntryType) -> Result<Special> {
-    let header = entry.header();
-    let major = header.device_major()?.unwrap_or(0);
-    let minor = header.device_minor()?.unwrap_or(0);
+    // Only device files need these fields, and other entries may leave them empty.
+    let device = || -> Result<(u32, u32)> {
+        let header = entry.header();
+        Ok((header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0)))
+    };
     Ok(match kind {
-        EntryType::Char => Special::CharDevice { major, minor },
-        EntryType::Block => Special::BlockDevice { major, minor },
+        EntryType::Char => device().map(|(major, minor)| Special::CharDevice { major, minor })?,
+        EntryType::Block => device().map(|(major, minor)| Special::BlockDevice { major, minor })?,
         EntryType::Fifo => Special::Fifo,
         _ => bail!("not a special file"),
     })

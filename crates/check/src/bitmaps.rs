@@ -6,10 +6,10 @@ use parext4_format::inode::FileType;
 use parext4_format::{FormatError, FsBlock, GroupNo};
 
 use crate::problem::{
-    PR_5_BLOCK_BITMAP_CSUM_INVALID, PR_5_BLOCK_BMAP_PADDING, PR_5_BLOCK_UNINIT, PR_5_BLOCK_UNUSED, PR_5_BLOCK_USED,
-    PR_5_FREE_BLOCK_COUNT, PR_5_FREE_BLOCK_COUNT_GROUP, PR_5_FREE_DIR_COUNT_GROUP, PR_5_FREE_INODE_COUNT,
-    PR_5_FREE_INODE_COUNT_GROUP, PR_5_INODE_BITMAP_CSUM_INVALID, PR_5_INODE_BMAP_PADDING, PR_5_INODE_UNINIT,
-    PR_5_INODE_UNUSED, PR_5_INODE_USED, Problem,
+    PR_5_BLOCK_BITMAP_CSUM_INVALID, PR_5_BLOCK_BMAP_PADDING, PR_5_BLOCK_UNINIT, PR_5_BLOCK_UNUSED,
+    PR_5_BLOCK_USED, PR_5_FREE_BLOCK_COUNT, PR_5_FREE_BLOCK_COUNT_GROUP, PR_5_FREE_DIR_COUNT_GROUP,
+    PR_5_FREE_INODE_COUNT, PR_5_FREE_INODE_COUNT_GROUP, PR_5_INODE_BITMAP_CSUM_INVALID,
+    PR_5_INODE_BMAP_PADDING, PR_5_INODE_UNINIT, PR_5_INODE_UNUSED, PR_5_INODE_USED, Problem,
 };
 use crate::volume::Volume;
 use crate::work::in_parallel;
@@ -101,12 +101,21 @@ fn blocks(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> 
         place.fail("padding", "bits after the last block are clear", PR_5_BLOCK_BMAP_PADDING);
     }
     let first = u64::from(group) * u64::from(limit);
-    compare(&place, buf, clusters, |index| volume.claims.word(group, index), |bits, is_set| {
-        let (from, to) = (volume.claims.block_of(first + u64::from(bits.0)), volume.claims.block_of(first + u64::from(bits.1)));
-        let what = if is_set { "marked as used, but not in use" } else { "in use, but not marked" };
-        let problem = if is_set { PR_5_BLOCK_UNUSED } else { PR_5_BLOCK_USED };
-        place.fail("blocks", format_args!("{from}-{}: {what}", to - 1), problem);
-    });
+    compare(
+        &place,
+        buf,
+        clusters,
+        |index| volume.claims.word(group, index),
+        |bits, is_set| {
+            let (from, to) = (
+                volume.claims.block_of(first + u64::from(bits.0)),
+                volume.claims.block_of(first + u64::from(bits.1)),
+            );
+            let what = if is_set { "marked as used, but not in use" } else { "in use, but not marked" };
+            let problem = if is_set { PR_5_BLOCK_UNUSED } else { PR_5_BLOCK_USED };
+            place.fail("blocks", format_args!("{from}-{}: {what}", to - 1), problem);
+        },
+    );
     free
 }
 
@@ -128,7 +137,8 @@ fn inodes(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> 
     let per_group = volume.sb.inodes_per_group();
     let states = volume.inodes_of(group);
     let reserved = if group == 0 { volume.sb.first_inode() - 1 } else { 0 };
-    let is_used = |index: u32| index < reserved || states.get(index as usize).is_some_and(|state| state.kind != 0);
+    let is_used =
+        |index: u32| index < reserved || states.get(index as usize).is_some_and(|state| state.kind != 0);
     let used = (0..per_group).filter(|&index| is_used(index)).count() as u32;
     let dirs = states.iter().filter(|state| state.kind == FileType::Directory.dirent_type()).count() as u32;
     let free = per_group - used;
@@ -205,6 +215,9 @@ fn compare(
     end(run);
     if runs > MOST_RUNS {
         let more = runs - MOST_RUNS;
-        place.volume.findings.note(format!("{}: {more} more runs of group {} are wrong", place.structure, place.group));
+        place
+            .volume
+            .findings
+            .note(format!("{}: {more} more runs of group {} are wrong", place.structure, place.group));
     }
 }

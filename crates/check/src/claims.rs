@@ -50,7 +50,8 @@ impl Claims {
     pub(crate) fn claim(&self, first: u64, len: u64) -> bool {
         let mut fresh = true;
         self.for_words(first, len, |group, index, mask| {
-            let before = bits(&self.once[group], self.per_group)[index].fetch_or(mask, Ordering::Relaxed) & mask;
+            let before =
+                bits(&self.once[group], self.per_group)[index].fetch_or(mask, Ordering::Relaxed) & mask;
             if before != 0 {
                 bits(&self.twice[group], self.per_group)[index].fetch_or(before, Ordering::Relaxed);
                 fresh = false;

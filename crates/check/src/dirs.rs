@@ -12,10 +12,11 @@ use crate::found::{Dir, DirRun, Found};
 use crate::index::{Index, Role};
 use crate::names::Names;
 use crate::problem::{
-    PR_2_1ST_NOT_DOT, PR_2_2ND_NOT_DOT_DOT, PR_2_BAD_FILETYPE, PR_2_BAD_INO, PR_2_BAD_INODE_DOT, PR_2_BAD_NAME,
-    PR_2_DIR_CORRUPTED, PR_2_DIRECTORY_HOLE, PR_2_DUP_DOT, PR_2_HTREE_MAX_HASH, PR_2_HTREE_MIN_HASH,
-    PR_2_HTREE_NOTREF, PR_2_LEAF_NODE_MISSING_CSUM, PR_2_LEAF_NODE_ONLY_CSUM_INVALID, PR_2_LINK_DIR, PR_2_LINK_DOT,
-    PR_2_LINK_ROOT, PR_2_READ_DIRBLOCK, PR_2_REPORT_DUP_DIRENT, PR_2_UNUSED_INODE, Problem,
+    PR_2_1ST_NOT_DOT, PR_2_2ND_NOT_DOT_DOT, PR_2_BAD_FILETYPE, PR_2_BAD_INO, PR_2_BAD_INODE_DOT,
+    PR_2_BAD_NAME, PR_2_DIR_CORRUPTED, PR_2_DIRECTORY_HOLE, PR_2_DUP_DOT, PR_2_HTREE_MAX_HASH,
+    PR_2_HTREE_MIN_HASH, PR_2_HTREE_NOTREF, PR_2_LEAF_NODE_MISSING_CSUM, PR_2_LEAF_NODE_ONLY_CSUM_INVALID,
+    PR_2_LINK_DIR, PR_2_LINK_DOT, PR_2_LINK_ROOT, PR_2_READ_DIRBLOCK, PR_2_REPORT_DUP_DIRENT,
+    PR_2_UNUSED_INODE, Problem,
 };
 use crate::volume::Volume;
 use crate::work::in_parallel;
@@ -61,11 +62,16 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize, found: &mut Found) -> T
     // In the order of the device, so that neighbouring requests are near each other.
     dirs.sort_by_key(|dir| runs.get(dir.first_run).map_or(u64::MAX, |run| run.physical));
     let piece = PIECE / volume.block_size;
-    in_parallel(threads, dirs.len(), || volume.buffer(piece), |buf, index| {
-        let dir = &dirs[index];
-        let runs = &runs[dir.first_run..dir.first_run + dir.runs as usize];
-        Check::new(volume, &tree, dir.ino, dir.generation, dir.flags).blocks(dir, runs, buf);
-    });
+    in_parallel(
+        threads,
+        dirs.len(),
+        || volume.buffer(piece),
+        |buf, index| {
+            let dir = &dirs[index];
+            let runs = &runs[dir.first_run..dir.first_run + dir.runs as usize];
+            Check::new(volume, &tree, dir.ino, dir.generation, dir.flags).blocks(dir, runs, buf);
+        },
+    );
     for (ino, bytes) in &found.inline_dirs {
         Check::new(volume, &tree, *ino, 0, InodeFlags::empty()).inline(bytes);
     }
@@ -103,7 +109,8 @@ impl<'a, 'v> Check<'a, 'v> {
             self.fail(error, 0, PR_2_DIRECTORY_HOLE);
         }
         let is_index = self.flags.contains(InodeFlags::INDEX);
-        let mut index = is_index.then(|| Index::read(self.volume, self.dir, self.seed, self.flags, runs, dir.blocks));
+        let mut index =
+            is_index.then(|| Index::read(self.volume, self.dir, self.seed, self.flags, runs, dir.blocks));
         let piece = buf.len() / self.volume.block_size;
         for run in runs {
             let mut done = 0;
@@ -132,7 +139,8 @@ impl<'a, 'v> Check<'a, 'v> {
                 return;
             }
             Role::Unseen if logical > 0 => {
-                let error = FormatError::new("directory", "index", format_args!("block {logical} is not referenced"));
+                let error =
+                    FormatError::new("directory", "index", format_args!("block {logical} is not referenced"));
                 self.fail(error, physical, PR_2_HTREE_NOTREF);
             }
             _ => {}
@@ -141,7 +149,8 @@ impl<'a, 'v> Check<'a, 'v> {
             && let Err(error) = dir_entry::verify_tail(seed, block)
         {
             let is_checksum = error.field == "checksum";
-            let problem = if is_checksum { PR_2_LEAF_NODE_ONLY_CSUM_INVALID } else { PR_2_LEAF_NODE_MISSING_CSUM };
+            let problem =
+                if is_checksum { PR_2_LEAF_NODE_ONLY_CSUM_INVALID } else { PR_2_LEAF_NODE_MISSING_CSUM };
             self.fail(error, physical, problem);
         }
         let end = dir_entry::usable_len(block.len(), has_tail);
@@ -178,7 +187,12 @@ impl<'a, 'v> Check<'a, 'v> {
         let (name, problem): (&[u8], _) =
             if position == 0 { (b".", PR_2_1ST_NOT_DOT) } else { (b"..", PR_2_2ND_NOT_DOT_DOT) };
         if entry.name != name || entry.ino.get() == 0 {
-            self.entry_fail("name", format_args!("entry {position} is not {:?}", printable(name)), block, problem);
+            self.entry_fail(
+                "name",
+                format_args!("entry {position} is not {:?}", printable(name)),
+                block,
+                problem,
+            );
             return self.entry(entry, block);
         }
         if position == 0 && entry.ino != self.dir {
@@ -193,7 +207,12 @@ impl<'a, 'v> Check<'a, 'v> {
 
     fn dotdot(&self, parent: InodeNo, block: u64) {
         if self.volume.inode(parent).is_none_or(|state| state.kind != FileType::Directory.dirent_type()) {
-            self.entry_fail("inode", format_args!("\"..\" is inode {parent}, no directory"), block, PR_2_BAD_INO);
+            self.entry_fail(
+                "inode",
+                format_args!("\"..\" is inode {parent}, no directory"),
+                block,
+                PR_2_BAD_INO,
+            );
         }
         if let Some(index) = self.tree.index_of(self.dir) {
             self.tree.dotdot[index].store(parent.get(), Ordering::Relaxed);
@@ -211,7 +230,12 @@ impl<'a, 'v> Check<'a, 'v> {
             self.entry_fail("name", format_args!("{:?}", printable(entry.name)), block, PR_2_BAD_NAME);
         }
         if entry.name == b"." || entry.name == b".." {
-            self.entry_fail("name", format_args!("a second {:?}", printable(entry.name)), block, PR_2_DUP_DOT);
+            self.entry_fail(
+                "name",
+                format_args!("a second {:?}", printable(entry.name)),
+                block,
+                PR_2_DUP_DOT,
+            );
         }
         if !self.names.add(entry.name) {
             let problem = format_args!("{:?} occurs twice", printable(entry.name));
@@ -223,8 +247,9 @@ impl<'a, 'v> Check<'a, 'v> {
     /// Checks the inode that an entry names.
     fn target(&self, entry: &Entry<'_>, block: u64) {
         let (ino, name) = (entry.ino, printable(entry.name));
-        let fail =
-            |text: &str, problem| self.entry_fail("inode", format_args!("{name:?} is inode {ino}, {text}"), block, problem);
+        let fail = |text: &str, problem| {
+            self.entry_fail("inode", format_args!("{name:?} is inode {ino}, {text}"), block, problem)
+        };
         let is_reserved = ino.get() < self.volume.sb.first_inode() && ino != InodeNo::ROOT;
         if ino.get() > self.volume.sb.inodes_count() || is_reserved {
             return fail("which no file can be", PR_2_BAD_INO);
@@ -235,7 +260,9 @@ impl<'a, 'v> Check<'a, 'v> {
         if ino == self.dir {
             return fail("the directory itself", PR_2_LINK_DOT);
         }
-        let Some(state) = self.volume.inode(ino) else { return fail("which is not in use", PR_2_UNUSED_INODE) };
+        let Some(state) = self.volume.inode(ino) else {
+            return fail("which is not in use", PR_2_UNUSED_INODE);
+        };
         if state.hidden && state.links > 0 {
             fail("which no directory may name", PR_2_BAD_INO);
         }
@@ -255,7 +282,12 @@ impl<'a, 'v> Check<'a, 'v> {
         // 0 stands for an unknown type, as in volumes that got the feature later.
         if self.has_types() && entry.file_type != kind && entry.file_type != 0 {
             let problem = PR_2_BAD_FILETYPE;
-            let text = format_args!("{} of {:?}, but inode {} has type {kind}", entry.file_type, printable(entry.name), entry.ino);
+            let text = format_args!(
+                "{} of {:?}, but inode {} has type {kind}",
+                entry.file_type,
+                printable(entry.name),
+                entry.ino
+            );
             self.entry_fail("file_type", text, block, problem);
         }
     }

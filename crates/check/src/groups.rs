@@ -6,8 +6,9 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{FormatError, FsBlock, GroupNo};
 
 use crate::problem::{
-    PR_0_BB_NOT_GROUP, PR_0_GDT_CSUM, PR_0_GDT_ITABLE_UNUSED, PR_0_IB_NOT_GROUP, PR_0_ITABLE_NOT_GROUP, PR_0_SB_CORRUPT,
-    PR_1_BB_CONFLICT, PR_5_FREE_BLOCK_COUNT_GROUP, PR_5_FREE_DIR_COUNT_GROUP, PR_5_FREE_INODE_COUNT_GROUP, Problem,
+    PR_0_BB_NOT_GROUP, PR_0_GDT_CSUM, PR_0_GDT_ITABLE_UNUSED, PR_0_IB_NOT_GROUP, PR_0_ITABLE_NOT_GROUP,
+    PR_0_SB_CORRUPT, PR_1_BB_CONFLICT, PR_5_FREE_BLOCK_COUNT_GROUP, PR_5_FREE_DIR_COUNT_GROUP,
+    PR_5_FREE_INODE_COUNT_GROUP, Problem,
 };
 use crate::volume::Volume;
 
@@ -34,7 +35,8 @@ pub(crate) fn check(volume: &mut Volume<'_>) {
             continue;
         }
         if start < end_before {
-            let error = FormatError::new(what, "block", "another structure of the file system has this block");
+            let error =
+                FormatError::new(what, "block", "another structure of the file system has this block");
             volume.report(error.in_block(FsBlock(start)), PR_1_BB_CONFLICT);
         }
         let (first, last) = (volume.claims.cluster_of(start), volume.claims.cluster_of(end - 1));
@@ -98,7 +100,8 @@ fn descriptor(volume: &Volume<'_>, raw: &[u8], group: GroupNo) -> Option<GroupDe
         Ok(desc) => {
             let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
             if !volume.sb.has_group_checksums() && desc.flags.intersects(uninit) {
-                let error = FormatError::new("group descriptor", "bg_flags", "uninitialised without checksums");
+                let error =
+                    FormatError::new("group descriptor", "bg_flags", "uninitialised without checksums");
                 volume.report(error.in_group(group), PR_0_GDT_CSUM);
             }
             Some(desc)
@@ -107,7 +110,9 @@ fn descriptor(volume: &Volume<'_>, raw: &[u8], group: GroupNo) -> Option<GroupDe
             let problem = problem_of(error.field);
             volume.report(error, problem);
             let located = GroupDesc::parse_locations(raw, &volume.sb);
-            located.map_err(|error| volume.report(error.clone().in_group(group), problem_of(error.field))).ok()
+            located
+                .map_err(|error| volume.report(error.clone().in_group(group), problem_of(error.field)))
+                .ok()
         }
     }
 }
@@ -137,7 +142,8 @@ pub(crate) fn check_backups(volume: &Volume<'_>) {
         match Superblock::parse(&buf) {
             Ok(backup) => {
                 if let Some(field) = differs(&volume.sb, &backup) {
-                    let error = FormatError::new("backup superblock", field, "differs from the primary superblock");
+                    let error =
+                        FormatError::new("backup superblock", field, "differs from the primary superblock");
                     volume.report(place(error), None);
                 }
             }
@@ -148,7 +154,9 @@ pub(crate) fn check_backups(volume: &Volume<'_>) {
         }
     }
     if volume.sb.compat().contains(Compat::SPARSE_SUPER2) {
-        volume.findings.note("feature sparse_super2: only the backups that the superblock lists were checked");
+        volume
+            .findings
+            .note("feature sparse_super2: only the backups that the superblock lists were checked");
     }
 }
 

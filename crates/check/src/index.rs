@@ -22,7 +22,10 @@ pub(crate) enum Role {
     Unseen,
     Node,
     /// The names hash to `low` or more, and below `high`.
-    Leaf { low: u32, high: Option<u32> },
+    Leaf {
+        low: u32,
+        high: Option<u32>,
+    },
 }
 
 /// The index of one directory.
@@ -44,7 +47,8 @@ impl Index {
         blocks: u32,
     ) -> Self {
         // The blocks were claimed for this directory, so there are at most as many as in the volume.
-        let claimed = runs.iter().map(|run| run.logical.saturating_add(run.len)).max().unwrap_or(0).min(blocks);
+        let claimed =
+            runs.iter().map(|run| run.logical.saturating_add(run.len)).max().unwrap_or(0).min(blocks);
         let mut reader = Reader { volume, dir, seed, runs, roles: vec![Role::Unseen; claimed as usize] };
         let hash = reader.root(flags);
         Self { roles: reader.roles, hash }
@@ -109,7 +113,10 @@ impl Reader<'_, '_> {
             };
             match role {
                 None => {
-                    fail(format!("{logical}, but the directory has {} blocks", self.roles.len()), PR_2_HTREE_BADBLK);
+                    fail(
+                        format!("{logical}, but the directory has {} blocks", self.roles.len()),
+                        PR_2_HTREE_BADBLK,
+                    );
                     continue;
                 }
                 Some(_) if is_in_root_block => {

@@ -8,11 +8,12 @@ use crate::found::{Dir, Found};
 use crate::map;
 use crate::mapper::Mapper;
 use crate::problem::{
-    PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_EA_BLOCK_ONLY_CSUM_INVALID, PR_1_EXTENT_FEATURE,
-    PR_1_EXTRA_ISIZE, PR_1_HTREE_NODIR, PR_1_HTREE_SET, PR_1_INLINE_DATA_FEATURE, PR_1_INLINE_DATA_NO_ATTR,
-    PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_READ_EA_BLOCK, PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME,
-    PR_1_SET_IMMUTABLE, PR_1_SET_NONZSIZE, PR_1_SPECIAL_EXTENTS_IDATA, PR_1_ZERO_DTIME, PR_2_BAD_MODE,
-    PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO, PR_2_FILE_ACL_BAD, PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
+    PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_EA_BLOCK_ONLY_CSUM_INVALID,
+    PR_1_EXTENT_FEATURE, PR_1_EXTRA_ISIZE, PR_1_HTREE_NODIR, PR_1_HTREE_SET, PR_1_INLINE_DATA_FEATURE,
+    PR_1_INLINE_DATA_NO_ATTR, PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_READ_EA_BLOCK,
+    PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME, PR_1_SET_IMMUTABLE, PR_1_SET_NONZSIZE,
+    PR_1_SPECIAL_EXTENTS_IDATA, PR_1_ZERO_DTIME, PR_2_BAD_MODE, PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO,
+    PR_2_FILE_ACL_BAD, PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
 };
 use crate::scan;
 use crate::volume::{InodeState, Volume};
@@ -67,7 +68,10 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     let check = Check { volume, ino, inode: &inode };
     check.all(found, bytes);
     let is_value = inode.flags.contains(InodeFlags::EA_INODE);
-    state(inode.file_type().dirent_type(), (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()))
+    state(
+        inode.file_type().dirent_type(),
+        (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()),
+    )
 }
 
 fn problem_of(field: &str) -> Problem {
@@ -112,7 +116,11 @@ impl Check<'_, '_> {
             self.fail("i_mode", "the root is no directory", PR_1_ROOT_NO_DIR);
         }
         if ino.get() < sb.first_inode() && ino != InodeNo::ROOT && inode.file_type() != FileType::Regular {
-            self.fail("i_mode", format_args!("{:#o} of a reserved inode", inode.mode), PR_1_RESERVED_BAD_MODE);
+            self.fail(
+                "i_mode",
+                format_args!("{:#o} of a reserved inode", inode.mode),
+                PR_1_RESERVED_BAD_MODE,
+            );
         }
         if inode.dtime != 0 && inode.links > 0 && !self.volume.orphans.contains(&ino.get()) {
             self.fail("i_dtime", format_args!("{} in an inode with links", inode.dtime), PR_1_SET_DTIME);
@@ -220,7 +228,11 @@ impl Check<'_, '_> {
         let rest = rest.unwrap_or_default();
         let room = (inode.block.len() + rest.len()) as u64;
         if inode.size > room {
-            self.fail("i_size", format_args!("{} with {room} bytes of inline data", inode.size), PR_1_BAD_I_SIZE);
+            self.fail(
+                "i_size",
+                format_args!("{} with {room} bytes of inline data", inode.size),
+                PR_1_BAD_I_SIZE,
+            );
         }
         self.blocks(own_blocks);
         if inode.file_type() == FileType::Directory {
@@ -232,7 +244,11 @@ impl Check<'_, '_> {
     fn blocks(&self, blocks: u64) {
         let sectors = blocks * (self.volume.block_size as u64 / 512);
         if sectors != self.inode.blocks {
-            self.fail("i_blocks", format_args!("{}, but {sectors} are in use", self.inode.blocks), PR_1_BAD_I_BLOCKS);
+            self.fail(
+                "i_blocks",
+                format_args!("{}, but {sectors} are in use", self.inode.blocks),
+                PR_1_BAD_I_BLOCKS,
+            );
         }
     }
 
@@ -286,7 +302,9 @@ impl Check<'_, '_> {
     /// the size.
     fn file_size(&self, last_written: Option<u64>) {
         let (size, block) = (self.inode.size, self.volume.block_size as u64);
-        let Some(last) = last_written.filter(|_| !self.inode.flags.contains(InodeFlags::VERITY)) else { return };
+        let Some(last) = last_written.filter(|_| !self.inode.flags.contains(InodeFlags::VERITY)) else {
+            return;
+        };
         let per_page = (4096 / block).max(1);
         let ends_page = (last + 1).is_multiple_of(per_page);
         let page_start = last / per_page * per_page * block;

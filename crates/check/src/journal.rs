@@ -9,8 +9,8 @@ use parext4_format::{FormatError, FsBlock, InodeNo, orphan_file};
 use crate::found::Found;
 use crate::map::{self, Run, Sink};
 use crate::problem::{
-    PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER, PR_0_JOURNAL_RECOVERY_CLEAR, PR_0_ORPHAN_ILLEGAL_HEAD_INODE,
-    PR_0_ORPHAN_ILLEGAL_INODE, Problem,
+    PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER, PR_0_JOURNAL_RECOVERY_CLEAR,
+    PR_0_ORPHAN_ILLEGAL_HEAD_INODE, PR_0_ORPHAN_ILLEGAL_INODE, Problem,
 };
 use crate::scan;
 use crate::volume::Volume;

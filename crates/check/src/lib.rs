@@ -115,11 +115,11 @@ impl CheckOptions {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is wrong, in the order of e2fsck's passes.
+    /// The findings, in the order of e2fsck's passes.
     pub findings: Vec<Finding>,
     /// The number of findings, the ones over the limit included.
     pub count: u64,
-    /// What was not checked, or is as it may be on a volume that was not closed.
+    /// Parts that were not checked, and states that are no error on a volume that was not closed.
     pub notes: Vec<String>,
     /// The number of inodes in use.
     pub inodes: u64,
@@ -145,10 +145,8 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::CASEFOLD);
 
 /// Features of the second kind that change structures, or that no kernel has had.
-const UNKNOWN_RO_COMPAT: RoCompat = RoCompat::all()
-    .complement()
-    .union(RoCompat::HAS_SNAPSHOT)
-    .union(RoCompat::REPLICA);
+const UNKNOWN_RO_COMPAT: RoCompat =
+    RoCompat::all().complement().union(RoCompat::HAS_SNAPSHOT).union(RoCompat::REPLICA);
 
 /// Checks the volume on `device`. Blocks of the device that cannot be read are findings.
 #[must_use]
@@ -227,7 +225,10 @@ fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
 fn notes(volume: &Volume<'_>, is_replayed: bool) {
     let sb = &volume.sb;
     let ignored = [
-        (sb.ro_compat().intersects(RoCompat::QUOTA | RoCompat::PROJECT), "quota: usage is not compared with the files"),
+        (
+            sb.ro_compat().intersects(RoCompat::QUOTA | RoCompat::PROJECT),
+            "quota: usage is not compared with the files",
+        ),
         (sb.ro_compat().contains(RoCompat::VERITY), "verity: Merkle trees are not verified"),
         (sb.ro_compat().contains(RoCompat::SHARED_BLOCKS), "shared_blocks: files may share blocks"),
         (sb.compat().contains(Compat::FAST_COMMIT), "fast_commit: fast commits are not replayed"),

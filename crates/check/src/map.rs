@@ -8,9 +8,10 @@ use parext4_format::inode::{Inode, InodeFlags};
 use parext4_format::{ChecksumSeed, FileBlock, FormatError, FsBlock, InodeNo};
 
 use crate::problem::{
-    PR_1_EXTENT_BAD_START_BLK, PR_1_EXTENT_END_OUT_OF_BOUNDS, PR_1_EXTENT_ENDS_BEYOND, PR_1_EXTENT_HEADER_INVALID,
-    PR_1_EXTENT_INDEX_START_INVALID, PR_1_EXTENT_LENGTH_ZERO, PR_1_EXTENT_ONLY_CSUM_INVALID, PR_1_ILLEGAL_BLOCK_NUM,
-    PR_1_OUT_OF_ORDER_EXTENTS, PR_1_READ_EXTENT, Problem,
+    PR_1_EXTENT_BAD_START_BLK, PR_1_EXTENT_END_OUT_OF_BOUNDS, PR_1_EXTENT_ENDS_BEYOND,
+    PR_1_EXTENT_HEADER_INVALID, PR_1_EXTENT_INDEX_START_INVALID, PR_1_EXTENT_LENGTH_ZERO,
+    PR_1_EXTENT_ONLY_CSUM_INVALID, PR_1_ILLEGAL_BLOCK_NUM, PR_1_OUT_OF_ORDER_EXTENTS, PR_1_READ_EXTENT,
+    Problem,
 };
 use crate::volume::Volume;
 
@@ -99,7 +100,9 @@ impl Walk<'_, '_> {
             parent.map_or(error.clone(), |parent| error.in_block(FsBlock(parent)))
         };
         if !self.volume.has_blocks(block, 1) {
-            return self.sink.wrong(fail("ei_leaf", format!("{block} is out of range")), PR_1_EXTENT_BAD_START_BLK);
+            return self
+                .sink
+                .wrong(fail("ei_leaf", format!("{block} is out of range")), PR_1_EXTENT_BAD_START_BLK);
         }
         if entry.logical.to_u64() < allowed.from {
             let error = fail("ei_block", format!("{} is before {}", entry.logical, allowed.from));
@@ -140,7 +143,10 @@ impl Walk<'_, '_> {
             let error = fail("ee_block", format!("{logical} is before {}", allowed.from));
             self.sink.wrong(error, PR_1_OUT_OF_ORDER_EXTENTS);
         } else if extent.end() > allowed.below {
-            let error = fail("ee_len", format!("ends at {}, and the next node begins at {}", extent.end(), allowed.below));
+            let error = fail(
+                "ee_len",
+                format!("ends at {}, and the next node begins at {}", extent.end(), allowed.below),
+            );
             self.sink.wrong(error, PR_1_EXTENT_END_OUT_OF_BOUNDS);
         } else {
             self.sink.data(Run { logical, physical: start, len, unwritten: extent.unwritten });
@@ -193,7 +199,9 @@ struct Joined(Option<Run>);
 impl Joined {
     fn add(&mut self, logical: u64, physical: u64, sink: &mut dyn Sink) {
         match &mut self.0 {
-            Some(run) if run.logical + run.len == logical && run.physical + run.len == physical => run.len += 1,
+            Some(run) if run.logical + run.len == logical && run.physical + run.len == physical => {
+                run.len += 1
+            }
             run => {
                 let new = Run { logical, physical, len: 1, unwritten: false };
                 if let Some(run) = run.replace(new) {

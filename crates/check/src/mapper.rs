@@ -23,7 +23,7 @@ pub(crate) struct Mapper<'a, 'v> {
 /// The blocks of a file.
 #[derive(Default)]
 pub(crate) struct Mapped {
-    /// Blocks in use, those of the map included. Whole clusters.
+    /// Blocks in use, with the blocks of the map. Whole clusters.
     pub blocks: u64,
     pub data_blocks: u64,
     /// The first block of the file on the volume.
@@ -50,7 +50,8 @@ impl<'a, 'v> Mapper<'a, 'v> {
     fn claim(&mut self, run: &Run) -> bool {
         let claims = &self.volume.claims;
         let ratio = u64::from(self.volume.sb.blocks_per_group() / self.volume.sb.clusters_per_group());
-        let (mut first, last) = (claims.cluster_of(run.physical), claims.cluster_of(run.physical + run.len - 1));
+        let (mut first, last) =
+            (claims.cluster_of(run.physical), claims.cluster_of(run.physical + run.len - 1));
         if run.logical % ratio != run.physical % ratio {
             let problem = format_args!("file block {} at block {}", run.logical, run.physical);
             let error = FormatError::new("inode", "cluster", problem).of_inode(self.ino);

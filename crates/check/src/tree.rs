@@ -8,7 +8,8 @@ use parext4_format::{FormatError, InodeNo};
 
 use crate::dirs::Tree;
 use crate::problem::{
-    PR_3_BAD_DOT_DOT, PR_3_NO_ROOT_INODE, PR_3_UNCONNECTED_DIR, PR_4_BAD_REF_COUNT, PR_4_UNATTACHED_INODE, Problem,
+    PR_3_BAD_DOT_DOT, PR_3_NO_ROOT_INODE, PR_3_UNCONNECTED_DIR, PR_4_BAD_REF_COUNT, PR_4_UNATTACHED_INODE,
+    Problem,
 };
 use crate::volume::{InodeState, Volume};
 use crate::work::in_parallel;
@@ -32,10 +33,16 @@ pub(crate) fn check_parents(volume: &Volume<'_>, tree: &Tree) {
     state[root] = Reach::Root;
     let mut path = Vec::new();
     for (index, &ino) in tree.inodes().iter().enumerate() {
-        let parent = if index == root { InodeNo::ROOT.get() } else { tree.named_in[index].load(Ordering::Relaxed) };
+        let parent =
+            if index == root { InodeNo::ROOT.get() } else { tree.named_in[index].load(Ordering::Relaxed) };
         let dotdot = tree.dotdot[index].load(Ordering::Relaxed);
         if parent != 0 && dotdot != 0 && parent != dotdot {
-            report(ino, "dotdot", format!("is inode {dotdot}, but inode {parent} names it"), PR_3_BAD_DOT_DOT);
+            report(
+                ino,
+                "dotdot",
+                format!("is inode {dotdot}, but inode {parent} names it"),
+                PR_3_BAD_DOT_DOT,
+            );
         }
         // Walks up until a directory is known, or has no parent, or is on the way itself.
         let mut at = Some(index);
@@ -77,15 +84,20 @@ enum Reach {
 
 /// Compares the link count of each inode with the names found.
 pub(crate) fn check_links(volume: &Volume<'_>, threads: usize) {
-    in_parallel(threads, volume.sb.group_count() as usize, || (), |(), group| {
-        let group = u32::try_from(group).unwrap_or(u32::MAX);
-        let first = group * volume.sb.inodes_per_group() + 1;
-        for (index, state) in (0_u32..).zip(volume.inodes_of(group)) {
-            if state.kind != 0 {
-                links(volume, InodeNo(first + index), state);
+    in_parallel(
+        threads,
+        volume.sb.group_count() as usize,
+        || (),
+        |(), group| {
+            let group = u32::try_from(group).unwrap_or(u32::MAX);
+            let first = group * volume.sb.inodes_per_group() + 1;
+            for (index, state) in (0_u32..).zip(volume.inodes_of(group)) {
+                if state.kind != 0 {
+                    links(volume, InodeNo(first + index), state);
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 fn links(volume: &Volume<'_>, ino: InodeNo, state: &InodeState) {

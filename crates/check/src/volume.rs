@@ -77,7 +77,9 @@ impl<'a> Volume<'a> {
     pub(crate) fn read(&self, block: u64, buf: &mut [u8], what: &'static str, problem: Problem) -> bool {
         let offset = block.checked_mul(self.block_size as u64);
         let result = match offset {
-            Some(offset) => self.device.read_at(offset, &mut [IoSliceMut::new(buf)]).map_err(|e| e.to_string()),
+            Some(offset) => {
+                self.device.read_at(offset, &mut [IoSliceMut::new(buf)]).map_err(|e| e.to_string())
+            }
             None => Err("is out of range".to_owned()),
         };
         let Err(error) = result else { return true };
@@ -159,7 +161,7 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Returns true for inodes that no directory names: those of the file system itself, and its hidden files.
+    /// Returns true for inodes that no directory names: reserved ones, and hidden files of the file system.
     pub(crate) fn is_hidden(&self, ino: u32) -> bool {
         let raw = self.sb.raw();
         let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum, raw.s_journal_inum];

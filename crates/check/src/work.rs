@@ -24,7 +24,9 @@ pub(crate) fn in_parallel<S: Send>(
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads.clamp(1, parts.max(1))).map(|_| scope.spawn(run)).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, S>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let join = |thread: std::thread::ScopedJoinHandle<'_, S>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
         threads.into_iter().map(join).collect()
     })
 }

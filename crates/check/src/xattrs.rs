@@ -5,7 +5,8 @@
 use parext4_format::FormatError;
 
 use crate::problem::{
-    PR_1_ATTR_HASH, PR_1_ATTR_VALUE_OFFSET, PR_1_EA_ALLOC_COLLISION, PR_1_EA_BAD_NAME, PR_1_EA_BAD_VALUE, Problem,
+    PR_1_ATTR_HASH, PR_1_ATTR_VALUE_OFFSET, PR_1_EA_ALLOC_COLLISION, PR_1_EA_BAD_NAME, PR_1_EA_BAD_VALUE,
+    Problem,
 };
 
 /// `EXT4_XATTR_MAGIC`
@@ -19,7 +20,7 @@ const INODE_HEADER: usize = 4;
 /// `EXT4_XATTR_INDEX_SYSTEM`, for the contents of small files.
 const SYSTEM: u8 = 7;
 
-/// What the attributes of one place refer to.
+/// References of the attributes of one place.
 #[derive(Default, Debug)]
 pub(crate) struct Attributes<'a> {
     /// Inodes that hold values.
@@ -35,7 +36,13 @@ pub(crate) fn in_inode(area: &[u8]) -> Checked<'_> {
     if area.get(..INODE_HEADER) != Some(&MAGIC) {
         return Ok(Attributes::default());
     }
-    check(&Place { structure: "xattr in inode", bytes: area, start: INODE_HEADER, base: INODE_HEADER, needs_hash: false })
+    check(&Place {
+        structure: "xattr in inode",
+        bytes: area,
+        start: INODE_HEADER,
+        base: INODE_HEADER,
+        needs_hash: false,
+    })
 }
 
 /// Checks the entries of an attribute block.
@@ -132,7 +139,8 @@ impl<'a> Entry<'a> {
     /// Returns true if the hash is of the name and `value`. Kernels before 6.2 hashed names as signed characters.
     fn has_hash_of(&self, value: &[u8]) -> bool {
         let unsigned = |hash: u32, byte: &u8| hash.rotate_left(5) ^ u32::from(*byte);
-        let signed = |hash: u32, byte: &u8| hash.rotate_left(5) ^ i32::from(byte.cast_signed()).cast_unsigned();
+        let signed =
+            |hash: u32, byte: &u8| hash.rotate_left(5) ^ i32::from(byte.cast_signed()).cast_unsigned();
         let with_value = |name: u32| {
             value.chunks(4).fold(name, |hash, chunk| {
                 let mut word = [0; 4];

@@ -115,8 +115,9 @@ fn replay(image: &Path, device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Opt
     if !needs_recovery(&*device).unwrap_or(false) {
         return Ok((device, None));
     }
-    let (view, replayed) = replay_in_memory(device)
-        .map_err(|error| anyhow!("{}: {error}; --no-replay checks the volume without its journal", image.display()))?;
+    let (view, replayed) = replay_in_memory(device).map_err(|error| {
+        anyhow!("{}: {error}; --no-replay checks the volume without its journal", image.display())
+    })?;
     Ok((view, Some(replayed)))
 }
 

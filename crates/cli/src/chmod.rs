@@ -114,7 +114,11 @@ mod tests {
             ("+t", 0o755, 0o1755, 0o1755),
         ] {
             let parsed: ModeRule = rule.parse().unwrap();
-            assert_eq!((parsed.apply(before, false), parsed.apply(before, true)), (file, directory), "{rule}");
+            assert_eq!(
+                (parsed.apply(before, false), parsed.apply(before, true)),
+                (file, directory),
+                "{rule}"
+            );
         }
         for wrong in ["", "9", "z+w", "u*w", "77777", "u+q", "D"] {
             assert!(wrong.parse::<ModeRule>().is_err(), "{wrong}");

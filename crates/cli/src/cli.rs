@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    bench, cat, check, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs, mount,
-    put, recover, rm, stat, takeover, umount,
+    bench, cat, check, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs,
+    mount, put, recover, rm, stat, takeover, umount,
 };
 
 /// The meaning of the exit status, for the help and the manual page.

@@ -38,7 +38,10 @@ pub fn read(image: &Path) -> Result<Option<Disk>> {
         signature::find(&*device).ok()?.map(|contents| contents.to_string())
     };
     let partitions = list.into_iter().map(|partition| (contents(&partition), partition));
-    Ok(Some(Disk { size, partitions: partitions.map(|(contents, partition)| (partition, contents)).collect() }))
+    Ok(Some(Disk {
+        size,
+        partitions: partitions.map(|(contents, partition)| (partition, contents)).collect(),
+    }))
 }
 
 /// Prints the partitions.

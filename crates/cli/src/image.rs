@@ -108,9 +108,7 @@ fn foreign(image: &Path, contents: &Contents) -> Error {
 /// Fails if `device` holds something that is recognised and is no volume of this kind.
 pub fn refuse_foreign(image: &Path, device: &dyn Device) -> Result<()> {
     match signature::find(device) {
-        Ok(Some(contents)) if !contents.has_ext() => {
-            Err(foreign(image, &contents))
-        }
+        Ok(Some(contents)) if !contents.has_ext() => Err(foreign(image, &contents)),
         _ => Ok(()),
     }
 }

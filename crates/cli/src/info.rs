@@ -24,7 +24,11 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     if let Some(disk) = disk::read(&args.image)? {
-        return if args.json { disk::print_json(&args.image, &disk) } else { disk::print(&args.image, &disk) };
+        return if args.json {
+            disk::print_json(&args.image, &disk)
+        } else {
+            disk::print(&args.image, &disk)
+        };
     }
     let (info, mmp) = image::read(&args.image, |volume| Ok((volume.info(), volume.mmp()?)))?;
     let mmp = mmp.as_ref();

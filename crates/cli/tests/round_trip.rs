@@ -225,7 +225,18 @@ fn archives_carry_trees_in_and_out() {
     assert!(again.join("sparse").metadata().unwrap().blocks() < 1024);
 
     // The old format of GNU tar, from standard input; and what this command has written.
-    gnu_tar(&["--no-xattrs", "-S", "--format=gnu", "-C", &text(&source), "-cf", &archive, "sparse", "a/small", "again"]);
+    gnu_tar(&[
+        "--no-xattrs",
+        "-S",
+        "--format=gnu",
+        "-C",
+        &text(&source),
+        "-cf",
+        &archive,
+        "sparse",
+        "a/small",
+        "again",
+    ]);
     let piped = format!("cat {archive} | {} put -q --tar - {}", program().display(), scratch.inside("/old"));
     scratch.ok(&["mkdir", &scratch.inside("/old")]);
     assert!(Command::new("sh").args(["-c", &piped]).status().unwrap().success());
@@ -272,7 +283,10 @@ fn no_name_in_an_archive_leads_out_of_the_destination() {
     scratch.ok(&["put", "--quiet", "--tar", &text(&archive), &dest]);
     assert_eq!(scratch.ok(&["ls", &dest]), "absolute\netc\nfile\nloop\nok\nup\nvictim\n");
     assert_eq!(scratch.ok(&["ls", &scratch.inside("/victim")]), "");
-    assert_eq!(scratch.ok(&["cat", &scratch.inside("/dest/victim/passwd"), &scratch.inside("/dest/ok")]), "31");
+    assert_eq!(
+        scratch.ok(&["cat", &scratch.inside("/dest/victim/passwd"), &scratch.inside("/dest/ok")]),
+        "31"
+    );
     for (name, kind, link, said) in [
         ("../evil", Regular, "", "leads out of the destination"),
         ("x/../../evil", Regular, "", "leads out of the destination"),
@@ -285,7 +299,13 @@ fn no_name_in_an_archive_leads_out_of_the_destination() {
         header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
         header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
         header.set_entry_type(kind);
-        (header.set_mode(0o644), header.set_uid(1), header.set_gid(2), header.set_mtime(3), header.set_size(0));
+        (
+            header.set_mode(0o644),
+            header.set_uid(1),
+            header.set_gid(2),
+            header.set_mtime(3),
+            header.set_size(0),
+        );
         header.set_cksum();
         builder.append(&header, &b""[..]).unwrap();
         builder.into_inner().unwrap();
@@ -311,7 +331,16 @@ fn rules_and_a_manifest_set_what_only_root_can_make() {
          /dev/tty c 666 0 5 4 0 1 1 3\n/dev/sda b 640 0 6 8 0 - - -\n/run d 1777 0 0\n/run/pipe p - 9 9\n",
     )
     .unwrap();
-    let rules = ["--owner", "1000:1001", "--mode", "D750,F640", "--xattr", "user.all=1", "--manifest", &text(&manifest)];
+    let rules = [
+        "--owner",
+        "1000:1001",
+        "--mode",
+        "D750,F640",
+        "--xattr",
+        "user.all=1",
+        "--manifest",
+        &text(&manifest),
+    ];
     let mut arguments = vec!["put", "--quiet"];
     let (source, root) = (text(&tree.join(".")), scratch.inside("/"));
     arguments.extend(rules);

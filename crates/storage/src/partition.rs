@@ -44,10 +44,16 @@ pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
     let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let (before, digits) = bytes.split_at(bytes.len() - digits);
     let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    let Some((mark, disk)) = before.strip_suffix(NAME).and_then(<[u8]>::split_last) else { return (typed, None) };
+    let Some((mark, disk)) = before.strip_suffix(NAME).and_then(<[u8]>::split_last) else {
+        return (typed, None);
+    };
     let is_url = disk.windows(3).any(|part| part == b"://");
     let is_mark = *mark == b'?' || (*mark == b'&' && is_url);
-    if is_mark && number.is_some() && !disk.is_empty() { (OsStr::from_bytes(disk), number) } else { (typed, None) }
+    if is_mark && number.is_some() && !disk.is_empty() {
+        (OsStr::from_bytes(disk), number)
+    } else {
+        (typed, None)
+    }
 }
 
 /// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table.
@@ -65,7 +71,11 @@ pub fn partitions(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
 ///
 /// # Errors
 /// If the disk has no such partition, or it does not lie on the disk.
-pub(crate) fn narrow(disk: &dyn Device, number: NonZeroU32, options: &DeviceOptions) -> io::Result<DeviceOptions> {
+pub(crate) fn narrow(
+    disk: &dyn Device,
+    number: NonZeroU32,
+    options: &DeviceOptions,
+) -> io::Result<DeviceOptions> {
     let fail = |kind, text: String| Err(io::Error::new(kind, text));
     let Some(list) = partitions(disk)? else {
         return fail(io::ErrorKind::NotFound, "no partition table".to_owned());
@@ -86,7 +96,9 @@ pub(crate) fn narrow(disk: &dyn Device, number: NonZeroU32, options: &DeviceOpti
             let len = options.len.unwrap_or(left);
             Ok(options.clone().offset(partition.start + options.offset).len(len))
         }
-        None => fail(io::ErrorKind::InvalidInput, format!("partition {number} has only {} bytes", partition.len)),
+        None => {
+            fail(io::ErrorKind::InvalidInput, format!("partition {number} has only {} bytes", partition.len))
+        }
     }
 }
 

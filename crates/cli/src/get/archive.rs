@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
 use parext4::device::AlignedBuf;
+use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
 use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
@@ -311,7 +311,14 @@ impl<'a> Data<'a> {
     fn new(file: &'a DirectFile, runs: Vec<(u64, u64)>, progress: &'a Progress) -> Self {
         let largest = runs.iter().map(|(_, len)| *len).max().unwrap_or(0);
         let len = usize::try_from(largest).map_or(CHUNK, |len| len.next_multiple_of(4096).clamp(4096, CHUNK));
-        Self { file, runs: runs.into_iter(), run: (0, 0), buf: AlignedBuf::zeroed(len), ready: 0..0, progress }
+        Self {
+            file,
+            runs: runs.into_iter(),
+            run: (0, 0),
+            buf: AlignedBuf::zeroed(len),
+            ready: 0..0,
+            progress,
+        }
     }
 
     /// Fills the buffer. Runs begin at blocks, and so at sectors.

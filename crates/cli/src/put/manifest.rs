@@ -65,7 +65,9 @@ impl<'a> Line<'a> {
             match columns.next() {
                 None => break,
                 Some("-") => {}
-                Some(text) => *number = Some(text.parse().with_context(|| format!("{text:?} is not a number"))?),
+                Some(text) => {
+                    *number = Some(text.parse().with_context(|| format!("{text:?} is not a number"))?)
+                }
             }
         }
         ensure!(columns.next().is_none(), "more than ten columns");
@@ -80,7 +82,8 @@ impl<'a> Line<'a> {
             'd' => self.change(&place.directory(&self.new_inode()?)?),
             'c' | 'b' | 'p' => self.nodes(&place),
             'f' | 'x' => {
-                let node = place.parent.lookup(&place.name).with_context(|| place.path.display().to_string())?;
+                let node =
+                    place.parent.lookup(&place.name).with_context(|| place.path.display().to_string())?;
                 self.change(&node)
             }
             kind => bail!("unknown type {kind:?}"),
@@ -157,7 +160,11 @@ fn place(root: &Node, path: &Path, dest: &Path) -> Result<Option<Place>> {
             Err(Error::NotFound(_)) => bail!("{}: its directory does not exist", path.display()),
             found => found?,
         };
-        ensure!(parent.file_type() == FileType::Directory, "{}: its parent is not a directory", path.display());
+        ensure!(
+            parent.file_type() == FileType::Directory,
+            "{}: its parent is not a directory",
+            path.display()
+        );
     }
     let path = dest.join(path.strip_prefix("/").unwrap_or(path));
     Ok(Some(Place { parent, name: name.to_vec(), path }))

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use parext4::{Node, NodeId, SetAttributes, Volume};
 
+use super::Shared;
+use super::attributes::special;
 use super::file::FileJob;
 use super::place::{Place, Slot};
 use super::target::Target;
 use super::xattrs::{self, Source};
-use super::Shared;
-use super::attributes::special;
 use crate::transfer::Submit;
 
 /// A further name of a file. Kept by number, because there may be millions.
@@ -88,7 +88,9 @@ impl Walker {
         place: Place,
     ) -> Result<()> {
         if metadata.is_dir() {
-            let dir = place.directory(&self.shared.rules.of_directory(metadata).new_inode()).with_context(|| self.shared.name(&place.path))?;
+            let dir = place
+                .directory(&self.shared.rules.of_directory(metadata).new_inode())
+                .with_context(|| self.shared.name(&place.path))?;
             return self.contents(jobs, source, metadata, dir, &place.path);
         }
         let mut slot = None;

@@ -102,7 +102,9 @@ fn a_block_of_two_files_is_reported_with_both() {
     let scratch = ScratchImage::empty();
     let Some(image) = populated(&scratch, "^metadata_csum,^has_journal") else { return };
     let image = image.path();
-    let stat = testkit::tool::text(&tool(Command::new("/usr/sbin/debugfs").args(["-R", "blocks /link"]).arg(&image)).unwrap());
+    let stat = testkit::tool::text(
+        &tool(Command::new("/usr/sbin/debugfs").args(["-R", "blocks /link"]).arg(&image)).unwrap(),
+    );
     let block = stat.lines().find_map(|line| line.trim().parse::<u64>().ok()).unwrap();
     debugfs(&image, &format!("sif /attributes block[5] {block}"));
     let (is_clean, printed) = check(&image);
@@ -120,9 +122,22 @@ fn a_block_of_two_files_is_reported_with_both() {
 fn damage(rng: &mut Rng, image: &Path) -> String {
     let inode = [2, 8, 11, 12 + rng.below(410), 12 + rng.below(410)][rng.below(5) as usize];
     let value = [0, 1, 2, 0xffff, 0xffff_ffff, rng.below(16384)][rng.below(6) as usize];
-    let fields = ["mode", "size", "links_count", "blocks", "flags", "dtime", "file_acl", "block[0]", "block[2]", "block[5]"];
-    let counts = ["free_blocks_count", "free_inodes_count", "last_orphan", "journal_inum", "reserved_gdt_blocks"];
-    let places = ["block_bitmap", "inode_bitmap", "inode_table", "free_blocks_count", "used_dirs_count", "flags"];
+    let fields = [
+        "mode",
+        "size",
+        "links_count",
+        "blocks",
+        "flags",
+        "dtime",
+        "file_acl",
+        "block[0]",
+        "block[2]",
+        "block[5]",
+    ];
+    let counts =
+        ["free_blocks_count", "free_inodes_count", "last_orphan", "journal_inum", "reserved_gdt_blocks"];
+    let places =
+        ["block_bitmap", "inode_bitmap", "inode_table", "free_blocks_count", "used_dirs_count", "flags"];
     let of = |list: &[&'static str], rng: &mut Rng| list[rng.below(list.len() as u64) as usize];
     let request = match rng.below(9) {
         0 | 1 => format!("sif <{inode}> {} {value}", of(&fields, rng)),
@@ -134,7 +149,8 @@ fn damage(rng: &mut Rng, image: &Path) -> String {
         7 => format!("ln <{inode}> /a/n{}", rng.below(99)),
         _ => {
             // The first blocks are descriptors, bitmaps, inode tables and directories.
-            let (block, at) = (1 + rng.below(700), [rng.below(64), rng.below(BLOCK - 4)][rng.below(2) as usize]);
+            let (block, at) =
+                (1 + rng.below(700), [rng.below(64), rng.below(BLOCK - 4)][rng.below(2) as usize]);
             let file = File::options().write(true).open(image).unwrap();
             file.write_all_at(&value.to_le_bytes()[..1 + rng.below(4) as usize], block * BLOCK + at).unwrap();
             return format!("byte {at} of block {block} and the next: {value:#x}");
@@ -159,7 +175,11 @@ fn no_damage_that_e2fsck_finds_is_missed() {
             }
             let Some(expected) = e2fsck(&image) else { return };
             let (is_clean, printed) = check(&image);
-            assert!(!is_clean || expected.status.success(), "{done:?}: {}\n{printed}", testkit::tool::text(&expected));
+            assert!(
+                !is_clean || expected.status.success(),
+                "{done:?}: {}\n{printed}",
+                testkit::tool::text(&expected)
+            );
         }
     }
 }

@@ -44,14 +44,18 @@ fn uses_only(scratch: &ScratchImage, disk: &Path, number: u32, start: u64, end: 
 fn partitions_of_a_gpt_hold_volumes() {
     let scratch = ScratchImage::empty();
     let disk = scratch.path("disk?.img");
-    let table = ["mklabel", "gpt", "mkpart", "boot", "1MiB", "17MiB", "mkpart", "my-root", "ext4", "20MiB", "50MiB"];
+    let table =
+        ["mklabel", "gpt", "mkpart", "boot", "1MiB", "17MiB", "mkpart", "my-root", "ext4", "20MiB", "50MiB"];
     if !partitioned(&disk, &table) {
         return;
     }
     uses_only(&scratch, &disk, 2, 20 * MIB, 50 * MIB);
     let listed: Value = serde_json::from_str(&scratch.ok(&["info", "--json", &text(&disk)])).unwrap();
     let root = &listed["partitions"][1];
-    assert_eq!((&root["number"], &root["start"], &root["size"]), (&2.into(), &(20 * MIB).into(), &(30 * MIB).into()));
+    assert_eq!(
+        (&root["number"], &root["start"], &root["size"]),
+        (&2.into(), &(20 * MIB).into(), &(30 * MIB).into())
+    );
     assert_eq!((&root["label"], &root["type"]), (&"my-root".into(), &"Linux".into()));
     assert!(root["contents"].as_str().unwrap().contains("ext4"), "{root}");
     let error = scratch.fails(&["ls", &text(&disk)]);
@@ -72,8 +76,8 @@ fn partitions_of_an_mbr_hold_volumes() {
     let scratch = ScratchImage::empty();
     let disk = scratch.path("disk.img");
     let table = [
-        "mklabel", "msdos", "mkpart", "primary", "1MiB", "5MiB", "mkpart", "extended", "8MiB", "60MiB", "mkpart", "logical",
-        "9MiB", "12MiB", "mkpart", "logical", "16MiB", "40MiB",
+        "mklabel", "msdos", "mkpart", "primary", "1MiB", "5MiB", "mkpart", "extended", "8MiB", "60MiB",
+        "mkpart", "logical", "9MiB", "12MiB", "mkpart", "logical", "16MiB", "40MiB",
     ];
     if !partitioned(&disk, &table) {
         return;

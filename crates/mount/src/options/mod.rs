@@ -65,7 +65,7 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Offset of the volume in the image, in bytes.
     pub offset: u64,
-    /// Number of the partition of the image that holds the volume. Only the command line program uses it; others set `offset`.
+    /// Number of the partition of the image that holds the volume. Only the command line program uses it; other programs set `offset`.
     pub partition: Option<NonZeroU32>,
     /// When reads update the time of last access.
     pub atime: Atime,

@@ -81,7 +81,12 @@ fn table(disk: &dyn Device, sector: u64) -> io::Result<Option<Vec<Entry>>> {
     let number = |bytes: &[u8]| u64::from(bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
     let entry = |(index, entry): (u32, &[u8])| {
         let sectors = number(&entry[12..]);
-        (entry[4] != 0 && sectors != 0).then(|| Entry { index, kind: entry[4], start: number(&entry[8..]), sectors })
+        (entry[4] != 0 && sectors != 0).then(|| Entry {
+            index,
+            kind: entry[4],
+            start: number(&entry[8..]),
+            sectors,
+        })
     };
     Ok(Some((0..).zip(entries).filter_map(entry).collect()))
 }

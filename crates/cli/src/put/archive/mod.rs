@@ -5,6 +5,7 @@
 
 mod inside;
 mod pax;
+mod reader;
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, Node, NodeId, SetAttributes, Special, Timestamp, Volume, XattrMode};
-use tar::{Archive, Entry, EntryType};
+use tar::EntryType;
 
 use super::Shared;
 use super::attributes::Attributes;
@@ -21,11 +22,10 @@ use super::place::Place;
 use crate::image_path::ImagePath;
 use inside::Inside;
 use pax::Records;
+use reader::{Member, Reader};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
-/// Zeros of this many bytes, at a multiple of them, become a hole in a file that is sparse.
-const HOLE: usize = 4096;
 
 /// Unpacks the archive at `path`, or from standard input if that is `-`, into the directory `dest`.
 pub fn put(volume: &Volume, path: &Path, dest: &ImagePath, shared: &Arc<Shared>) -> Result<()> {
@@ -36,13 +36,13 @@ pub fn put(volume: &Volume, path: &Path, dest: &ImagePath, shared: &Arc<Shared>)
     } else {
         Box::new(File::open(path).with_context(|| path.display().to_string())?)
     };
-    let mut archive = Archive::new(BufReader::with_capacity(CHUNK, input));
+    let mut archive = Reader::new(BufReader::with_capacity(CHUNK, input));
     let inside = Inside::new(root, dest.path.clone());
-    let mut unpacker = Unpacker { inside, shared: Arc::clone(shared), directories: Vec::new(), buf: vec![0; CHUNK] };
-    for entry in archive.entries()? {
-        let name = || path.display().to_string();
-        let mut entry = entry.with_context(name)?;
-        unpacker.entry(&mut entry).with_context(name)?;
+    let mut unpacker =
+        Unpacker { inside, shared: Arc::clone(shared), directories: Vec::new(), buf: vec![0; CHUNK] };
+    let name = || path.display().to_string();
+    while let Some(member) = archive.next().with_context(name)? {
+        unpacker.member(&mut archive, member).with_context(name)?;
     }
     unpacker.finish(volume)
 }
@@ -55,54 +55,57 @@ struct Unpacker {
     buf: Vec<u8>,
 }
 
-type Input<'a> = Entry<'a, BufReader<Box<dyn Read>>>;
+type Input = Reader<BufReader<Box<dyn Read>>>;
 
 impl Unpacker {
-    fn entry(&mut self, entry: &mut Input<'_>) -> Result<()> {
-        let mut records = records(entry)?;
-        let name = records.name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
-        let shown = String::from_utf8_lossy(&name).into_owned();
-        self.named(entry, &name, records).with_context(|| shown)
+    fn member(&mut self, input: &mut Input, member: Member) -> Result<()> {
+        let shown = String::from_utf8_lossy(&member.name).into_owned();
+        self.named(input, member).with_context(|| shown)
     }
 
-    fn named(&mut self, entry: &mut Input<'_>, name: &[u8], records: Records) -> Result<()> {
-        let kind = entry.header().entry_type();
+    fn named(&mut self, input: &mut Input, member: Member) -> Result<()> {
+        // An old archive marks a directory by a slash at the end of its name.
+        let is_old_directory =
+            member.header.entry_type() == EntryType::Regular && member.name.ends_with(b"/");
+        let kind = if is_old_directory { EntryType::Directory } else { member.header.entry_type() };
         let is_directory = kind == EntryType::Directory;
-        let attributes = self.shared.rules.applied(attributes(entry, &records)?, is_directory);
-        let Some(place) = self.inside.place(name)? else {
+        let attributes = self.shared.rules.applied(attributes(&member)?, is_directory);
+        let Some(place) = self.inside.place(&member.name)? else {
+            ensure!(is_directory, "replaces the destination");
             let root = self.inside.root().clone();
-            self.xattrs(&root, &records)?;
+            self.xattrs(&root, &member.records)?;
             self.directories.push((root.id(), attributes.all()));
             return Ok(());
         };
         match kind {
             EntryType::Directory => {
                 let node = place.directory(&attributes.new_inode())?;
-                self.xattrs(&node, &records)?;
+                self.xattrs(&node, &member.records)?;
                 self.directories.push((node.id(), attributes.all()));
                 return Ok(());
             }
-            EntryType::Link => self.link(entry, &place)?,
+            EntryType::Link => self.link(&member, &place)?,
             EntryType::Symlink => {
-                let target = entry.link_name_bytes().context("no target")?.into_owned();
+                let target = member.target.as_deref().context("no target")?;
                 let new = attributes.new_inode();
-                let node = place.replace(|dir, name| dir.symlink(name, &target, &new))?;
+                let node = place.replace(|dir, name| dir.symlink(name, target, &new))?;
                 self.inside.forget();
-                self.xattrs(&node, &records)?;
+                self.xattrs(&node, &member.records)?;
                 node.set_attributes(&attributes.of_symlink())?;
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                let (special, new) = (special(entry, kind)?, attributes.new_inode());
+                let (special, new) = (special(&member, kind)?, attributes.new_inode());
                 let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
-                self.xattrs(&node, &records)?;
+                self.xattrs(&node, &member.records)?;
                 node.set_attributes(&attributes.all())?;
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                self.file(entry, &place, &attributes, records)?;
+                self.file(input, &place, &attributes, member)?;
             }
             kind => {
                 let kind = char::from(kind.as_byte());
-                self.shared.progress.warn(&format!("{}: an entry of type {kind:?} is left out", place.path.display()));
+                let text = format!("{}: an entry of type {kind:?} is left out", place.path.display());
+                self.shared.progress.warn(&text);
                 return Ok(());
             }
         }
@@ -111,10 +114,10 @@ impl Unpacker {
     }
 
     /// Makes a further name of a file that was unpacked, or that the destination has.
-    fn link(&mut self, entry: &Input<'_>, place: &Place) -> Result<()> {
-        let target = entry.link_name_bytes().context("no target")?.into_owned();
-        let shown = String::from_utf8_lossy(&target).into_owned();
-        let target = self.inside.place(&target)?.with_context(|| shown.clone())?;
+    fn link(&mut self, member: &Member, place: &Place) -> Result<()> {
+        let target = member.target.as_deref().context("no target")?;
+        let shown = String::from_utf8_lossy(target).into_owned();
+        let target = self.inside.place(target)?.with_context(|| shown.clone())?;
         let node = target.parent.lookup(&target.name).with_context(|| format!("hard link to {shown}"))?;
         match place.parent.lookup(&place.name) {
             // Unpacked twice.
@@ -125,56 +128,34 @@ impl Unpacker {
         place.replace(|parent, name| parent.link(name, &node))
     }
 
-    fn file(&mut self, entry: &mut Input<'_>, place: &Place, set: &Attributes, mut records: Records) -> Result<()> {
+    fn file(&mut self, input: &mut Input, place: &Place, set: &Attributes, mut member: Member) -> Result<()> {
         let new = set.new_inode();
         let node = place.replace(|dir, name| dir.create(name, &new))?;
         let file = parext4::File::new(node.clone(), &parext4::OpenOptions::read_write())?;
-        let size = match &mut records.sparse {
-            Some(sparse) => {
-                for (offset, len) in sparse.runs(entry)? {
-                    let end = offset.checked_add(len).filter(|&end| end <= sparse.size);
-                    ensure!(end.is_some(), "a run of data passes the end of the file");
-                    self.data(entry, &file, offset, len, false)?;
-                }
-                sparse.size
-            }
-            None => {
-                let size = entry.size();
-                let is_sparse = entry.header().entry_type() == EntryType::GNUSparse;
-                self.data(entry, &file, 0, size, is_sparse)?;
-                size
-            }
+        let (size, runs) = match &mut member.records.sparse {
+            Some(sparse) => (sparse.size, sparse.runs(input)?),
+            None => (member.size, vec![(0, member.size)]),
         };
+        for (offset, len) in runs {
+            let end = offset.checked_add(len).filter(|&end| end <= size);
+            ensure!(end.is_some(), "a run of data passes the end of the file");
+            self.data(input, &file, offset, len)?;
+        }
         if file.size() != size {
             file.set_len(size)?;
         }
         drop(file);
-        self.xattrs(&node, &records)?;
+        self.xattrs(&node, &member.records)?;
         Ok(node.set_attributes(&set.all())?)
     }
 
-    /// Copies `len` bytes to `offset`; leaves out zeros if the file is sparse.
-    fn data(
-        &mut self,
-        entry: &mut Input<'_>,
-        file: &parext4::File,
-        mut offset: u64,
-        mut len: u64,
-        is_sparse: bool,
-    ) -> Result<()> {
+    /// Copies `len` bytes to `offset`.
+    fn data(&mut self, input: &mut Input, file: &parext4::File, mut offset: u64, mut len: u64) -> Result<()> {
         while len > 0 {
             let here = usize::try_from(len).unwrap_or(CHUNK).min(CHUNK);
             let bytes = &mut self.buf[..here];
-            entry.read_exact(bytes).context("the archive ends within the file")?;
-            if is_sparse {
-                for (at, part) in (0_u64..).zip(bytes.chunks(HOLE)) {
-                    if part.iter().any(|&byte| byte != 0) {
-                        file.write_at(part, offset + at * HOLE as u64)?;
-                    }
-                }
-            } else {
-                file.write_at(bytes, offset)?;
-            }
+            input.read_exact(bytes).context("the archive ends within the file")?;
+            file.write_at(bytes, offset)?;
             self.shared.progress.moved(here as u64);
             offset += here as u64;
             len -= here as u64;
@@ -214,16 +195,11 @@ impl Unpacker {
     }
 }
 
-fn records(entry: &mut Input<'_>) -> Result<Records> {
-    let Some(extensions) = entry.pax_extensions()? else { return Ok(Records::default()) };
-    let extensions = extensions.collect::<io::Result<Vec<_>>>()?;
-    Records::read(extensions.iter().filter_map(|record| Some((record.key().ok()?, record.value_bytes()))))
-}
-
-fn attributes(entry: &Input<'_>, records: &Records) -> Result<Attributes> {
-    let header = entry.header();
+fn attributes(member: &Member) -> Result<Attributes> {
+    let (header, records) = (&member.header, &member.records);
     let id = |id: u64| u32::try_from(id).context("an owner out of range");
-    let seconds = i64::try_from(header.mtime()?)?;
+    // A time before 1970 is a negative number.
+    let seconds = header.mtime()?.cast_signed();
     let mtime = records.mtime.unwrap_or(Timestamp { seconds, nanoseconds: 0 });
     Ok(Attributes {
         permissions: (header.mode()? & 0o7777).try_into().unwrap_or(0),
@@ -234,10 +210,10 @@ fn attributes(entry: &Input<'_>, records: &Records) -> Result<Attributes> {
     })
 }
 
-fn special(entry: &Input<'_>, kind: EntryType) -> Result<Special> {
+fn special(member: &Member, kind: EntryType) -> Result<Special> {
     // Only device files need these fields, and other entries may leave them empty.
     let device = || -> Result<(u32, u32)> {
-        let header = entry.header();
+        let header = &member.header;
         Ok((header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0)))
     };
     Ok(match kind {

@@ -1,4 +1,4 @@
-//! Records of the PAX format that the `tar` crate does not apply: times, owners, attributes, and the maps of sparse files.
+//! Records of the PAX format: names, times, owners, attributes, and the maps of sparse files.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -20,6 +20,10 @@ pub struct Records {
     pub mtime: Option<Timestamp>,
     pub atime: Option<Timestamp>,
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub path: Option<Vec<u8>>,
+    pub linkpath: Option<Vec<u8>>,
+    /// Bytes of data in the archive.
+    pub size: Option<u64>,
     /// The name of a sparse file; the header has one that other programs unpack it by.
     pub name: Option<Vec<u8>>,
     pub sparse: Option<Sparse>,
@@ -37,19 +41,33 @@ pub struct Sparse {
     is_before_data: bool,
 }
 
-impl Records {
-    /// Reads the records.
-    pub fn read<'a>(records: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Self> {
-        let mut all = Self::default();
-        for (key, value) in records {
-            all.record(key, value).with_context(|| format!("record {key}"))?;
-        }
-        Ok(all)
+/// Parses records, each of which is its length in decimal digits, a space, `KEY=VALUE`, and a line end.
+pub fn parse(mut bytes: &[u8]) -> Result<Records> {
+    let mut all = Records::default();
+    while !bytes.is_empty() {
+        let space = bytes.iter().position(|&byte| byte == b' ').context("a record without its length")?;
+        let len: usize = str::from_utf8(&bytes[..space])?.parse().context("a record without its length")?;
+        let record = bytes.get(space + 1..len).and_then(|record| record.strip_suffix(b"\n"));
+        let record = record.context("a record that passes the end")?;
+        let equals = record.iter().position(|&byte| byte == b'=').context("a record without a value")?;
+        let key = String::from_utf8_lossy(&record[..equals]);
+        all.record(&key, &record[equals + 1..]).with_context(|| format!("record {key}"))?;
+        bytes = &bytes[len..];
     }
+    // The format 1.0 has the name and the map elsewhere.
+    if let Some(name) = all.name.take() {
+        all.path = Some(name);
+    }
+    Ok(all)
+}
 
+impl Records {
     fn record(&mut self, key: &str, value: &[u8]) -> Result<()> {
         let text = || std::str::from_utf8(value).context("is not a number");
         match key {
+            "path" => self.path = Some(value.to_vec()),
+            "linkpath" => self.linkpath = Some(value.to_vec()),
+            "size" => self.size = Some(text()?.parse()?),
             "uid" => self.uid = Some(text()?.parse()?),
             "gid" => self.gid = Some(text()?.parse()?),
             "mtime" => self.mtime = Some(time(text()?)?),
@@ -59,7 +77,7 @@ impl Records {
             "GNU.sparse.name" => self.name = Some(value.to_vec()),
             "GNU.sparse.offset" => {
                 let offset = text()?.parse()?;
-                self.run(offset, 0)?;
+                self.sparse().add(offset, 0)?;
             }
             "GNU.sparse.numbytes" => {
                 let len = text()?.parse()?;
@@ -70,7 +88,7 @@ impl Records {
             "GNU.sparse.map" => {
                 let numbers: Vec<u64> = text()?.split(',').map(str::parse).collect::<Result<_, _>>()?;
                 for pair in numbers.chunks_exact(2) {
-                    self.run(pair[0], pair[1])?;
+                    self.sparse().add(pair[0], pair[1])?;
                 }
             }
             "SCHILY.acl.access" | "SCHILY.acl.default" => self.ignored.push(format!("{key} (as text)")),
@@ -86,16 +104,21 @@ impl Records {
     fn sparse(&mut self) -> &mut Sparse {
         self.sparse.get_or_insert_default()
     }
-
-    fn run(&mut self, offset: u64, len: u64) -> Result<()> {
-        let sparse = self.sparse();
-        ensure!((sparse.runs.len() as u64) < MOST_RUNS, "more than {MOST_RUNS} runs");
-        sparse.runs.push((offset, len));
-        Ok(())
-    }
 }
 
 impl Sparse {
+    /// Returns a file of `size` bytes without data.
+    pub fn new(size: u64) -> Self {
+        Self { size, ..Self::default() }
+    }
+
+    /// Adds a run of data.
+    pub fn add(&mut self, offset: u64, len: u64) -> Result<()> {
+        ensure!((self.runs.len() as u64) < MOST_RUNS, "more than {MOST_RUNS} runs");
+        self.runs.push((offset, len));
+        Ok(())
+    }
+
     /// Returns offsets and lengths of the data, which `data` then returns one after the other.
     pub fn runs(&mut self, data: &mut impl Read) -> Result<Vec<(u64, u64)>> {
         if !self.is_before_data {
@@ -151,13 +174,23 @@ mod tests {
         let mut bytes = b"2\n0\n512\n1048576\n3\n".to_vec();
         bytes.resize(512, 0);
         bytes.extend(b"data");
-        let records = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.realsize", b"2000000")];
-        let mut sparse = Records::read(records.into_iter()).unwrap().sparse.unwrap();
+        let records = b"22 GNU.sparse.major=1\n31 GNU.sparse.realsize=2000000\n";
+        let mut sparse = parse(records).unwrap().sparse.unwrap();
         let mut data = &bytes[..];
         assert_eq!(sparse.runs(&mut data).unwrap(), [(0, 512), (1_048_576, 3)]);
         assert_eq!((data, sparse.size), (&b"data"[..], 2_000_000));
-        let old = [("GNU.sparse.size", &b"9"[..]), ("GNU.sparse.map", b"1,2,5,4")];
-        let mut sparse = Records::read(old.into_iter()).unwrap().sparse.unwrap();
+        let old = b"21 GNU.sparse.size=9\n26 GNU.sparse.map=1,2,5,4\n";
+        let mut sparse = parse(old).unwrap().sparse.unwrap();
         assert_eq!(sparse.runs(&mut &b""[..]).unwrap(), [(1, 2), (5, 4)]);
+    }
+
+    #[test]
+    fn values_may_contain_line_ends() {
+        let records = parse(b"27 SCHILY.xattr.user.x=1\n2\n11 path=ab\n").unwrap();
+        assert_eq!(records.xattrs, [(b"user.x".to_vec(), b"1\n2".to_vec())]);
+        assert_eq!(records.path.as_deref(), Some(&b"ab"[..]));
+        for wrong in [&b"9 path=ab\n"[..], b"99 path=ab\n", b"path=ab\n", b"10 path ab\n", b"0 a=b\n"] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

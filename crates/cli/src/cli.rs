@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    bench, cat, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs, mount,
-    put, recover, rm, stat, takeover, umount,
+    bench, cat, check, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs,
+    mount, put, recover, rm, stat, takeover, umount,
 };
 
 /// The meaning of the exit status, for the help and the manual page.
@@ -15,7 +15,8 @@ stderr that names the image and the path; 2 if the command line is wrong.";
 
 /// Make, read, write and mount ext4 images and devices in user space, without root
 ///
-/// IMAGE is an image file, a block device, or the URL of a device on the network. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
+/// IMAGE is an image file, a block device, or the URL of a device on the network; IMAGE?partition=N is a partition of it (GPT or
+/// MBR). A file whose own name ends so is reached by a symbolic link of another name. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
 /// IMAGE:/.
 #[derive(Debug, Parser)]
 #[command(name = "parext4", version, after_long_help = EXIT_STATUS)]
@@ -28,6 +29,7 @@ pub struct Cli {
 enum Command {
     Mkfs(mkfs::Args),
     Info(info::Args),
+    Check(check::Args),
     Ls(ls::Args),
     Cat(cat::Args),
     Get(get::Args),
@@ -57,6 +59,7 @@ impl Cli {
         match self.command {
             Command::Mkfs(args) => mkfs::run(args),
             Command::Info(args) => info::run(&args),
+            Command::Check(args) => check::run(&args),
             Command::Ls(args) => ls::run(&args),
             Command::Cat(args) => cat::run(&args),
             Command::Get(args) => get::run(&args),

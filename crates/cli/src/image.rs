@@ -7,13 +7,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
-use parext4::device::signature;
-use parext4::storage::Location;
+use parext4::device::signature::{self, Contents};
+use parext4::storage::{Location, split_partition};
 use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volume_device};
 use parext4_mount::is_being_closed;
 
 use crate::image_path::{ImagePath, is_url};
-use crate::{in_use, mmp};
+use crate::{hints, in_use, mmp};
 
 /// Longest wait for a server to close an image after its mount has ended.
 const SERVER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
@@ -21,20 +21,21 @@ const SERVER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 /// Opens the device of a volume that a user named.
-fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+pub fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     when_closed(image, || open_volume_device(image, options))
 }
 
 /// Opens `image` by `open`. If a server still has the image after its mount has ended, waits until the server has closed it:
 /// umount(2) does not wait for the server.
 pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<T> {
+    let disk = disk(image);
     let is_busy =
         |opened: &io::Result<T>| opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy);
     let deadline = Instant::now() + SERVER_CLOSES_WITHIN;
     let mut opened = open();
     while is_busy(&opened) {
         // Asked before the attempt: a server that had closed the image by then does not make the attempt fail.
-        let is_closing = is_being_closed(image) && Instant::now() < deadline;
+        let is_closing = is_being_closed(disk) && Instant::now() < deadline;
         if is_closing {
             sleep(RETRY_AFTER);
         }
@@ -46,10 +47,15 @@ pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<
     opened.map_err(|error| not_opened(image, error))
 }
 
+/// Returns the image that holds a partition, `disk.img` of `disk.img?partition=2`; any other image itself.
+pub fn disk(image: &Path) -> &Path {
+    Path::new(split_partition(image.as_os_str()).0)
+}
+
 /// Adds to the error of opening a device what the user can do about it.
 fn not_opened(image: &Path, error: io::Error) -> Error {
     if error.kind() == ErrorKind::ResourceBusy
-        && let Some(user) = in_use::describe(image)
+        && let Some(user) = in_use::describe(disk(image))
     {
         return anyhow!("{}: in use: {user}", image.display());
     }
@@ -82,23 +88,40 @@ pub fn replay_journal(image: &Path) -> Result<Replayed> {
 }
 
 /// Names the image in the error of opening a volume, and what the image holds if that is not ext4.
-fn not_a_volume(image: &Path, device: &dyn Device, error: parext4::Error) -> Error {
-    let image = image.display();
+fn not_a_volume(name: &Path, device: &dyn Device, error: parext4::Error) -> Error {
+    let image = name.display();
     match (&error, signature::find(device)) {
         (parext4::Error::Corrupt { .. }, Ok(None)) => anyhow!("{image}: not an ext4 volume"),
         (parext4::Error::Corrupt { .. }, Ok(Some(contents))) if !contents.has_ext() => {
-            anyhow!("{image}: not an ext4 volume, but {contents}")
+            foreign(name, &contents)
         }
         _ => Error::new(error).context(image.to_string()),
     }
 }
 
+/// Returns the error of an image that holds something else, with what the user can do.
+fn foreign(image: &Path, contents: &Contents) -> Error {
+    let hint = hints::find(image, contents).map_or(String::new(), |hint| format!("; {hint}"));
+    anyhow!("{}: not an ext4 volume, but {contents}{hint}", image.display())
+}
+
+/// Fails if `device` holds something that is recognised and is no volume of this kind.
+pub fn refuse_foreign(image: &Path, device: &dyn Device) -> Result<()> {
+    match signature::find(device) {
+        Ok(Some(contents)) if !contents.has_ext() => Err(foreign(image, &contents)),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the image as other processes find it: an absolute path, or else what the user typed.
 pub fn absolute(image: &Path) -> Result<PathBuf> {
-    match Location::parse(image)?.path() {
-        Some(path) => path.canonicalize().with_context(|| path.display().to_string()),
-        None => Ok(image.to_owned()),
+    let location = Location::parse(image)?;
+    let Some(path) = location.path() else { return Ok(image.to_owned()) };
+    let mut absolute = path.canonicalize().with_context(|| path.display().to_string())?.into_os_string();
+    if let (_, Some(number)) = split_partition(image.as_os_str()) {
+        absolute.push(format!("?partition={number}"));
     }
+    Ok(absolute.into())
 }
 
 /// Runs `work` on the volume in `image`, read-only and locked against writers.

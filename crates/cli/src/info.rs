@@ -9,9 +9,9 @@ use parext4::mmp::MmpState;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{image, json, mmp, output, recorded, size};
+use crate::{disk, image, json, mmp, output, recorded, size};
 
-/// Show the properties of a volume and its free space
+/// Show the properties of a volume and its free space, or the partitions of a disk
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The image file, block device or URL
@@ -23,6 +23,13 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(disk) = disk::read(&args.image)? {
+        return if args.json {
+            disk::print_json(&args.image, &disk)
+        } else {
+            disk::print(&args.image, &disk)
+        };
+    }
     let (info, mmp) = image::read(&args.image, |volume| Ok((volume.info(), volume.mmp()?)))?;
     let mmp = mmp.as_ref();
     if args.json { print_json(&args.image, &info, mmp) } else { print(&args.image, &info, mmp) }

@@ -3,13 +3,17 @@
 
 mod bench;
 mod cat;
+mod check;
+mod chmod;
 mod cli;
 mod completions;
 mod demo;
+mod disk;
 mod error;
 mod fallocate;
 mod fiemap;
 mod get;
+mod hints;
 mod image;
 mod image_path;
 mod in_use;
@@ -52,7 +56,7 @@ fn main() -> ExitCode {
         Err(error) if error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("parext4: {}", error::describe(&error));
-            ExitCode::FAILURE
+            error.downcast_ref().map_or(ExitCode::FAILURE, |failure: &check::Failure| failure.status().into())
         }
     }
 }

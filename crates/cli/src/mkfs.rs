@@ -189,7 +189,7 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
         }
         return Ok((device, false));
     }
-    if let Some(user) = in_use::describe(image) {
+    if let Some(user) = in_use::describe(image::disk(image)) {
         bail!("{}: in use: {user}", image.display());
     }
     let device = image::when_closed(image, || open_volume_device(image, &options))?;

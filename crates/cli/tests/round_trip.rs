@@ -8,7 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
-use testkit::command::{ScratchImage, text};
+use testkit::command::{ScratchImage, program, text};
+use testkit::tool;
 
 const MIB: u64 = 1 << 20;
 
@@ -182,6 +183,189 @@ fn every_file_is_reported_once_it_is_durable() {
     assert_eq!(lines.len(), files);
     assert!(lines.contains(&"synced /source/a/small") && lines.contains(&"synced /source/again"));
     scratch.fsck();
+}
+
+/// Runs GNU tar. Returns false if it is not installed.
+fn gnu_tar(arguments: &[&str]) -> bool {
+    let all = ["--xattrs", "--xattrs-include=*", "--numeric-owner"];
+    let Some(output) = tool(Command::new("tar").args(all).args(arguments)) else { return false };
+    assert!(output.status.success(), "{arguments:?}: {}", testkit::tool::text(&output));
+    true
+}
+
+#[test]
+fn archives_carry_trees_in_and_out() {
+    let scratch = ScratchImage::new(&[]);
+    let [source, out, again] = ["source", "out", "again"].map(|name| scratch.path(name));
+    let [archive, ours] = ["in.tar", "ours.tar"].map(|name| text(&scratch.path(name)));
+    make_tree(&source);
+    fs::write(source.join("long-".to_owned() + &"n".repeat(200)), "long name").unwrap();
+    // 400 characters: longer than the fields of an old header.
+    let deep = source.join("d".repeat(100)).join("e".repeat(100)).join("f".repeat(100));
+    fs::create_dir_all(&deep).unwrap();
+    fs::hard_link(source.join("a/small"), deep.join("g".repeat(100))).unwrap();
+    let before = describe(&source);
+    if !gnu_tar(&["-S", "--format=posix", "-C", &text(&source), "-cf", &archive, "."]) {
+        return;
+    }
+    scratch.ok(&["mkdir", &scratch.inside("/tree")]);
+    scratch.ok(&["put", "--quiet", "--tar", &archive, &scratch.inside("/tree")]);
+    scratch.fsck();
+    scratch.ok(&["get", "--quiet", &scratch.inside("/tree"), &text(&out)]);
+    assert_eq!(describe(&out), before);
+    let list = scratch.ok(&["ls", "--json", &scratch.inside("/tree/sparse")]);
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert!(list[0]["sectors"].as_u64().unwrap() < 1024, "{list}");
+
+    scratch.ok(&["get", "--quiet", "--tar", &ours, &scratch.inside("/tree/.")]);
+    assert!(fs::metadata(&ours).unwrap().len() < 50 * MIB, "holes are not stored");
+    fs::create_dir(&again).unwrap();
+    gnu_tar(&["-C", &text(&again), "-xpf", &ours]);
+    assert_eq!(describe(&again), before);
+    assert!(again.join("sparse").metadata().unwrap().blocks() < 1024);
+
+    // The old format of GNU tar, from standard input; and what this command has written.
+    gnu_tar(&[
+        "--no-xattrs",
+        "-S",
+        "--format=gnu",
+        "-C",
+        &text(&source),
+        "-cf",
+        &archive,
+        "sparse",
+        "a/small",
+        "again",
+    ]);
+    let piped = format!("cat {archive} | {} put -q --tar - {}", program().display(), scratch.inside("/old"));
+    scratch.ok(&["mkdir", &scratch.inside("/old")]);
+    assert!(Command::new("sh").args(["-c", &piped]).status().unwrap().success());
+    scratch.ok(&["get", "-q", &scratch.inside("/old/sparse"), &text(&scratch.path("sparse"))]);
+    assert!(fs::read(scratch.path("sparse")).unwrap() == fs::read(source.join("sparse")).unwrap());
+    // The volume has no space for a second copy.
+    scratch.ok(&["rm", "-r", &scratch.inside("/tree")]);
+    scratch.ok(&["mkdir", &scratch.inside("/new")]);
+    scratch.ok(&["put", "--quiet", "--tar", &ours, &scratch.inside("/new")]);
+    scratch.fsck();
+    fs::remove_dir_all(&again).unwrap();
+    scratch.ok(&["get", "--quiet", &scratch.inside("/new"), &text(&again)]);
+    assert_eq!(describe(&again), before);
+}
+
+#[test]
+fn no_name_in_an_archive_leads_out_of_the_destination() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("hostile.tar");
+    let mut builder = tar::Builder::new(File::create(&archive).unwrap());
+    let mut add = |name: &str, kind: tar::EntryType, link: &str, data: &[u8]| {
+        let mut header = tar::Header::new_old();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(data.len() as u64);
+        header.set_mode(0o644);
+        (header.set_uid(1), header.set_gid(2), header.set_mtime(3));
+        header.set_cksum();
+        builder.append(&header, data).unwrap();
+    };
+    use tar::EntryType::{Link, Regular, Symlink};
+    add("/absolute", Regular, "", b"1");
+    add("up", Symlink, "../../..", b"");
+    add("up/file", Regular, "", b"2");
+    add("etc", Symlink, "/victim", b"");
+    add("etc/passwd", Regular, "", b"3");
+    add("loop", Symlink, "loop", b"");
+    add("ok", Link, "/absolute", b"");
+    builder.into_inner().unwrap();
+    scratch.ok(&["mkdir", &scratch.inside("/victim")]);
+    scratch.ok(&["mkdir", &scratch.inside("/dest")]);
+    let dest = scratch.inside("/dest");
+    scratch.ok(&["put", "--quiet", "--tar", &text(&archive), &dest]);
+    assert_eq!(scratch.ok(&["ls", &dest]), "absolute\netc\nfile\nloop\nok\nup\nvictim\n");
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/victim")]), "");
+    assert_eq!(
+        scratch.ok(&["cat", &scratch.inside("/dest/victim/passwd"), &scratch.inside("/dest/ok")]),
+        "31"
+    );
+    for (name, kind, link, said) in [
+        ("../evil", Regular, "", "leads out of the destination"),
+        ("x/../../evil", Regular, "", "leads out of the destination"),
+        ("hard", Link, "../victim", "leads out of the destination"),
+        ("loop/file", Regular, "", "too many symbolic links"),
+        ("ok/file", Regular, "", "is not a directory"),
+    ] {
+        let mut builder = tar::Builder::new(File::create(&archive).unwrap());
+        let mut header = tar::Header::new_old();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        (
+            header.set_mode(0o644),
+            header.set_uid(1),
+            header.set_gid(2),
+            header.set_mtime(3),
+            header.set_size(0),
+        );
+        header.set_cksum();
+        builder.append(&header, &b""[..]).unwrap();
+        builder.into_inner().unwrap();
+        let error = scratch.fails(&["put", "--quiet", "--tar", &text(&archive), &dest]);
+        assert!(error.contains(said), "{name}: {error}");
+    }
+    // An archive that ends early.
+    let whole = vec![0x41; 700];
+    fs::write(&archive, whole).unwrap();
+    scratch.fails(&["put", "--quiet", "--tar", &text(&archive), &dest]);
+    scratch.fsck();
+}
+
+#[test]
+fn rules_and_a_manifest_set_what_only_root_can_make() {
+    let scratch = ScratchImage::new(&[]);
+    let (tree, manifest) = (scratch.path("tree"), scratch.path("manifest"));
+    fs::create_dir_all(tree.join("dev")).unwrap();
+    fs::write(tree.join("tool"), "x").unwrap();
+    fs::write(
+        &manifest,
+        "# a comment\n/tool f 4755 7 8\n/tool x user.origin=a build\n/dev/console c 600 0 5 5 1\n\
+         /dev/tty c 666 0 5 4 0 1 1 3\n/dev/sda b 640 0 6 8 0 - - -\n/run d 1777 0 0\n/run/pipe p - 9 9\n",
+    )
+    .unwrap();
+    let rules = [
+        "--owner",
+        "1000:1001",
+        "--mode",
+        "D750,F640",
+        "--xattr",
+        "user.all=1",
+        "--manifest",
+        &text(&manifest),
+    ];
+    let mut arguments = vec!["put", "--quiet"];
+    let (source, root) = (text(&tree.join(".")), scratch.inside("/"));
+    arguments.extend(rules);
+    arguments.extend([source.as_str(), root.as_str()]);
+    scratch.ok(&arguments);
+    scratch.fsck();
+    let listed = scratch.ok(&["ls", "--json", "-R", &scratch.inside("/")]);
+    let listed: Vec<serde_json::Value> = serde_json::from_str(&listed).unwrap();
+    let found = |path: &str| {
+        let entry = listed.iter().find(|entry| entry["path"] == path).unwrap_or_else(|| panic!("{path}"));
+        let field = |name: &str| entry[name].to_string().replace('"', "");
+        [field("type"), field("mode"), field("uid"), field("gid"), field("rdev")].join(" ")
+    };
+    assert_eq!(found("/tool"), "file 4755 7 8 null");
+    assert_eq!(found("/dev"), "directory 0750 1000 1001 null");
+    assert_eq!(found("/dev/console"), "char-device 0600 0 5 [5,1]");
+    assert_eq!(found("/dev/tty3"), "char-device 0666 0 5 [4,2]");
+    assert_eq!(found("/dev/sda"), "block-device 0640 0 6 [8,0]");
+    assert_eq!(found("/run"), "directory 1777 0 0 null");
+    assert_eq!(found("/run/pipe"), "fifo 0755 9 9 null");
+    scratch.ok(&["get", "--quiet", &scratch.inside("/tool"), &text(&scratch.path("out"))]);
+    assert_eq!(attributes(&scratch.path("out")).matches("user.").count(), 2);
+    fs::write(&manifest, "/nowhere/x f 644 0 0\n").unwrap();
+    let error = scratch.fails(&arguments);
+    assert!(error.contains("manifest: line 1"), "{error}");
 }
 
 #[test]

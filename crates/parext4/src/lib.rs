@@ -142,7 +142,7 @@ pub use sync::delay_steps;
 pub use volume::{
     Info, OnError, RecordedError, RecordedErrors, Replayed, Space, Volume, VolumeOptions, Walk,
 };
-pub use volume::{needs_recovery, open_volume_device, replay_journal};
+pub use volume::{needs_recovery, open_volume_device, replay_in_memory, replay_journal};
 pub use xattr::XattrMode;
 
 /// The example in the README, run with the documentation's.

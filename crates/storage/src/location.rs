@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use parext4_nbd::NbdUrl;
 use parext4_rbd::ImageUrl;
 
+use crate::partition::split_partition;
+
 /// Place of a device, read from what a user typed.
 ///
 /// ```
@@ -32,7 +34,8 @@ pub enum Location {
 }
 
 impl Location {
-    /// Reads a name. Text that begins with a scheme and a colon is a URL; other text is a path.
+    /// Reads a name. Text that begins with a scheme and a colon is a URL; other text is a path. Of a partition,
+    /// `disk.img?partition=2`, it is the place of the disk.
     ///
     /// A scheme has at least two letters, digits, `+` or `-`, and begins with a letter. So a path whose first colon follows
     /// a slash or a dot is never read as a URL.
@@ -41,7 +44,7 @@ impl Location {
     /// [`io::ErrorKind::Unsupported`] for an unknown scheme; the message names it. `InvalidInput` for a URL that does not have the
     /// form of its scheme.
     pub fn parse(typed: impl AsRef<OsStr>) -> io::Result<Self> {
-        let typed = typed.as_ref();
+        let (typed, _) = split_partition(typed.as_ref());
         match scheme(typed) {
             None => Ok(Self::Path(typed.into())),
             Some("rbd") => Ok(Self::Rbd(ImageUrl::parse(utf8(typed)?)?)),

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
@@ -9,8 +10,9 @@ use parext4_nbd::NbdDevice;
 use parext4_rbd::RbdDevice;
 
 use crate::location::Location;
+use crate::partition::{self, split_partition};
 
-/// Opens the device that a user named by a path or a URL.
+/// Opens the device that a user named by a path or a URL. With `?partition=N` at the end, it is a partition of the disk there.
 ///
 /// Blocks until the device is open: for up to half a second while another program uses a block device, and for about ten seconds
 /// while an NBD server does not answer.
@@ -30,6 +32,34 @@ use crate::location::Location;
 /// # std::io::Result::Ok(())
 /// ```
 pub fn open_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
+    let typed = typed.as_ref();
+    let (disk, number) = split_partition(typed);
+    let Some(number) = number else { return open_whole(typed, options) };
+    open_whole(disk, &partition_options(disk, number, options)?)
+}
+
+/// Returns options that open partition `number` of a disk when the disk is opened with them; an offset and a length in
+/// `options` are within the partition.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] without a table or a partition of this number, `InvalidData` if the table is damaged or the
+/// partition does not lie on the disk, and the errors of [`open_device`].
+pub fn partition_options(
+    disk: impl AsRef<OsStr>,
+    number: NonZeroU32,
+    options: &DeviceOptions,
+) -> io::Result<DeviceOptions> {
+    let disk = disk.as_ref();
+    let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", disk.display()));
+    if options.create.is_some() {
+        return Err(name(io::Error::new(io::ErrorKind::InvalidInput, "a partition is not created")));
+    }
+    // The table is read through a device of its own, because the place of the partition is an option of an open.
+    let table = open_whole(disk, &DeviceOptions::new().read_only(true).lock(false).direct(Direct::Never))?;
+    partition::narrow(&*table, number, options).map_err(name)
+}
+
+fn open_whole(typed: &OsStr, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
     match Location::parse(typed)? {
         Location::Path(path) => Ok(Arc::new(FileDevice::open(path, options)?)),
         Location::Nbd(url) => Ok(Arc::new(NbdDevice::open(&url, options)?)),

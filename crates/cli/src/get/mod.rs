@@ -1,5 +1,6 @@
 //! `get`: copies files and trees out of a volume.
 
+mod archive;
 mod attributes;
 mod file;
 mod replace;
@@ -32,7 +33,11 @@ pub struct Args {
     #[arg(value_name = "IMAGE[:/PATH]", value_parser = ImagePath::or_root())]
     src: ImagePath,
     /// An existing directory, or the path of the copy
-    dest: PathBuf,
+    #[arg(required_unless_present = "tar", conflicts_with = "tar")]
+    dest: Option<PathBuf>,
+    /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files
+    #[arg(long, value_name = "FILE")]
+    tar: Option<PathBuf>,
     /// Number of threads; by default the number of cores
     #[arg(long)]
     threads: Option<NonZero<usize>>,
@@ -70,18 +75,23 @@ impl Shared {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let summary = image::read(&args.src.image, |volume| copy(volume, args))?;
+    let is_mixed = args.json && args.tar.as_deref() == Some(Path::new("-"));
+    ensure!(!is_mixed, "--json and the archive cannot both go to standard output");
+    let summary = image::read(&args.src.image, |volume| match (&args.tar, &args.dest) {
+        (Some(tar), _) => archive::get(volume, &args.src, tar, args.quiet),
+        (None, dest) => copy(volume, args, dest.as_deref().unwrap_or(Path::new("."))),
+    })?;
     if args.json { json::print(&json::with_names(summary, args.src.names())) } else { Ok(()) }
 }
 
 /// Copies the files. Returns the counters of the summary.
-fn copy(volume: &Volume, args: &Args) -> Result<Value> {
+fn copy(volume: &Volume, args: &Args, dest: &Path) -> Result<Value> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let is_root = rustix::process::geteuid().is_root();
     let path = &args.src.path;
     let node = if means_contents(path) { volume.resolve(path) } else { volume.resolve_no_follow(path) };
     let node = node.with_context(|| args.src.to_string())?;
-    let dest = target(path, node.file_type(), &args.dest)?;
+    let dest = target(path, node.file_type(), dest)?;
     let (progress, source) = (Progress::new(args.quiet), args.src.clone());
     let shared = Arc::new(Shared { progress, is_root, source, dest: dest.clone() });
     let mut walker = Walker::new(Arc::clone(&shared));

@@ -11,7 +11,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
-use parext4::{DeviceOptions, Volume};
+use parext4::DeviceOptions;
+use parext4::storage::{partition_options, split_partition};
 use parext4_mount::{MountOptions, Mounted, remount};
 
 use crate::{error, image, recorded};
@@ -26,12 +27,12 @@ use signals::{Signals, Stage};
 /// Returns when the directory can be used, or with --standby when it waits; `parext4 umount` ends it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// An image file, a block device or a URL
+    /// An image file, a block device or a URL, with ?partition=N at its end for a partition
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
     /// Options of mount(8), ext4(5) and fuse2fs(1), separated by commas; docs/mount-options.md lists all of them. Among them:
-    /// ro, remount, norecovery (do not replay the journal), allow_other, noatime, offset=BYTES, commit=SECONDS, suid, dev,
+    /// ro, remount, norecovery (do not replay the journal), allow_other, noatime, offset=BYTES, partition=N, commit=SECONDS, suid, dev,
     /// noexec, sync; errors=continue|remount-ro;
     /// uid=N, gid=N (owner and group that all files show and new files get), resuid=N, resgid=N (user and group that
     /// may use reserved blocks); idmap (allow idmapped mounts; then no user may use reserved blocks, and an owner without
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     log::start(options.log.as_deref().map(log::open).transpose()?);
     let mut startup = Startup::new(args.daemon);
-    let served = serve(&image, &dir, &options, &args.options, &mut startup);
+    let served = serve(&image, &dir, options, &args.options, &mut startup);
     if startup.has_returned() {
         match &served {
             Ok(()) => ::log::info!("{} is unmounted", image.display()),
@@ -94,16 +95,20 @@ pub fn run(args: &Args) -> Result<()> {
 fn serve(
     image: &Path,
     dir: &Path,
-    options: &MountOptions,
+    mut options: MountOptions,
     lists: &[String],
     startup: &mut Startup,
 ) -> Result<()> {
+    let device = device_options(image, &options)?;
+    // The mount knows the disk and the offset, and programs find it by its disk.
+    (options.offset, options.partition) = (device.offset, None);
+    let (image, options) = (image::disk(image), &options);
     let mut signals = None;
     let volume = if options.standby {
         let signals = signals.insert(Signals::catch(dir, Stage::StandsBy)?);
-        standby::take_over(image, options, dir, signals, || startup.finish())?
+        standby::take_over(image, device, options, dir, signals, || startup.finish())?
     } else {
-        open(image, options)?
+        image::open_volume(image, &device.read_only(options.read_only), &options.open_options())?
     };
     let warning =
         volume.info().errors.map(|errors| format!("{}: {}", image.display(), recorded::describe(&errors)));
@@ -146,9 +151,14 @@ fn check_dir(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn open(image: &Path, options: &MountOptions) -> Result<Volume> {
-    let device_options = DeviceOptions::new().read_only(options.read_only).offset(options.offset);
-    image::open_volume(image, &device_options, &options.open_options())
+/// Returns how the device is opened: at the offset, in the partition.
+fn device_options(image: &Path, options: &MountOptions) -> Result<DeviceOptions> {
+    let device = DeviceOptions::new().offset(options.offset);
+    let (disk, number) = split_partition(image.as_os_str());
+    match number.or(options.partition) {
+        Some(number) => Ok(partition_options(disk, number, &device)?),
+        None => Ok(device),
+    }
 }
 
 /// Makes a panic of any thread abort the process. A thread that panics may leave a change half made in memory; the process

@@ -13,6 +13,7 @@ use crate::mmp;
 /// Blocks until the owner of the volume is gone, and opens the volume. Calls `ready` once the standby waits.
 pub fn take_over(
     image: &Path,
+    device: DeviceOptions,
     options: &MountOptions,
     dir: &Path,
     signals: &Signals,
@@ -22,7 +23,6 @@ pub fn take_over(
     let Some(claim) = StandbyClaim::new(dir).with_context(|| dir.display().to_string())? else {
         bail!("{}: another standby waits to mount there", dir.display());
     };
-    let device = DeviceOptions::new().offset(options.offset);
     let volume = options.open_options().mmp(mmp::options(image));
     let standby = Standby::new(image.as_os_str(), device, volume);
     let volume = standby.take_over(|step| match step {

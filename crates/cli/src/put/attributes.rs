@@ -1,38 +1,57 @@
-//! Converts attributes of files outside for the volume.
+//! The attributes of copies, from files outside or from an archive.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use parext4::{NewInode, SetAttributes, Special, Timestamp};
 
-fn permissions(metadata: &Metadata) -> u16 {
-    // 12 bits.
-    (metadata.mode() & 0o7777).try_into().unwrap_or(0)
+/// The attributes of a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    pub permissions: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
 }
 
-fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
-    Timestamp { seconds, nanoseconds: nanoseconds.try_into().unwrap_or(0) }
-}
+impl Attributes {
+    /// Returns the attributes of a file outside.
+    pub fn of(metadata: &Metadata) -> Self {
+        let time = |seconds, nanoseconds: i64| Timestamp {
+            seconds,
+            nanoseconds: nanoseconds.try_into().unwrap_or(0),
+        };
+        Self {
+            // 12 bits.
+            permissions: (metadata.mode() & 0o7777).try_into().unwrap_or(0),
+            uid: metadata.uid(),
+            gid: metadata.gid(),
+            atime: time(metadata.atime(), metadata.atime_nsec()),
+            mtime: time(metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
 
-/// Returns the attributes to make the inode with.
-pub fn new_inode(metadata: &Metadata) -> NewInode {
-    NewInode::new().permissions(permissions(metadata)).uid(metadata.uid()).gid(metadata.gid())
-}
+    /// Returns the attributes to make the inode with.
+    pub fn new_inode(&self) -> NewInode {
+        NewInode::new().permissions(self.permissions).uid(self.uid).gid(self.gid)
+    }
 
-/// Returns the attributes to set after the last change of the inode. Sets mode and owner again, because a set-group-ID
-/// parent changes them in a new inode, and existing directories have their own.
-pub fn all(metadata: &Metadata) -> SetAttributes {
-    SetAttributes::new()
-        .permissions(permissions(metadata))
-        .uid(metadata.uid())
-        .gid(metadata.gid())
-        .atime(time(metadata.atime(), metadata.atime_nsec()))
-        .mtime(time(metadata.mtime(), metadata.mtime_nsec()))
-}
+    /// Returns the attributes to set after the last change of the inode. Sets mode and owner again, because a set-group-ID
+    /// parent changes them in a new inode, and existing directories have their own.
+    pub fn all(&self) -> SetAttributes {
+        SetAttributes::new()
+            .permissions(self.permissions)
+            .uid(self.uid)
+            .gid(self.gid)
+            .atime(self.atime)
+            .mtime(self.mtime)
+    }
 
-/// Returns the attributes of a symbolic link to set; its permissions have no effect and stay as they are.
-pub fn of_symlink(metadata: &Metadata) -> SetAttributes {
-    all(metadata).permissions(None)
+    /// Returns the attributes of a symbolic link to set; its permissions have no effect and stay as they are.
+    pub fn of_symlink(&self) -> SetAttributes {
+        self.all().permissions(None)
+    }
 }
 
 /// Returns the kind of a special file, `None` for other files.

@@ -12,9 +12,10 @@ use parext4::{DirectFile, SetAttributes};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
+use super::Shared;
+use super::attributes::Attributes;
 use super::place::{Place, Slot};
 use super::xattrs::{self, Source};
-use super::{Shared, attributes};
 use crate::transfer::Copy;
 
 /// Bytes of a block as stat(2) counts them.
@@ -41,7 +42,8 @@ impl FileJob {
         let source = source.with_context(|| self.source.display().to_string())?;
         let metadata = source.metadata()?;
         ensure!(metadata.is_file(), "{}: changed its type while it was copied", self.source.display());
-        let new = attributes::new_inode(&metadata);
+        let attributes = self.shared.rules.of_file(&metadata);
+        let new = attributes.new_inode();
         let node = self
             .place
             .replace(|dir, name| dir.create(name, &new))
@@ -50,7 +52,7 @@ impl FileJob {
             let _ = slot.set(node.id());
         }
         let created = CreatedFile { job: self, file: DirectFile::new(node)?, size: metadata.len() };
-        Ok(FileCopy { created, source, metadata })
+        Ok(FileCopy { created, source, metadata, attributes })
     }
 }
 
@@ -91,7 +93,8 @@ impl CreatedFile {
 pub struct FileCopy {
     pub created: CreatedFile,
     source: fs::File,
-    pub metadata: fs::Metadata,
+    metadata: fs::Metadata,
+    pub attributes: Attributes,
 }
 
 impl FileCopy {
@@ -115,8 +118,12 @@ impl FileCopy {
 
     pub fn copy_xattrs(&self) -> Result<()> {
         let job = &self.created.job;
-        xattrs::copy(&Source::File(&self.source, &job.source), self.created.file.node(), &job.shared.progress)
-            .with_context(|| job.shared.name(&job.place.path))
+        let node = self.created.file.node();
+        let copy = || {
+            xattrs::copy(&Source::File(&self.source, &job.source), node, &job.shared.progress)?;
+            job.shared.rules.set_xattrs(node)
+        };
+        copy().with_context(|| job.shared.name(&job.place.path))
     }
 }
 
@@ -148,6 +155,6 @@ impl Copy for FileCopy {
 
     fn finish(&self) -> Result<()> {
         self.copy_xattrs()?;
-        self.created.finish(&attributes::all(&self.metadata))
+        self.created.finish(&self.attributes.all())
     }
 }

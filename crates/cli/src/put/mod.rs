@@ -1,10 +1,13 @@
 //! `put`: copies files and trees into a volume.
 
+mod archive;
 mod attributes;
 mod durable;
 mod file;
 mod job;
+mod manifest;
 mod place;
+mod rules;
 mod small;
 mod target;
 mod walk;
@@ -25,13 +28,15 @@ use crate::policy::PolicyArgs;
 use crate::progress::Progress;
 use crate::{json, transfer};
 use durable::Durable;
+use rules::RuleArgs;
 use small::SmallFiles;
 use walk::Walker;
 
 /// Copy files and trees into a volume, like cp -a
 ///
 /// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
-/// Existing files are replaced, existing directories merged. SRC/. means the contents of SRC.
+/// Existing files are replaced, existing directories merged. SRC/. means the contents of SRC. With --tar, SRC are archives,
+/// whose contents go into an existing directory; no name in an archive leads out of it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The files and trees to copy
@@ -46,6 +51,16 @@ pub struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
+    /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files
+    #[arg(long)]
+    tar: bool,
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// A text with owners, modes and special files, applied to DEST after the copy: lines PATH TYPE MODE UID GID MAJOR MINOR START
+    /// INCREMENT COUNT, as in the device tables of genext2fs; - for none. TYPE is f, d, c, b, p, or x with NAME=VALUE for an extended
+    /// attribute
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
     /// Sync the volume after every N files
     #[arg(long, value_name = "N")]
     sync_every: Option<NonZero<usize>>,
@@ -65,6 +80,7 @@ struct Shared {
     durable: Durable,
     /// The image that the files go into.
     image: PathBuf,
+    rules: RuleArgs,
 }
 
 impl Shared {
@@ -84,15 +100,16 @@ pub fn run(args: &Args) -> Result<()> {
 fn copy(volume: &Volume, args: &Args) -> Result<Value> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let durable = Durable::new(volume.clone(), args.sync_every, args.report);
-    let shared =
-        Arc::new(Shared { progress: Progress::new(args.quiet), durable, image: args.dest.image.clone() });
-    let targets = target::find(volume, &args.src, &args.dest)?;
-    let mut walker = Walker::new(Arc::clone(&shared));
-    let state = || SmallFiles::new(volume);
-    transfer::run(threads, state, |jobs| {
-        targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
-    })?;
-    walker.finish(volume)?;
+    let (progress, rules) = (Progress::new(args.quiet), args.rules.clone());
+    let shared = Arc::new(Shared { progress, durable, image: args.dest.image.clone(), rules });
+    if args.tar {
+        args.src.iter().try_for_each(|archive| archive::put(volume, archive, &args.dest, &shared))?;
+    } else {
+        copy_trees(volume, args, threads, &shared)?;
+    }
+    if let Some(manifest) = &args.manifest {
+        manifest::apply(volume, manifest, &args.dest)?;
+    }
     shared
         .durable
         .finish()
@@ -107,4 +124,15 @@ fn copy(volume: &Volume, args: &Args) -> Result<Value> {
     drop(shared);
     args.policy.report(volume);
     Ok(summary)
+}
+
+/// Copies files and trees from outside.
+fn copy_trees(volume: &Volume, args: &Args, threads: usize, shared: &Arc<Shared>) -> Result<()> {
+    let targets = target::find(volume, &args.src, &args.dest)?;
+    let mut walker = Walker::new(Arc::clone(shared));
+    let state = || SmallFiles::new(volume);
+    transfer::run(threads, state, |jobs| {
+        targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
+    })?;
+    walker.finish(volume)
 }

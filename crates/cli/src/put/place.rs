@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Result, bail};
-use parext4::{Error, FileType, Node, NodeId};
+use parext4::{Error, FileType, NewInode, Node, NodeId};
 
 /// The node of the copy of a file that has several names; set when the copy is made.
 pub type Slot = Arc<OnceLock<NodeId>>;
@@ -29,5 +29,18 @@ impl Place {
         }
         self.parent.unlink(&self.name)?;
         Ok(make(&self.parent, &self.name)?)
+    }
+
+    /// Returns the directory of this name; makes it if it does not exist.
+    pub fn directory(&self, new: &NewInode) -> Result<Node> {
+        match self.parent.mkdir(&self.name, new) {
+            Err(Error::Exists(_)) => {}
+            made => return Ok(made?),
+        }
+        let existing = self.parent.lookup(&self.name)?;
+        if existing.file_type() != FileType::Directory {
+            bail!("is not a directory, and would have to be replaced by one");
+        }
+        Ok(existing)
     }
 }

@@ -8,7 +8,6 @@ use anyhow::Result;
 use parext4::{AlignedBuf, Completion, IoFlags, IoQueue, IoRequest, SetAttributes, Volume};
 use slab::Slab;
 
-use super::attributes;
 use super::file::{CreatedFile, FileCopy, SMALL};
 use crate::transfer::{GRAIN, WorkerState};
 
@@ -135,7 +134,7 @@ fn read(copy: FileCopy, buffers: &mut Buffers) -> Result<Small> {
     let mut buf = buffers.take(len);
     copy.read(&mut buf[..len], 0)?;
     copy.copy_xattrs()?;
-    Ok(Small { attributes: attributes::all(&copy.metadata), created: copy.created, buf, len })
+    Ok(Small { attributes: copy.attributes.all(), created: copy.created, buf, len })
 }
 
 impl WorkerState for SmallFiles {

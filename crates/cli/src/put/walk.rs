@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::{Error, FileType, Node, NodeId, SetAttributes, Volume};
+use parext4::{Node, NodeId, SetAttributes, Volume};
 
+use super::Shared;
+use super::attributes::special;
 use super::file::FileJob;
 use super::place::{Place, Slot};
 use super::target::Target;
 use super::xattrs::{self, Source};
-use super::{Shared, attributes};
 use crate::transfer::Submit;
 
 /// A further name of a file. Kept by number, because there may be millions.
@@ -72,6 +73,7 @@ impl Walker {
         for (source, id, set) in self.directories {
             let node = volume.node(id)?;
             xattrs::copy(&Source::Path(&source), &node, &self.shared.progress)
+                .and_then(|()| self.shared.rules.set_xattrs(&node))
                 .with_context(|| source.display().to_string())?;
             node.set_attributes(&set)?;
         }
@@ -86,7 +88,9 @@ impl Walker {
         place: Place,
     ) -> Result<()> {
         if metadata.is_dir() {
-            let dir = directory(&place, metadata).with_context(|| self.shared.name(&place.path))?;
+            let dir = place
+                .directory(&self.shared.rules.of_directory(metadata).new_inode())
+                .with_context(|| self.shared.name(&place.path))?;
             return self.contents(jobs, source, metadata, dir, &place.path);
         }
         let mut slot = None;
@@ -132,37 +136,27 @@ impl Walker {
             let metadata = item.metadata().with_context(|| from.display().to_string())?;
             self.entry(jobs, &from, &metadata, Place { parent: dir.clone(), name: name.into_vec(), path })?;
         }
-        self.directories.push((source.to_owned(), dir.id(), attributes::all(metadata)));
+        let set = self.shared.rules.of_directory(metadata).all();
+        self.directories.push((source.to_owned(), dir.id(), set));
         Ok(())
     }
 }
 
-/// Returns the directory at `place`; makes it if it does not exist.
-fn directory(place: &Place, metadata: &Metadata) -> Result<Node> {
-    match place.parent.mkdir(&place.name, &attributes::new_inode(metadata)) {
-        Err(Error::Exists(_)) => {}
-        made => return Ok(made?),
-    }
-    let existing = place.parent.lookup(&place.name)?;
-    if existing.file_type() != FileType::Directory {
-        bail!("is not a directory, and would have to be replaced by one");
-    }
-    Ok(existing)
-}
-
 /// Makes a symbolic link or special file.
 fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared) -> Result<Node> {
-    let new = attributes::new_inode(metadata);
+    let attributes = shared.rules.of_file(metadata);
+    let new = attributes.new_inode();
     if metadata.is_symlink() {
         let target = fs::read_link(source)?;
         let node = place.replace(|dir, name| dir.symlink(name, target.as_os_str().as_bytes(), &new))?;
         xattrs::copy(&Source::Path(source), &node, &shared.progress)?;
-        node.set_attributes(&attributes::of_symlink(metadata))?;
+        node.set_attributes(&attributes.of_symlink())?;
         return Ok(node);
     }
-    let Some(special) = attributes::special(metadata) else { bail!("{}: unknown type", source.display()) };
+    let Some(special) = special(metadata) else { bail!("{}: unknown type", source.display()) };
     let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
     xattrs::copy(&Source::Path(source), &node, &shared.progress)?;
-    node.set_attributes(&attributes::all(metadata))?;
+    shared.rules.set_xattrs(&node)?;
+    node.set_attributes(&attributes.all())?;
     Ok(node)
 }

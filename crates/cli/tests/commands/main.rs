@@ -1,10 +1,12 @@
 //! The commands: their output and their errors.
 
+mod check;
 mod deep;
 mod errors;
 mod json;
 mod manual;
 mod mkfs;
+mod partitions;
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -36,6 +36,11 @@ impl Contents {
     pub fn has_ext(&self) -> bool {
         self.0.iter().any(|found| found.what == table::EXT)
     }
+
+    /// Returns the names of what was found, such as `an XFS file system`.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|found| found.what)
+    }
 }
 
 impl fmt::Display for Contents {

@@ -6,6 +6,7 @@ mod parse;
 mod setters;
 mod text;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Offset of the volume in the image, in bytes.
     pub offset: u64,
+    /// Number of the partition of the image that holds the volume. Only the command line program uses it; other programs set `offset`.
+    pub partition: Option<NonZeroU32>,
     /// When reads update the time of last access.
     pub atime: Atime,
     /// Reads of directories update their times of last access.
@@ -128,6 +131,7 @@ impl Default for MountOptions {
             read_only: false,
             allow_other: false,
             offset: 0,
+            partition: None,
             atime: Atime::default(),
             diratime: true,
             commit: DEFAULT_COMMIT,

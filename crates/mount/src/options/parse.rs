@@ -56,6 +56,9 @@ impl MountOptions {
         let expected = |expected| OptionError::Value { option: option.to_owned(), expected };
         match (name, value) {
             ("offset", _) => self.offset = value.parse().map_err(|_| expected("a number of bytes"))?,
+            ("partition", _) => {
+                self.partition = Some(value.parse().map_err(|_| expected("the number of a partition"))?);
+            }
             ("commit", _) => {
                 let seconds: u32 = value.parse().map_err(|_| expected("a number of seconds"))?;
                 self.commit = if seconds == 0 { DEFAULT_COMMIT } else { Duration::from_secs(seconds.into()) };

@@ -26,7 +26,7 @@ pub use geometry::{Info, OnError, Space};
 pub use open_device::open_volume_device;
 pub use options::VolumeOptions;
 pub use recorded::{RecordedError, RecordedErrors};
-pub use recover::{Replayed, needs_recovery, replay_journal};
+pub use recover::{Replayed, needs_recovery, replay_in_memory, replay_journal};
 pub use tree::Walk;
 
 use crate::credentials::Credentials;

@@ -109,6 +109,35 @@ impl VolumeOptions {
     }
 }
 
+/// Returns a read-only view of the volume on `device` as a replay of its journal would leave it. Nothing is written. Without
+/// anything to replay, the view is `device` itself.
+///
+/// ```
+/// use std::sync::Arc;
+/// use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, replay_in_memory};
+///
+/// let device = Arc::new(MemDevice::new(16 << 20));
+/// mkfs(&*device, &MkfsOptions::new())?;
+/// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
+/// volume.mkdir("/dir", 0o755)?;
+/// volume.abort()?;
+/// let (view, replayed) = replay_in_memory(device)?;
+/// assert!(replayed.transactions > 0 && view.read_only());
+/// # Ok::<(), parext4::Error>(())
+/// ```
+///
+/// # Errors
+/// The errors of [`Volume::open_device`](crate::Volume::open_device).
+pub fn replay_in_memory(device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Replayed)> {
+    let (superblock, _) = read_usable_superblock(&*device)?;
+    let needs = superblock.incompat().contains(Incompat::RECOVER);
+    let Some(place) = JournalPlace::find(&device, &superblock)?.filter(|_| needs) else {
+        return Ok((device, Replayed::NOTHING));
+    };
+    let (_, overlay, done) = place.replay_in_memory(device, &superblock)?;
+    Ok((Arc::new(overlay), done))
+}
+
 fn replay(device: &Arc<dyn Device>) -> Result<Replayed> {
     let (superblock, _) = read_usable_superblock(&**device)?;
     let needs = superblock.incompat().contains(Incompat::RECOVER);
@@ -152,7 +181,7 @@ pub(super) fn recover(
         let place = if in_memory { place } else { place.skip_log(&*device)? };
         (device, place)
     } else if in_memory {
-        let (place, overlay) = place.replay_in_memory(device, superblock)?;
+        let (place, overlay, _) = place.replay_in_memory(device, superblock)?;
         (Arc::new(overlay) as Arc<dyn Device>, place)
     } else {
         let (place, _) = place.replay_home(&*device, superblock)?;
@@ -192,7 +221,7 @@ impl JournalPlace {
         mut self,
         device: Arc<dyn Device>,
         superblock: &Superblock,
-    ) -> Result<(Self, OverlayDevice)> {
+    ) -> Result<(Self, OverlayDevice, Replayed)> {
         let mut blocks = HashMap::new();
         let count = superblock.blocks_count();
         let recovered =
@@ -201,7 +230,8 @@ impl JournalPlace {
                 Ok(())
             })?;
         self.restart_after(recovered.next_sequence);
-        Ok((self, OverlayDevice { inner: device, block_size: superblock.block_size(), blocks }))
+        let overlay = OverlayDevice { inner: device, block_size: superblock.block_size(), blocks };
+        Ok((self, overlay, Replayed { transactions: recovered.transactions, blocks: recovered.blocks }))
     }
 
     /// Sets the journal features that match the volume's. The caller has replayed or skipped the log, because the replay

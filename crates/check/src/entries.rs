@@ -1,0 +1,67 @@
+//! The entries of a directory block, whatever their names. The parser of the format stops at names that no path can contain,
+//! which encrypted directories have.
+
+use parext4_format::{FormatError, InodeNo};
+
+/// Bytes of an entry before its name.
+const HEADER: usize = 8;
+/// The shortest entry, in bytes.
+const SHORTEST: usize = 12;
+
+/// An entry; unused if its inode is 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub ino: InodeNo,
+    /// 0 on a volume without types.
+    pub file_type: u8,
+    pub name: &'a [u8],
+}
+
+/// Iterator over entries. Ends after the first error.
+pub(crate) struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    block_size: usize,
+    has_types: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// Walks the entries in `bytes`, which are of a block of `block_size` bytes.
+    pub(crate) fn new(bytes: &'a [u8], block_size: usize, has_types: bool) -> Self {
+        Self { bytes, at: 0, block_size, has_types }
+    }
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = Result<Entry<'a>, FormatError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let Some((entry, len)) = parse(rest, self.block_size, self.has_types) else {
+            let at = std::mem::replace(&mut self.at, self.bytes.len());
+            let problem = format_args!("the entry at byte {at} does not fit the block");
+            return Some(Err(FormatError::new("directory entry", "rec_len", problem)));
+        };
+        self.at += len;
+        Some(Ok(entry))
+    }
+}
+
+fn parse(rest: &[u8], block_size: usize, has_types: bool) -> Option<(Entry<'_>, usize)> {
+    let head: &[u8; HEADER] = rest.first_chunk()?;
+    let ino = InodeNo(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
+    let len = match u16::from_le_bytes([head[4], head[5]]) {
+        // A block of 64 KiB.
+        0 | u16::MAX if block_size == 1 << 16 => block_size,
+        len => len.into(),
+    };
+    let name_len = usize::from(head[6]);
+    let left = rest.len().checked_sub(len)?;
+    let fits = len >= SHORTEST
+        && len.is_multiple_of(4)
+        && (HEADER + name_len).next_multiple_of(4) <= len
+        && (left == 0 || left >= SHORTEST)
+        && (has_types || head[7] == 0);
+    let name = rest.get(HEADER..HEADER + name_len)?;
+    fits.then_some((Entry { ino, file_type: head[7], name }, len))
+}

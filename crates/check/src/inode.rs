@@ -1,0 +1,341 @@
+//! Checks one inode: fields, attributes, and the map of its blocks, which it claims.
+
+use parext4_format::features::{Compat, Incompat, RoCompat};
+use parext4_format::inode::{FileType, Inode, InodeFlags};
+use parext4_format::{FormatError, FsBlock, InodeNo, xattr};
+
+use crate::found::{Dir, Found};
+use crate::map;
+use crate::mapper::Mapper;
+use crate::problem::{
+    PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_EA_BLOCK_ONLY_CSUM_INVALID,
+    PR_1_EXTENT_FEATURE, PR_1_EXTRA_ISIZE, PR_1_HTREE_NODIR, PR_1_HTREE_SET, PR_1_INLINE_DATA_FEATURE,
+    PR_1_INLINE_DATA_NO_ATTR, PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_READ_EA_BLOCK,
+    PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME, PR_1_SET_IMMUTABLE, PR_1_SET_NONZSIZE,
+    PR_1_SPECIAL_EXTENTS_IDATA, PR_1_ZERO_DTIME, PR_2_BAD_MODE, PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO,
+    PR_2_FILE_ACL_BAD, PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
+};
+use crate::scan;
+use crate::volume::{InodeState, Volume};
+use crate::xattrs::{self, Attributes};
+
+/// Returns true if the blocks of the inode are in a map.
+pub(crate) fn has_map(inode: &Inode) -> bool {
+    let of_type = matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
+    of_type && !inode.flags.contains(InodeFlags::INLINE_DATA) && !inode.is_fast_symlink()
+}
+
+/// Checks an inode that is not all zeros.
+pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes: &[u8]) -> InodeState {
+    if ino.get() == 1 {
+        if let Some(inode) = scan::parse(volume, ino, bytes) {
+            Check { volume, ino, inode: &inode }.map(found, 0, true);
+        }
+        return InodeState::default();
+    }
+    let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let (links, is_orphan) = (half(26), volume.orphans.contains(&ino.get()));
+    if links == 0 && !is_orphan {
+        let parsed = Inode::parse(bytes, &volume.sb, ino);
+        // The checksum covers an unused inode, too. One that leaves no room for it is as wrong.
+        if let Err(error) = parsed
+            && (error.field == "checksum" || (error.field == "i_extra_isize" && volume.seed.is_some()))
+        {
+            volume.report(error, PR_1_INODE_ONLY_CSUM_INVALID);
+        }
+        let fail = |problem: String, e2fsck| {
+            volume.report(FormatError::new("inode", "i_dtime", problem).of_inode(ino), e2fsck);
+        };
+        match u32::from(half(20)) | u32::from(half(22)) << 16 {
+            0 if half(0) != 0 => fail("0 in an inode without links".to_owned(), PR_1_ZERO_DTIME),
+            dtime if (1..volume.sb.inodes_count()).contains(&dtime) => {
+                fail(format!("{dtime}, an inode, but no list of orphans has this one"), PR_1_LOW_DTIME);
+            }
+            _ => {}
+        }
+        return InodeState::default();
+    }
+    let state = |kind, hidden| InodeState { names: 0.into(), links, kind, hidden };
+    let parsed = Inode::parse(bytes, &volume.sb, ino).or_else(|error| {
+        let problem = problem_of(error.field);
+        volume.report(error, problem);
+        Inode::parse(bytes, &volume.lenient, ino)
+    });
+    let Ok(inode) = parsed else {
+        // In use, whatever it is, so that its names are not wrong as well.
+        return state(FileType::from_mode(half(0)).unwrap_or(FileType::Regular).dirent_type(), false);
+    };
+    let check = Check { volume, ino, inode: &inode };
+    check.all(found, bytes);
+    let is_value = inode.flags.contains(InodeFlags::EA_INODE);
+    state(
+        inode.file_type().dirent_type(),
+        (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()),
+    )
+}
+
+fn problem_of(field: &str) -> Problem {
+    match field {
+        "i_mode" => PR_2_BAD_MODE,
+        "i_size" => PR_1_BAD_I_SIZE,
+        "i_extra_isize" => PR_1_EXTRA_ISIZE,
+        _ => PR_1_INODE_ONLY_CSUM_INVALID,
+    }
+}
+
+struct Check<'a, 'v> {
+    volume: &'a Volume<'v>,
+    ino: InodeNo,
+    inode: &'a Inode,
+}
+
+impl Check<'_, '_> {
+    fn fail(&self, field: &'static str, problem: impl std::fmt::Display, e2fsck: Problem) {
+        self.volume.report(FormatError::new("inode", field, problem).of_inode(self.ino), e2fsck);
+    }
+
+    fn all(&self, found: &mut Found, bytes: &[u8]) {
+        self.fields(bytes);
+        self.flags();
+        let Some((attributes, own_blocks)) = self.attributes(found) else {
+            self.map(found, 0, false);
+            return;
+        };
+        let is_exact = attributes.value_inodes.is_empty();
+        found.value_inodes.extend(attributes.value_inodes.iter().copied().map(InodeNo));
+        if self.inode.flags.contains(InodeFlags::INLINE_DATA) {
+            return self.inline(found, attributes.inline_data, own_blocks);
+        }
+        self.map(found, own_blocks, is_exact);
+    }
+
+    fn fields(&self, bytes: &[u8]) {
+        let (inode, ino, sb) = (self.inode, self.ino, &self.volume.sb);
+        let is_directory = inode.file_type() == FileType::Directory;
+        if ino == InodeNo::ROOT && !is_directory {
+            self.fail("i_mode", "the root is no directory", PR_1_ROOT_NO_DIR);
+        }
+        if ino.get() < sb.first_inode() && ino != InodeNo::ROOT && inode.file_type() != FileType::Regular {
+            self.fail(
+                "i_mode",
+                format_args!("{:#o} of a reserved inode", inode.mode),
+                PR_1_RESERVED_BAD_MODE,
+            );
+        }
+        if inode.dtime != 0 && inode.links > 0 && !self.volume.orphans.contains(&ino.get()) {
+            self.fail("i_dtime", format_args!("{} in an inode with links", inode.dtime), PR_1_SET_DTIME);
+        }
+        let zero = |range: std::ops::Range<usize>| bytes[range].iter().all(|&byte| byte == 0);
+        if !zero(112..116) {
+            self.fail("i_obso_faddr", "is not 0", PR_2_FADDR_ZERO);
+        }
+        if !zero(116..118) && !sb.ro_compat().contains(RoCompat::HUGE_FILE) {
+            self.fail("i_blocks_high", "is not 0 without huge_file", PR_2_BLOCKS_HI_ZERO);
+        }
+        if !zero(118..120) && !self.volume.has(Incompat::BIT64) {
+            self.fail("i_file_acl_high", "is not 0 without 64bit", PR_2_I_FILE_ACL_HI_ZERO);
+        }
+        if is_directory && !zero(108..112) && !self.volume.has(Incompat::LARGEDIR) {
+            self.fail("i_size_high", "is not 0 in a directory without large_dir", PR_1_BAD_I_SIZE);
+        }
+    }
+
+    fn flags(&self) {
+        let (inode, flags) = (self.inode, self.inode.flags);
+        let kind = inode.file_type();
+        if flags.contains(InodeFlags::INDEX) {
+            if kind != FileType::Directory {
+                self.fail("i_flags", "an index in a file that is no directory", PR_1_HTREE_NODIR);
+            } else if !self.volume.sb.compat().contains(Compat::DIR_INDEX) {
+                self.fail("i_flags", "an index without dir_index", PR_1_HTREE_SET);
+            }
+        }
+        if flags.contains(InodeFlags::EXTENTS) && !self.volume.has(Incompat::EXTENTS) {
+            self.fail("i_flags", "extents without the feature", PR_1_EXTENT_FEATURE);
+        }
+        if flags.contains(InodeFlags::INLINE_DATA) && !self.volume.has(Incompat::INLINE_DATA) {
+            self.fail("i_flags", "inline data without the feature", PR_1_INLINE_DATA_FEATURE);
+        }
+        if matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink) {
+            return;
+        }
+        if flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+            self.fail("i_flags", "extents or inline data in a special file", PR_1_SPECIAL_EXTENTS_IDATA);
+        }
+        if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            self.fail("i_flags", "immutable or append-only special file", PR_1_SET_IMMUTABLE);
+        }
+        if inode.size != 0 {
+            self.fail("i_size", format_args!("{} in a special file", inode.size), PR_1_SET_NONZSIZE);
+        }
+    }
+
+    /// Checks the attributes, and counts the reference to their block. Returns the number of blocks that they take; `None` if
+    /// they cannot be read.
+    fn attributes(&self, found: &mut Found) -> Option<(Attributes<'_>, u64)> {
+        let checked = xattrs::in_inode(self.inode.xattr_area());
+        let mut attributes = checked
+            .map_err(|(error, problem)| self.volume.report(error.of_inode(self.ino), problem))
+            .unwrap_or_default();
+        let block = self.inode.file_acl;
+        if block == 0 {
+            return Some((attributes, 0));
+        }
+        if !self.volume.has_blocks(block, 1) {
+            self.fail("i_file_acl", format_args!("{block} is out of range"), PR_2_FILE_ACL_BAD);
+            return None;
+        }
+        *found.attribute_blocks.entry(block).or_default() += 1;
+        let cluster = self.volume.claims.cluster_of(block);
+        if found.claim_attributes(cluster) {
+            self.volume.claim_blocks(block, 1);
+            attributes.value_inodes.extend(self.attribute_block(found, block));
+        }
+        Some((attributes, 1 << cluster_bits(self.volume)))
+    }
+
+    /// Checks an attribute block. Returns the inodes that hold values.
+    fn attribute_block(&self, found: &mut Found, block: u64) -> Vec<u32> {
+        let mut buf = self.volume.buffer(1);
+        if !self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK) {
+            return Vec::new();
+        }
+        let place = |error: FormatError| error.of_inode(self.ino).in_block(FsBlock(block));
+        let parsed = xattr::parse_block(&buf, FsBlock(block), self.volume.seed);
+        if let Err(error) = parsed
+            && error.field != "e_value_inum"
+        {
+            let is_checksum = error.field == "checksum";
+            let problem = if is_checksum { PR_1_EA_BLOCK_ONLY_CSUM_INVALID } else { PR_1_BAD_EA_BLOCK };
+            self.volume.report(error.of_inode(self.ino), problem);
+            return Vec::new();
+        }
+        found.stored_refcounts.push((block, xattr::refcount(&buf)));
+        match xattrs::in_block(&buf) {
+            Ok(attributes) => attributes.value_inodes,
+            Err((error, problem)) => {
+                self.volume.report(place(error), problem);
+                Vec::new()
+            }
+        }
+    }
+
+    fn inline(&self, found: &mut Found, rest: Option<&[u8]>, own_blocks: u64) {
+        let inode = self.inode;
+        if rest.is_none() {
+            self.fail("i_flags", "inline data without the attribute system.data", PR_1_INLINE_DATA_NO_ATTR);
+        }
+        let rest = rest.unwrap_or_default();
+        let room = (inode.block.len() + rest.len()) as u64;
+        if inode.size > room {
+            self.fail(
+                "i_size",
+                format_args!("{} with {room} bytes of inline data", inode.size),
+                PR_1_BAD_I_SIZE,
+            );
+        }
+        self.blocks(own_blocks);
+        if inode.file_type() == FileType::Directory {
+            found.inline_dirs.push((self.ino, [&inode.block[..], rest].concat().into()));
+        }
+    }
+
+    /// Checks `i_blocks` against the number of blocks found.
+    fn blocks(&self, blocks: u64) {
+        let sectors = blocks * (self.volume.block_size as u64 / 512);
+        if sectors != self.inode.blocks {
+            self.fail(
+                "i_blocks",
+                format_args!("{}, but {sectors} are in use", self.inode.blocks),
+                PR_1_BAD_I_BLOCKS,
+            );
+        }
+    }
+
+    /// Walks the map, and compares it with the sizes. `own_blocks` are not in the map; `is_exact` is false if there may be more.
+    fn map(&self, found: &mut Found, own_blocks: u64, is_exact: bool) {
+        let (inode, volume) = (self.inode, self.volume);
+        if self.ino == InodeNo::RESIZE {
+            return crate::resize::check(volume, inode);
+        }
+        if !has_map(inode) {
+            if is_exact {
+                self.blocks(own_blocks);
+            }
+            if inode.is_fast_symlink() {
+                self.fast_symlink();
+            }
+            return;
+        }
+        let is_directory = inode.file_type() == FileType::Directory;
+        let first_run = found.runs.len();
+        let mut mapper = Mapper::new(volume, self.ino, is_directory.then_some(&mut found.runs));
+        map::walk(volume, self.ino, inode, &mut mapper);
+        let mapped = mapper.finish();
+        if self.ino.get() == volume.sb.journal_inode() {
+            found.journal = mapped.first_block.map(|block| (block, mapped.data_blocks));
+        }
+        if mapped.is_complete && is_exact && self.ino.get() != 1 {
+            self.blocks(mapped.blocks + own_blocks);
+        }
+        match inode.file_type() {
+            FileType::Directory => {
+                let runs = first_run..found.runs.len();
+                self.directory_size(mapped.end, mapped.is_complete);
+                found.dirs.push(Dir::new(self.ino, inode, mapped.end, runs));
+            }
+            FileType::Symlink => self.slow_symlink(mapped.first_block),
+            _ if mapped.is_complete => self.file_size(mapped.last_written),
+            _ => {}
+        }
+    }
+
+    fn directory_size(&self, end: u64, is_complete: bool) {
+        let (size, block) = (self.inode.size, self.volume.block_size as u64);
+        if !size.is_multiple_of(block) || (is_complete && size / block != end) {
+            let problem = format_args!("{size}, but the directory has {end} blocks");
+            self.fail("i_size", problem, PR_1_BAD_I_SIZE);
+        }
+    }
+
+    /// The size covers the last written block, but for blocks of one page, which e2fsck tolerates. Only verity keeps blocks past
+    /// the size.
+    fn file_size(&self, last_written: Option<u64>) {
+        let (size, block) = (self.inode.size, self.volume.block_size as u64);
+        let Some(last) = last_written.filter(|_| !self.inode.flags.contains(InodeFlags::VERITY)) else {
+            return;
+        };
+        let per_page = (4096 / block).max(1);
+        let ends_page = (last + 1).is_multiple_of(per_page);
+        let page_start = last / per_page * per_page * block;
+        if size < last * block && (!ends_page || size < page_start) {
+            self.fail("i_size", format_args!("{size}, but file block {last} is written"), PR_1_BAD_I_SIZE);
+        }
+    }
+
+    fn fast_symlink(&self) {
+        let size = usize::try_from(self.inode.size).unwrap_or(usize::MAX);
+        let target = self.inode.block.get(..size).unwrap_or_default();
+        if target.contains(&0) && !self.inode.flags.contains(InodeFlags::ENCRYPT) {
+            self.fail("i_size", format_args!("{size}, but the target is shorter"), PR_2_INVALID_SYMLINK);
+        }
+    }
+
+    fn slow_symlink(&self, block: Option<u64>) {
+        let size = self.inode.size;
+        let is_possible = (1..=self.volume.block_size as u64).contains(&size);
+        let Some(block) = block.filter(|_| is_possible) else {
+            return self.fail("i_size", format_args!("{size} bytes of target"), PR_2_INVALID_SYMLINK);
+        };
+        let mut buf = self.volume.buffer(1);
+        let is_read = self.volume.read(block, &mut buf, "symbolic link", PR_2_INVALID_SYMLINK);
+        let has_zero = usize::try_from(size).is_ok_and(|size| buf[..size].contains(&0));
+        if is_read && has_zero && !self.inode.flags.contains(InodeFlags::ENCRYPT) {
+            self.fail("i_size", format_args!("{size}, but the target is shorter"), PR_2_INVALID_SYMLINK);
+        }
+    }
+}
+
+fn cluster_bits(volume: &Volume<'_>) -> u32 {
+    (volume.sb.blocks_per_group() / volume.sb.clusters_per_group()).ilog2()
+}

@@ -1,0 +1,126 @@
+//! The journal's superblock, and the lists of inodes that the next mount deletes or truncates.
+
+use std::collections::HashSet;
+
+use parext4_format::features::{Compat, Incompat};
+use parext4_format::jbd2::JournalSuperblock;
+use parext4_format::{FormatError, FsBlock, InodeNo, orphan_file};
+
+use crate::found::Found;
+use crate::map::{self, Run, Sink};
+use crate::problem::{
+    PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER, PR_0_JOURNAL_RECOVERY_CLEAR,
+    PR_0_ORPHAN_ILLEGAL_HEAD_INODE, PR_0_ORPHAN_ILLEGAL_INODE, Problem,
+};
+use crate::scan;
+use crate::volume::Volume;
+
+/// Checks the journal that the pass over the inodes has found.
+pub(crate) fn check(volume: &Volume<'_>, found: &Found) {
+    if !volume.sb.compat().contains(Compat::HAS_JOURNAL) {
+        return;
+    }
+    if volume.sb.journal_inode() == 0 {
+        return volume.findings.note("the journal is on another device, and was not checked");
+    }
+    let Some((block, blocks)) = found.journal else {
+        let error = FormatError::new("journal", "inode", "is not a file with blocks");
+        return volume.report(error.of_inode(InodeNo(volume.sb.journal_inode())), PR_0_JOURNAL_BAD_INODE);
+    };
+    let mut buf = volume.buffer(1);
+    if !volume.read(block, &mut buf, "journal superblock", PR_0_JOURNAL_BAD_SUPER) {
+        return;
+    }
+    let parsed = JournalSuperblock::parse(&buf).and_then(|superblock| {
+        superblock.check(volume.sb.block_size(), blocks)?;
+        Ok(superblock)
+    });
+    match parsed {
+        Err(error) => volume.report(error.in_block(FsBlock(block)), PR_0_JOURNAL_BAD_SUPER),
+        Ok(superblock) if superblock.start() != 0 && !volume.has(Incompat::RECOVER) => {
+            let problem = format_args!("{}, but the volume needs no recovery", superblock.start());
+            let error = FormatError::new("journal superblock", "s_start", problem).in_block(FsBlock(block));
+            volume.report(error, PR_0_JOURNAL_RECOVERY_CLEAR);
+        }
+        Ok(_) => {}
+    }
+}
+
+/// Returns the inodes of the orphan list and of the orphan file.
+pub(crate) fn orphans(volume: &Volume<'_>) -> HashSet<u32> {
+    let mut orphans = HashSet::new();
+    list(volume, &mut orphans);
+    file(volume, &mut orphans);
+    if !orphans.is_empty() {
+        let count = orphans.len();
+        volume.findings.note(format!("{count} orphans, which the next mount deletes or truncates"));
+    }
+    orphans
+}
+
+/// Walks the list that begins in the superblock. `i_dtime` of an orphan is the next one.
+fn list(volume: &Volume<'_>, orphans: &mut HashSet<u32>) {
+    /// Offset of `i_dtime`.
+    const DTIME: usize = 20;
+    let mut buf = volume.buffer(1);
+    let (mut next, mut problem) = (volume.sb.last_orphan(), PR_0_ORPHAN_ILLEGAL_HEAD_INODE);
+    while next != 0 {
+        let is_possible = (volume.sb.first_inode()..=volume.sb.inodes_count()).contains(&next);
+        if !is_possible || !orphans.insert(next) {
+            let error = FormatError::new("orphan list", "i_dtime", format_args!("{next} cannot follow"));
+            return volume.report(error, problem);
+        }
+        let Some(bytes) = volume.inode_bytes(next, &mut buf) else { return };
+        next = bytes.get(DTIME..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word));
+        problem = PR_0_ORPHAN_ILLEGAL_INODE;
+    }
+}
+
+fn file(volume: &Volume<'_>, orphans: &mut HashSet<u32>) {
+    if !volume.sb.compat().contains(Compat::ORPHAN_FILE) {
+        return;
+    }
+    let ino = InodeNo(volume.sb.orphan_file_inode());
+    let mut buf = volume.buffer(1);
+    let bytes = volume.inode_bytes(ino.get(), &mut buf);
+    let Some(inode) = bytes.and_then(|bytes| scan::parse(volume, ino, &bytes)) else {
+        let error = FormatError::new("superblock", "s_orphan_file_inum", format_args!("{ino} is not in use"));
+        return volume.report(error, PR_0_ORPHAN_ILLEGAL_INODE);
+    };
+    let seed = volume.seed.map(|seed| seed.inode(ino, inode.generation));
+    let mut blocks = Blocks { blocks: Vec::new(), nodes: HashSet::new() };
+    map::walk(volume, ino, &inode, &mut blocks);
+    for block in blocks.blocks {
+        if !volume.read(block, &mut buf, "orphan file block", PR_0_ORPHAN_ILLEGAL_INODE) {
+            continue;
+        }
+        match orphan_file::parse_block(&buf, seed, FsBlock(block)) {
+            Ok(slots) => orphans.extend(slots.iter().map(|ino| ino.get()).filter(|&ino| ino != 0)),
+            Err(error) => volume.report(error.of_inode(ino), PR_0_ORPHAN_ILLEGAL_INODE),
+        }
+    }
+}
+
+/// Collects the blocks of the orphan file.
+struct Blocks {
+    blocks: Vec<u64>,
+    /// Nodes that were read. Each is read once.
+    nodes: HashSet<u64>,
+}
+
+/// The kernel limits the orphan file to 512 blocks.
+const MOST_BLOCKS: u64 = 512;
+
+impl Sink for Blocks {
+    fn node(&mut self, block: u64) -> bool {
+        self.nodes.insert(block)
+    }
+
+    fn data(&mut self, run: Run) {
+        let left = MOST_BLOCKS.saturating_sub(self.blocks.len() as u64);
+        self.blocks.extend(run.physical..run.physical + run.len.min(left));
+    }
+
+    /// The pass over the inodes reports it.
+    fn wrong(&mut self, _: FormatError, _: Problem) {}
+}

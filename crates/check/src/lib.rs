@@ -1,0 +1,250 @@
+//! Checks an ext4 volume without changing it: every checksum and every reference, as `e2fsck -fn` does.
+//!
+//! [`check`] reads the volume on several threads, in five steps that correspond to the passes of e2fsck:
+//!
+//! 1. the superblock, its backups, the descriptors, and the lists of orphans;
+//! 2. all inodes: fields, attributes, the map of blocks, which each inode claims (pass 1). Blocks that are claimed twice
+//!    are named with their owners by a second walk, which only such volumes need;
+//! 3. all directories: blocks, entries, index trees (pass 2);
+//! 4. parents of directories, and link counts (passes 3 and 4);
+//! 5. bitmaps and counts (pass 5).
+//!
+//! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, and 50 bytes for each directory.
+//! On any bytes the check ends: a block that belongs to a map or a directory is read for the first inode that claims it.
+//!
+//! The crate reads what is on the device. The caller replays the journal first, for example in memory.
+//!
+//! ```no_run
+//! use parext4_check::{CheckOptions, check};
+//! use parext4_device::{DeviceOptions, FileDevice};
+//!
+//! let device = FileDevice::open("disk.img", &DeviceOptions::new().read_only(true))?;
+//! for finding in check(&device, &CheckOptions::new()).findings {
+//!     println!("{finding}");
+//! }
+//! # std::io::Result::Ok(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod bitmaps;
+mod claims;
+mod dirs;
+mod entries;
+mod finding;
+mod found;
+mod groups;
+mod index;
+mod inode;
+mod inodes;
+mod journal;
+mod map;
+mod mapper;
+mod names;
+mod owners;
+mod problem;
+mod resize;
+mod scan;
+mod tree;
+mod volume;
+mod work;
+mod xattrs;
+
+use std::io::IoSliceMut;
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::FormatError;
+use parext4_format::features::{Compat, Incompat, RoCompat};
+use parext4_format::superblock::{STATE_ERROR, STATE_VALID, Superblock};
+
+pub use finding::Finding;
+pub use problem::Problem;
+
+use finding::Findings;
+use problem::{PR_0_FS_SIZE_WRONG, PR_0_SB_CORRUPT};
+use volume::Volume;
+
+/// How a volume is checked.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CheckOptions {
+    /// Number of threads. Threads wait for the device most of the time, so more than the cores are of use.
+    pub threads: usize,
+    /// The largest number of findings that are returned. More are counted.
+    pub limit: usize,
+    /// The device shows the volume after the replay of its journal.
+    pub is_replayed: bool,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { threads: (cores * 4).min(32), limit: 10_000, is_replayed: false }
+    }
+}
+
+impl CheckOptions {
+    /// Returns the defaults: four threads for each core, and at most 10,000 findings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`threads`](field@Self::threads).
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets [`limit`](field@Self::limit).
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets [`is_replayed`](field@Self::is_replayed).
+    #[must_use]
+    pub fn is_replayed(mut self, is_replayed: bool) -> Self {
+        self.is_replayed = is_replayed;
+        self
+    }
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// The findings, in the order of e2fsck's passes.
+    pub findings: Vec<Finding>,
+    /// The number of findings, the ones over the limit included.
+    pub count: u64,
+    /// Parts that were not checked, and states that are no error on a volume that was not closed.
+    pub notes: Vec<String>,
+    /// The number of inodes in use.
+    pub inodes: u64,
+    /// The number of directories.
+    pub directories: u64,
+    /// The number of blocks in use.
+    pub blocks: u64,
+}
+
+/// Features whose structures this crate reads.
+const INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::MMP)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGEDIR)
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
+
+/// Features of the second kind that change structures, or that no kernel has had.
+const UNKNOWN_RO_COMPAT: RoCompat =
+    RoCompat::all().complement().union(RoCompat::HAS_SNAPSHOT).union(RoCompat::REPLICA);
+
+/// Checks the volume on `device`. Blocks of the device that cannot be read are findings.
+#[must_use]
+pub fn check(device: &dyn Device, options: &CheckOptions) -> Report {
+    let findings = Findings::new(options.limit);
+    let mut report = Report::default();
+    match superblock(device) {
+        Ok(sb) => passes(Volume::new(device, sb, &findings), options, &mut report),
+        Err((error, problem)) => findings.add(error, problem),
+    }
+    let (findings, count, notes) = findings.finish();
+    Report { findings, count, notes, ..report }
+}
+
+/// Reads the superblock, and makes sure that the geometry fits the device.
+fn superblock(device: &dyn Device) -> Result<Superblock, (FormatError, Problem)> {
+    let fail = |field, problem: String, kind| Err((FormatError::new("superblock", field, problem), kind));
+    let mut buf = AlignedBuf::zeroed(4096);
+    let read = if device.size() < buf.len() as u64 {
+        Err(format!("the device has {} bytes", device.size()))
+    } else {
+        device.read_at(0, &mut [IoSliceMut::new(&mut buf)]).map_err(|error| error.to_string())
+    };
+    if let Err(error) = read {
+        return fail("size", error, PR_0_SB_CORRUPT);
+    }
+    let sb = Superblock::parse(&buf[1024..2048]).map_err(|error| (error, PR_0_SB_CORRUPT))?;
+    let unknown = sb.incompat().difference(INCOMPAT);
+    if !unknown.is_empty() {
+        let problem = format!("feature not known: {}", unknown.names().join(", "));
+        return fail("s_feature_incompat", problem, PR_0_SB_CORRUPT);
+    }
+    let unknown = sb.ro_compat().intersection(UNKNOWN_RO_COMPAT);
+    if !unknown.is_empty() {
+        let problem = format!("feature not known: {}", unknown.names().join(", "));
+        return fail("s_feature_ro_compat", problem, PR_0_SB_CORRUPT);
+    }
+    let needed = sb.blocks_count().saturating_mul(sb.block_size().into());
+    if device.size() < needed {
+        let problem = format!("the volume is {needed} bytes long, its device only {}", device.size());
+        return fail("s_blocks_count", problem, PR_0_FS_SIZE_WRONG);
+    }
+    if device.sector_size() > sb.block_size() {
+        let problem = format!("{} is below the sectors of the device", sb.block_size());
+        return fail("s_log_block_size", problem, PR_0_SB_CORRUPT);
+    }
+    Ok(sb)
+}
+
+fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
+    let threads = options.threads;
+    notes(&volume, options.is_replayed);
+    groups::check(&mut volume);
+    groups::check_backups(&volume);
+    volume.orphans = journal::orphans(&volume);
+
+    let mut found = inodes::check(&volume, threads);
+    journal::check(&volume, &found);
+    owners::check(&volume, threads);
+    report.directories = (found.dirs.len() + found.inline_dirs.len()) as u64;
+
+    let dirs = dirs::check(&volume, threads, &mut found);
+    tree::check_parents(&volume, &dirs);
+    tree::check_links(&volume, threads);
+    let was_closed = volume.sb.state() & STATE_VALID != 0 && !volume.has(Incompat::RECOVER);
+    bitmaps::check(&volume, threads, was_closed);
+
+    let groups = 0..volume.sb.group_count();
+    let in_use = |group| volume.inodes_of(group).iter().filter(|state| state.kind != 0).count() as u64;
+    report.inodes = groups.clone().map(in_use).sum();
+    let ratio = u64::from(volume.sb.blocks_per_group() / volume.sb.clusters_per_group());
+    report.blocks = groups.map(|group| u64::from(volume.claims.count(group)) * ratio).sum();
+}
+
+/// Notes the features whose contents are not checked, and the state of the volume.
+fn notes(volume: &Volume<'_>, is_replayed: bool) {
+    let sb = &volume.sb;
+    let ignored = [
+        (
+            sb.ro_compat().intersects(RoCompat::QUOTA | RoCompat::PROJECT),
+            "quota: usage is not compared with the files",
+        ),
+        (sb.ro_compat().contains(RoCompat::VERITY), "verity: Merkle trees are not verified"),
+        (sb.ro_compat().contains(RoCompat::SHARED_BLOCKS), "shared_blocks: files may share blocks"),
+        (sb.compat().contains(Compat::FAST_COMMIT), "fast_commit: fast commits are not replayed"),
+        (volume.has(Incompat::EA_INODE), "ea_inode: values in inodes are not compared with their hashes"),
+        (volume.has(Incompat::CASEFOLD), "casefold: hashes in directories without case are not checked"),
+        (volume.has(Incompat::ENCRYPT), "encrypt: encrypted names and contents are not checked"),
+    ];
+    for (_, note) in ignored.iter().filter(|(is_set, _)| *is_set) {
+        volume.findings.note(format!("feature {note}"));
+    }
+    if sb.state() & STATE_ERROR != 0 {
+        volume.findings.note("the superblock has errors on record");
+    }
+    if volume.has(Incompat::RECOVER) && !is_replayed {
+        volume.findings.note("the journal is not replayed, so newer changes are missing");
+    } else if sb.state() & STATE_VALID == 0 && !is_replayed {
+        volume.findings.note("the volume was not closed");
+    }
+}

@@ -1,0 +1,103 @@
+//! Claims the blocks of one file, and counts them.
+
+use parext4_format::features::RoCompat;
+use parext4_format::{FormatError, InodeNo};
+
+use crate::found::DirRun;
+use crate::map::{Run, Sink};
+use crate::problem::{PR_1_MISALIGNED_CLUSTER, Problem};
+use crate::volume::Volume;
+
+/// A sink that claims what it is passed.
+pub(crate) struct Mapper<'a, 'v> {
+    volume: &'a Volume<'v>,
+    ino: InodeNo,
+    /// Receives the blocks of a directory that no other file has claimed before.
+    runs: Option<&'a mut Vec<DirRun>>,
+    clusters: u64,
+    /// The last cluster of the data, in the file and on the volume. Several runs may share it.
+    last_cluster: Option<(u64, u64)>,
+    mapped: Mapped,
+}
+
+/// The blocks of a file.
+#[derive(Default)]
+pub(crate) struct Mapped {
+    /// Blocks in use, with the blocks of the map. Whole clusters.
+    pub blocks: u64,
+    pub data_blocks: u64,
+    /// The first block of the file on the volume.
+    pub first_block: Option<u64>,
+    /// The file block after the last one.
+    pub end: u64,
+    pub last_written: Option<u64>,
+    /// False if a part of the map could not be read.
+    pub is_complete: bool,
+}
+
+impl<'a, 'v> Mapper<'a, 'v> {
+    pub(crate) fn new(volume: &'a Volume<'v>, ino: InodeNo, runs: Option<&'a mut Vec<DirRun>>) -> Self {
+        let mapped = Mapped { is_complete: true, ..Mapped::default() };
+        Self { volume, ino, runs, clusters: 0, last_cluster: None, mapped }
+    }
+
+    pub(crate) fn finish(self) -> Mapped {
+        let cluster_blocks = self.volume.sb.blocks_per_group() / self.volume.sb.clusters_per_group();
+        Mapped { blocks: self.clusters * u64::from(cluster_blocks), ..self.mapped }
+    }
+
+    /// Claims the clusters of a run. Returns true if no other file has them.
+    fn claim(&mut self, run: &Run) -> bool {
+        let claims = &self.volume.claims;
+        let ratio = u64::from(self.volume.sb.blocks_per_group() / self.volume.sb.clusters_per_group());
+        let (mut first, last) =
+            (claims.cluster_of(run.physical), claims.cluster_of(run.physical + run.len - 1));
+        if run.logical % ratio != run.physical % ratio {
+            let problem = format_args!("file block {} at block {}", run.logical, run.physical);
+            let error = FormatError::new("inode", "cluster", problem).of_inode(self.ino);
+            self.volume.report(error, PR_1_MISALIGNED_CLUSTER);
+        }
+        if self.last_cluster == Some((run.logical / ratio, first)) {
+            first += 1;
+        }
+        self.last_cluster = Some(((run.logical + run.len - 1) / ratio, last));
+        let count = (last + 1).saturating_sub(first);
+        self.clusters += count;
+        if count == 0 {
+            return true;
+        }
+        if self.volume.sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) {
+            claims.share(first, count);
+            return true;
+        }
+        claims.claim(first, count)
+    }
+}
+
+impl Sink for Mapper<'_, '_> {
+    fn node(&mut self, block: u64) -> bool {
+        self.clusters += 1;
+        let is_fresh = self.volume.claim_blocks(block, 1);
+        self.mapped.is_complete &= is_fresh;
+        is_fresh
+    }
+
+    fn data(&mut self, run: Run) {
+        let is_fresh = self.claim(&run);
+        let end = run.logical + run.len;
+        self.mapped.data_blocks += run.len;
+        self.mapped.first_block = self.mapped.first_block.or(Some(run.physical));
+        self.mapped.end = self.mapped.end.max(end);
+        if !run.unwritten {
+            self.mapped.last_written = self.mapped.last_written.max(Some(end - 1));
+        }
+        if let Some(runs) = self.runs.as_mut().filter(|_| is_fresh) {
+            runs.push(DirRun::from(run));
+        }
+    }
+
+    fn wrong(&mut self, error: FormatError, problem: Problem) {
+        self.mapped.is_complete = false;
+        self.volume.report(error.of_inode(self.ino), problem);
+    }
+}

@@ -1,0 +1,91 @@
+//! Names the owners of blocks that are used twice, by a second walk over all files. Runs only if there are such blocks.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use parext4_format::inode::Inode;
+use parext4_format::{FormatError, FsBlock, InodeNo};
+
+use crate::claims::Claims;
+use crate::inode::has_map;
+use crate::map::{self, Run, Sink};
+use crate::problem::{PR_1B_DUP_BLOCK, PR_1D_SHARE_METADATA, Problem};
+use crate::scan::for_each_inode;
+use crate::volume::Volume;
+
+/// The largest number of blocks used twice that are reported one by one.
+const MOST: usize = 1000;
+
+/// The owners of each block that is used twice.
+type Owners = Mutex<BTreeMap<u64, Vec<InodeNo>>>;
+
+/// Reports each block that is used twice, with its owners.
+pub(crate) fn check(volume: &Volume<'_>, threads: usize) {
+    if !volume.claims.any_twice() {
+        return;
+    }
+    let (nodes, owners) = (Claims::new(&volume.sb), Owners::default());
+    for_each_inode(volume, threads, &|ino, inode| visit(volume, &nodes, &owners, ino, inode));
+    for (block, inodes) in owners.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let files: Vec<String> = inodes.iter().map(ToString::to_string).collect();
+        let files = files.join(", ");
+        let (problem, text) = match volume.system_at(block) {
+            Some(system) => (PR_1D_SHARE_METADATA, format!("belongs to the {system}, and to inode {files}")),
+            None => (PR_1B_DUP_BLOCK, format!("is used several times, by inode {files}")),
+        };
+        volume.report(FormatError::new("block", "owner", text).in_block(FsBlock(block)), problem);
+    }
+}
+
+fn visit(volume: &Volume<'_>, nodes: &Claims, owners: &Owners, ino: InodeNo, inode: &Inode) {
+    let mut finder = Finder { volume, nodes, owners, ino };
+    if inode.file_acl != 0 && volume.has_blocks(inode.file_acl, 1) {
+        finder.found(inode.file_acl, 1);
+    }
+    if has_map(inode) && ino != InodeNo::RESIZE {
+        map::walk(volume, ino, inode, &mut finder);
+    }
+}
+
+struct Finder<'a, 'v> {
+    volume: &'a Volume<'v>,
+    /// Nodes that were read. Each is read once.
+    nodes: &'a Claims,
+    owners: &'a Owners,
+    ino: InodeNo,
+}
+
+impl Finder<'_, '_> {
+    /// Notes the inode as an owner of each block that is used twice, up to the limit.
+    fn found(&self, start: u64, len: u64) {
+        let claims = &self.volume.claims;
+        let (mut at, end) = (claims.cluster_of(start), claims.cluster_of(start + len - 1) + 1);
+        while let Some(cluster) = claims.first_twice(at, end - at) {
+            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            let block = claims.block_of(cluster);
+            if owners.len() >= MOST && !owners.contains_key(&block) {
+                return;
+            }
+            let files = owners.entry(block).or_default();
+            if files.len() < MOST && files.last() != Some(&self.ino) {
+                files.push(self.ino);
+            }
+            at = cluster + 1;
+        }
+    }
+}
+
+impl Sink for Finder<'_, '_> {
+    fn node(&mut self, block: u64) -> bool {
+        self.found(block, 1);
+        let cluster = self.nodes.cluster_of(block);
+        self.nodes.claim(cluster, 1)
+    }
+
+    fn data(&mut self, run: Run) {
+        self.found(run.physical, run.len);
+    }
+
+    /// The first walk has reported it.
+    fn wrong(&mut self, _: FormatError, _: Problem) {}
+}

@@ -1,0 +1,71 @@
+//! The resize inode, which holds the blocks that are reserved for more descriptors.
+//!
+//! Its map is a fixed function of the geometry: a double indirect block points to the reserved blocks of group 0, and each of
+//! these to its copies in the groups with a backup.
+
+use std::collections::HashMap;
+
+use parext4_format::features::Compat;
+use parext4_format::inode::Inode;
+use parext4_format::{FormatError, FsBlock, GroupNo, InodeNo};
+
+use crate::problem::{PR_0_RESIZE_INODE_INVALID, Problem};
+use crate::volume::Volume;
+
+const PROBLEM: Problem = PR_0_RESIZE_INODE_INVALID;
+/// Offset of the pointer to the double indirect block in `i_block`.
+const DOUBLE: usize = 13 * 4;
+
+/// Checks the inode, and claims its double indirect block.
+pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
+    if !volume.sb.compat().contains(Compat::RESIZE_INODE) {
+        return;
+    }
+    let fail = |problem: String, block: u64| {
+        let error = FormatError::new("resize inode", "i_block", problem).of_inode(InodeNo::RESIZE);
+        volume.report(error.in_block(FsBlock(block)), PROBLEM);
+    };
+    let double = u64::from(word(&inode.block, DOUBLE / 4));
+    let is_alone = (0..15).all(|index| index == DOUBLE / 4 || word(&inode.block, index) == 0);
+    if !is_alone || !volume.has_blocks(double, 1) {
+        return fail("is not one double indirect block".to_owned(), double);
+    }
+    volume.claim_blocks(double, 1);
+    let (mut table, mut copies) = (volume.buffer(1), volume.buffer(1));
+    if !volume.read(double, &mut table, "resize inode", PROBLEM) {
+        return;
+    }
+    let (per_block, gdt_blocks) = (volume.block_size / 4, u64::from(volume.sb.gdt_blocks()));
+    let first = volume.sb.first_gdt_block().get() + gdt_blocks;
+    let mut reserved = HashMap::new();
+    for index in 0..u64::from(volume.sb.reserved_gdt_blocks()) {
+        reserved.insert((gdt_blocks + index) as usize % per_block, first + index);
+    }
+    if let Err((slot, expected)) = has_entries(&table, |slot| reserved.get(&slot).copied()) {
+        return fail(format!("entry {slot} is {}, not {expected}", word(&table, slot)), double);
+    }
+    let backups: Vec<u32> =
+        (1..volume.sb.group_count()).filter(|&group| volume.sb.has_backup(GroupNo(group))).collect();
+    for block in reserved.into_values() {
+        if !volume.read(block, &mut copies, "resize inode", PROBLEM) {
+            return;
+        }
+        let copy = |group: &u32| block + u64::from(*group) * u64::from(volume.sb.blocks_per_group());
+        if let Err((slot, expected)) = has_entries(&copies, |slot| backups.get(slot).map(copy)) {
+            return fail(format!("entry {slot} is {}, not {expected}", word(&copies, slot)), block);
+        }
+    }
+}
+
+/// Compares all entries of a block with the expected ones, 0 if there is none. Returns the first entry that differs.
+fn has_entries(block: &[u8], expected: impl Fn(usize) -> Option<u64>) -> Result<(), (usize, u64)> {
+    let differs = |slot: &usize| u64::from(word(block, *slot)) != expected(*slot).unwrap_or(0);
+    match (0..block.len() / 4).find(differs) {
+        Some(slot) => Err((slot, expected(slot).unwrap_or(0))),
+        None => Ok(()),
+    }
+}
+
+fn word(bytes: &[u8], index: usize) -> u32 {
+    bytes.get(index * 4..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
+}

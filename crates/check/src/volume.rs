@@ -1,0 +1,188 @@
+//! What all passes share: the device, the superblock, the descriptors, the blocks in use, and the state of each inode.
+
+use std::collections::HashSet;
+use std::io::IoSliceMut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::features::{Compat, Incompat, RoCompat};
+use parext4_format::group_desc::GroupDesc;
+use parext4_format::superblock::Superblock;
+use parext4_format::{ChecksumSeed, FormatError, FsBlock, GroupNo, InodeNo};
+
+use crate::claims::Claims;
+use crate::finding::Findings;
+use crate::problem::Problem;
+
+/// An inode as the scan of the inode tables found it.
+#[derive(Debug, Default)]
+pub(crate) struct InodeState {
+    /// The names found, and for a directory also its `.` and the `..` of its subdirectories.
+    pub names: AtomicU32,
+    /// `i_links_count`.
+    pub links: u16,
+    /// The type as in a directory entry; 0 if the inode is not in use.
+    pub kind: u8,
+    /// The inode has no name, as for the journal and for orphans.
+    pub hidden: bool,
+}
+
+/// The inodes of a group, up to the last one in use.
+type GroupInodes = Box<[InodeState]>;
+
+/// A volume that is being checked.
+pub(crate) struct Volume<'a> {
+    device: &'a dyn Device,
+    pub sb: Superblock,
+    /// The superblock without checksums, to read inodes whose checksum is wrong.
+    pub lenient: Superblock,
+    pub block_size: usize,
+    pub seed: Option<ChecksumSeed>,
+    pub findings: &'a Findings,
+    /// `None` for a descriptor that leads out of the volume.
+    pub descs: Vec<Option<GroupDesc>>,
+    pub claims: Claims,
+    /// Blocks of the file system itself: sorted `(start, end, structure)`.
+    pub system: Vec<(u64, u64, &'static str)>,
+    /// Inodes that the next mount deletes or truncates.
+    pub orphans: HashSet<u32>,
+    inodes: Vec<OnceLock<GroupInodes>>,
+}
+
+impl<'a> Volume<'a> {
+    pub(crate) fn new(device: &'a dyn Device, sb: Superblock, findings: &'a Findings) -> Self {
+        let mut lenient = sb.clone();
+        lenient.set_ro_compat(sb.ro_compat() - RoCompat::METADATA_CSUM);
+        Self {
+            device,
+            lenient,
+            block_size: sb.block_size() as usize,
+            seed: sb.checksum_seed(),
+            findings,
+            descs: Vec::new(),
+            claims: Claims::new(&sb),
+            system: Vec::new(),
+            orphans: HashSet::new(),
+            inodes: std::iter::repeat_with(OnceLock::new).take(sb.group_count() as usize).collect(),
+            sb,
+        }
+    }
+
+    pub(crate) fn report(&self, error: FormatError, problem: impl Into<Option<Problem>>) {
+        self.findings.add(error, problem);
+    }
+
+    /// Reads whole blocks. Returns false, and reports it, if the device fails or the volume has no such blocks.
+    pub(crate) fn read(&self, block: u64, buf: &mut [u8], what: &'static str, problem: Problem) -> bool {
+        let offset = block.checked_mul(self.block_size as u64);
+        let result = match offset {
+            Some(offset) => {
+                self.device.read_at(offset, &mut [IoSliceMut::new(buf)]).map_err(|e| e.to_string())
+            }
+            None => Err("is out of range".to_owned()),
+        };
+        let Err(error) = result else { return true };
+        self.report(FormatError::new(what, "block", error).in_block(FsBlock(block)), problem);
+        false
+    }
+
+    /// Returns a buffer for `blocks` blocks.
+    pub(crate) fn buffer(&self, blocks: usize) -> AlignedBuf {
+        AlignedBuf::zeroed(blocks * self.block_size)
+    }
+
+    /// Returns true if the blocks lie in the volume, and no boot block or superblock is among them.
+    pub(crate) fn has_blocks(&self, start: u64, len: u64) -> bool {
+        let end = start.checked_add(len);
+        start > u64::from(self.sb.first_data_block()) && end.is_some_and(|end| end <= self.sb.blocks_count())
+    }
+
+    /// Claims blocks for a file. Returns true if no other structure has claimed any of them.
+    pub(crate) fn claim_blocks(&self, start: u64, len: u64) -> bool {
+        let (first, last) = (self.claims.cluster_of(start), self.claims.cluster_of(start + len.max(1) - 1));
+        self.claims.claim(first, last - first + 1)
+    }
+
+    /// Returns the structure of the file system itself to which a block belongs.
+    pub(crate) fn system_at(&self, block: u64) -> Option<&'static str> {
+        let at = self.system.partition_point(|&(_, end, _)| end <= block);
+        self.system.get(at).filter(|zone| zone.0 <= block).map(|zone| zone.2)
+    }
+
+    /// Returns the number of blocks of a group.
+    pub(crate) fn group_blocks(&self, group: u32) -> u32 {
+        let start = self.group_start(group);
+        u32::try_from(self.sb.blocks_count() - start).unwrap_or(u32::MAX).min(self.sb.blocks_per_group())
+    }
+
+    pub(crate) fn group_start(&self, group: u32) -> u64 {
+        u64::from(self.sb.first_data_block()) + u64::from(group) * u64::from(self.sb.blocks_per_group())
+    }
+
+    pub(crate) fn has(&self, feature: Incompat) -> bool {
+        self.sb.incompat().contains(feature)
+    }
+
+    /// Returns the block that holds descriptors, by its index in the table.
+    pub(crate) fn desc_block(&self, index: u32) -> u64 {
+        if !self.has(Incompat::META_BG) || index < self.sb.raw().s_first_meta_bg.get() {
+            return self.sb.first_gdt_block().get() + u64::from(index);
+        }
+        let group = index.saturating_mul(self.sb.descs_per_block());
+        let after_superblock = u64::from(self.sb.has_backup(GroupNo(group)));
+        // Blocks of 1 KiB: group 0 begins with block 1, which holds the superblock. Larger ones: block 0 does.
+        self.group_start(group) + after_superblock
+    }
+
+    pub(crate) fn set_inodes(&self, group: u32, states: Vec<InodeState>) {
+        if let Some(slot) = self.inodes.get(group as usize) {
+            let _ = slot.set(states.into());
+        }
+    }
+
+    /// Returns the state of an inode; `None` if it is not in use, or does not exist.
+    pub(crate) fn inode(&self, ino: InodeNo) -> Option<&InodeState> {
+        let index = ino.get().checked_sub(1)?;
+        let (group, index) = (index / self.sb.inodes_per_group(), index % self.sb.inodes_per_group());
+        let state = self.inodes.get(group as usize)?.get()?.get(index as usize)?;
+        (state.kind != 0).then_some(state)
+    }
+
+    /// Returns the states of a group's inodes, up to the last one in use.
+    pub(crate) fn inodes_of(&self, group: u32) -> &[InodeState] {
+        self.inodes.get(group as usize).and_then(OnceLock::get).map_or(&[], |states| states)
+    }
+
+    /// Counts a name of an inode.
+    pub(crate) fn count_name(&self, ino: InodeNo) {
+        if let Some(state) = self.inode(ino) {
+            state.names.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true for inodes that no directory names: reserved ones, and hidden files of the file system.
+    pub(crate) fn is_hidden(&self, ino: u32) -> bool {
+        let raw = self.sb.raw();
+        let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum, raw.s_journal_inum];
+        let is_file = files.iter().any(|file| file.get() == ino);
+        let is_orphan_file =
+            self.sb.compat().contains(Compat::ORPHAN_FILE) && self.sb.orphan_file_inode() == ino;
+        (ino < self.sb.first_inode() && ino != InodeNo::ROOT.get()) || is_file || is_orphan_file
+    }
+
+    /// Reads the bytes of an inode at its place in the table.
+    pub(crate) fn inode_bytes(&self, ino: u32, buf: &mut AlignedBuf) -> Option<Vec<u8>> {
+        let index = ino.checked_sub(1).filter(|_| ino <= self.sb.inodes_count())?;
+        let (group, index) = (index / self.sb.inodes_per_group(), index % self.sb.inodes_per_group());
+        let desc = self.descs.get(group as usize)?.as_ref()?;
+        let byte = u64::from(index) * u64::from(self.sb.inode_size());
+        let block = desc.inode_table.get() + byte / self.block_size as u64;
+        let at = (byte % self.block_size as u64) as usize;
+        let block_buf = &mut buf[..self.block_size];
+        if !self.read(block, block_buf, "inode table", crate::problem::PR_1_ISCAN_ERROR) {
+            return None;
+        }
+        block_buf.get(at..at + usize::from(self.sb.inode_size())).map(<[u8]>::to_vec)
+    }
+}

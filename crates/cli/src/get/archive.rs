@@ -1,0 +1,352 @@
+//! Writes a tree of the volume as a tar archive: `get --tar`.
+//!
+//! The archive has the PAX format with GNU tar's names of records: times with nanoseconds, extended attributes with access control
+//! lists, and sparse files (format 1.0).
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use parext4::device::AlignedBuf;
+use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
+use serde_json::Value;
+use tar::{Builder, EntryType, Header};
+
+use crate::image_path::{ImagePath, means_contents};
+use crate::progress::Progress;
+use crate::tree::{self, Entries, Visited};
+
+/// Bytes that are copied at a time.
+const CHUNK: usize = 1 << 20;
+/// Bytes of a block of an archive.
+const BLOCK: usize = 512;
+/// The largest number of runs of data in a file that is written as a sparse one.
+const MOST_RUNS: usize = 1 << 16;
+
+/// Writes the tree at `source` to the file `path`, or to standard output if that is `-`. Returns the counters of the summary.
+pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Result<Value> {
+    let node = if means_contents(&source.path) {
+        volume.resolve(&source.path)
+    } else {
+        volume.resolve_no_follow(&source.path)
+    };
+    let node = node.with_context(|| source.to_string())?;
+    let output: Box<dyn Write> = if path == Path::new("-") {
+        Box::new(io::stdout().lock())
+    } else {
+        Box::new(File::create(path).with_context(|| path.display().to_string())?)
+    };
+    let builder = Builder::new(BufWriter::with_capacity(CHUNK, output));
+    let progress = Arc::new(Progress::new(quiet));
+    let mut packer = Packer { builder, progress, linked: HashMap::new(), source };
+    packer.tree(node)?;
+    let named = |error| anyhow::Error::new(error).context(path.display().to_string());
+    packer.builder.into_inner().and_then(|mut output| output.flush()).map_err(named)?;
+    Ok(packer.progress.summary())
+}
+
+struct Packer<'a> {
+    builder: Builder<BufWriter<Box<dyn Write>>>,
+    progress: Arc<Progress>,
+    /// The first names of files that have several.
+    linked: HashMap<InodeNo, PathBuf>,
+    source: &'a ImagePath,
+}
+
+/// The records of one entry.
+type Records = Vec<(String, Vec<u8>)>;
+
+impl Packer<'_> {
+    /// Writes `node` and all below it. Does not recurse, because the image decides how deep the tree is.
+    fn tree(&mut self, node: Node) -> Result<()> {
+        let name = self.source.path.file_name().filter(|_| !means_contents(&self.source.path));
+        let mut path = PathBuf::from(name.unwrap_or(OsStr::new(".")));
+        let mut visited = Visited::default();
+        let mut levels: Vec<Entries> = self.entry(&mut visited, node, &path)?.into_iter().collect();
+        if name.is_none() {
+            path.clear();
+        }
+        while let Some(entries) = levels.last_mut() {
+            let Some(item) = entries.next() else {
+                levels.pop();
+                path.pop();
+                continue;
+            };
+            let name = OsString::from_vec(item.with_context(|| self.shown(&path))?.name);
+            let node = entries.dir().lookup(name.as_bytes()).with_context(|| self.shown(&path))?;
+            path.push(&name);
+            match self.entry(&mut visited, node, &path)? {
+                Some(below) => levels.push(below),
+                None => drop(path.pop()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a name in the image for messages.
+    fn shown(&self, path: &Path) -> String {
+        format!("{}: {}", self.source, path.display())
+    }
+
+    /// Writes `node` alone. Returns a directory, for its entries.
+    fn entry(&mut self, visited: &mut Visited, node: Node, path: &Path) -> Result<Option<Entries>> {
+        let shown = self.shown(path);
+        let is_directory = node.file_type() == FileType::Directory;
+        let mut write = || -> Result<Option<Entries>> {
+            if is_directory {
+                visited.enter(&node)?;
+            }
+            self.write(&node, path)?;
+            Ok(is_directory.then(|| tree::entries(&node)))
+        };
+        write().with_context(|| shown)
+    }
+
+    fn write(&mut self, node: &Node, path: &Path) -> Result<()> {
+        let metadata = node.metadata();
+        let mut header = header(&metadata);
+        let records = records(node, &metadata)?;
+        if metadata.links > 1 && metadata.file_type != FileType::Directory {
+            if let Some(first) = self.linked.get(&metadata.ino) {
+                header.set_entry_type(EntryType::Link);
+                let first = first.clone();
+                self.append(header, Vec::new(), path, Some(&first), io::empty())?;
+                self.progress.file_done();
+                return Ok(());
+            }
+            self.linked.insert(metadata.ino, path.to_owned());
+        }
+        match metadata.file_type {
+            FileType::Regular => self.file(node, &metadata, header, records, path)?,
+            FileType::Socket => {
+                self.progress.warn(&format!("{}: an archive holds no sockets; skipped", path.display()));
+                self.linked.remove(&metadata.ino);
+                return Ok(());
+            }
+            FileType::Symlink => {
+                let target = PathBuf::from(OsString::from_vec(node.read_link()?));
+                header.set_entry_type(EntryType::Symlink);
+                self.append(header, records, path, Some(&target), io::empty())?;
+            }
+            kind => self.special(kind, &metadata, header, records, path)?,
+        }
+        if metadata.file_type != FileType::Directory {
+            self.progress.file_done();
+        }
+        Ok(())
+    }
+
+    fn special(
+        &mut self,
+        kind: FileType,
+        metadata: &Metadata,
+        mut header: Header,
+        records: Records,
+        path: &Path,
+    ) -> Result<()> {
+        header.set_entry_type(match kind {
+            FileType::Directory => EntryType::Directory,
+            FileType::CharDevice => EntryType::Char,
+            FileType::BlockDevice => EntryType::Block,
+            _ => EntryType::Fifo,
+        });
+        if let Some((major, minor)) = metadata.rdev {
+            header.set_device_major(major)?;
+            header.set_device_minor(minor)?;
+        }
+        let mut name = path.as_os_str().to_owned();
+        if kind == FileType::Directory {
+            name.push("/");
+        }
+        self.append(header, records, Path::new(&name), None, io::empty())
+    }
+
+    /// Writes one entry. Names that do not fit the header are in the records.
+    fn append(
+        &mut self,
+        mut header: Header,
+        mut records: Records,
+        path: &Path,
+        target: Option<&Path>,
+        data: impl Read,
+    ) -> Result<()> {
+        let path = fitting(&mut records, "path", path);
+        if let Some(target) = target {
+            // The target of a symbolic link is any text, which the header takes as it is.
+            let target = fitting(&mut records, "linkpath", target);
+            header.set_link_name_literal(target.as_os_str().as_bytes())?;
+        }
+        if !records.is_empty() {
+            let records = records.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
+            self.builder.append_pax_extensions(records)?;
+        }
+        Ok(self.builder.append_data(&mut header, path, data)?)
+    }
+
+    fn file(
+        &mut self,
+        node: &Node,
+        metadata: &Metadata,
+        mut header: Header,
+        mut records: Records,
+        path: &Path,
+    ) -> Result<()> {
+        let file = DirectFile::new(node.clone())?;
+        header.set_entry_type(EntryType::Regular);
+        self.progress.expect(metadata.size);
+        let runs = sparse_runs(&file, metadata.size)?;
+        let progress = Arc::clone(&self.progress);
+        let Some(runs) = runs else {
+            header.set_size(metadata.size);
+            let data = Data::new(&file, vec![(0, metadata.size)], &progress);
+            return self.append(header, records, path, None, data);
+        };
+        let mut map = format!("{}\n", runs.len());
+        runs.iter().for_each(|(offset, len)| map.push_str(&format!("{offset}\n{len}\n")));
+        let mut map = map.into_bytes();
+        map.resize(map.len().next_multiple_of(BLOCK), 0);
+        let data: u64 = runs.iter().map(|(_, len)| len).sum();
+        header.set_size(map.len() as u64 + data);
+        records.push(("GNU.sparse.major".to_owned(), b"1".to_vec()));
+        records.push(("GNU.sparse.minor".to_owned(), b"0".to_vec()));
+        records.push(("GNU.sparse.name".to_owned(), path.as_os_str().as_bytes().to_vec()));
+        records.push(("GNU.sparse.realsize".to_owned(), metadata.size.to_string().into_bytes()));
+        // Programs that do not know the format unpack the map and the data under this name.
+        let stand_in = format!("GNUSparseFile.0/{}", metadata.ino);
+        let reader = io::Cursor::new(map).chain(Data::new(&file, runs, &progress));
+        self.append(header, records, Path::new(&stand_in), None, reader)
+    }
+}
+
+/// Returns a name that fits the header: `name` itself, or the end of it, with the whole name as a record.
+fn fitting(records: &mut Records, key: &str, name: &Path) -> PathBuf {
+    /// Bytes of the field of the header.
+    const FIELD: usize = 100;
+    let bytes = name.as_os_str().as_bytes();
+    if bytes.len() < FIELD {
+        return name.to_owned();
+    }
+    records.push((key.to_owned(), bytes.to_vec()));
+    let end = bytes.split(|&byte| byte == b'/').rfind(|part| !part.is_empty()).unwrap_or_default();
+    OsStr::from_bytes(&end[..end.len().min(FIELD - 1)]).into()
+}
+
+fn header(metadata: &Metadata) -> Header {
+    let mut header = Header::new_ustar();
+    header.set_mode(metadata.permissions.into());
+    header.set_uid(metadata.uid.into());
+    header.set_gid(metadata.gid.into());
+    // Times before 1970 are in the records alone.
+    header.set_mtime(metadata.mtime.seconds.try_into().unwrap_or(0));
+    header.set_size(0);
+    header
+}
+
+/// Returns the time, and the extended attributes.
+fn records(node: &Node, metadata: &Metadata) -> Result<Records> {
+    let mut records = Vec::new();
+    for (key, time) in [("mtime", metadata.mtime), ("atime", metadata.atime)] {
+        records.push((key.to_owned(), decimal(time).into_bytes()));
+    }
+    for name in node.list_xattr()? {
+        let Some(value) = node.get_xattr(&name)? else { continue };
+        // A record's name is text. Names of attributes that are not are left out by GNU tar as well.
+        if let Ok(name) = str::from_utf8(&name) {
+            records.push((format!("SCHILY.xattr.{name}"), value));
+        }
+    }
+    Ok(records)
+}
+
+/// Returns seconds with a fraction. The fraction of a negative number counts away from zero.
+fn decimal(time: parext4::Timestamp) -> String {
+    match (time.seconds, time.nanoseconds) {
+        (seconds, 0) => seconds.to_string(),
+        (seconds, nanoseconds) if seconds < 0 => {
+            let whole = (seconds + 1).unsigned_abs();
+            format!("-{whole}.{:09}", 1_000_000_000 - nanoseconds)
+        }
+        (seconds, nanoseconds) => format!("{seconds}.{nanoseconds:09}"),
+    }
+}
+
+/// Returns offsets and lengths of the data of a file with holes; `None` for a file without, or with too many.
+fn sparse_runs(file: &DirectFile, size: u64) -> Result<Option<Vec<(u64, u64)>>> {
+    let (mut runs, mut at) = (Vec::new(), 0);
+    while at < size && runs.len() < MOST_RUNS {
+        let Some((start, end)) = file.data_range(at)? else { break };
+        let end = end.min(size);
+        if start >= end {
+            break;
+        }
+        runs.push((start, end - start));
+        at = end;
+    }
+    // GNU tar takes the size of the file from the end of the last run.
+    if at < size {
+        runs.push((size, 0));
+    }
+    let has_holes = runs.iter().map(|(_, len)| len).sum::<u64>() < size;
+    Ok((has_holes && runs.len() < MOST_RUNS).then_some(runs))
+}
+
+/// Reads the runs of a file one after the other.
+struct Data<'a> {
+    file: &'a DirectFile,
+    runs: std::vec::IntoIter<(u64, u64)>,
+    /// The rest of the run that is being read.
+    run: (u64, u64),
+    buf: AlignedBuf,
+    /// What of the buffer was not returned yet.
+    ready: std::ops::Range<usize>,
+    progress: &'a Progress,
+}
+
+impl<'a> Data<'a> {
+    fn new(file: &'a DirectFile, runs: Vec<(u64, u64)>, progress: &'a Progress) -> Self {
+        let largest = runs.iter().map(|(_, len)| *len).max().unwrap_or(0);
+        let len = usize::try_from(largest).map_or(CHUNK, |len| len.next_multiple_of(4096).clamp(4096, CHUNK));
+        Self {
+            file,
+            runs: runs.into_iter(),
+            run: (0, 0),
+            buf: AlignedBuf::zeroed(len),
+            ready: 0..0,
+            progress,
+        }
+    }
+
+    /// Fills the buffer. Runs begin at blocks, and so at sectors.
+    fn fill(&mut self) -> io::Result<()> {
+        while self.run.1 == 0 {
+            let Some(run) = self.runs.next() else { return Ok(()) };
+            self.run = run;
+        }
+        let count = self.file.read_at(&mut self.buf, self.run.0)?;
+        let here = usize::try_from(self.run.1).unwrap_or(count).min(count);
+        if here == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file ended early"));
+        }
+        self.run = (self.run.0 + here as u64, self.run.1 - here as u64);
+        self.ready = 0..here;
+        self.progress.moved(here as u64);
+        Ok(())
+    }
+}
+
+impl Read for Data<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.ready.is_empty() {
+            self.fill()?;
+        }
+        let here = self.ready.len().min(out.len());
+        out[..here].copy_from_slice(&self.buf[self.ready.start..self.ready.start + here]);
+        self.ready.start += here;
+        Ok(here)
+    }
+}

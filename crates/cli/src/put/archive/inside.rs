@@ -1,0 +1,119 @@
+//! Finds the directories that an archive names, inside the destination.
+//!
+//! The destination is the root of every name in the archive, as for chroot(2): symbolic links are followed, absolute ones from
+//! that root, and no `..` leads above it. A name in the archive with `..` is refused.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use parext4::{Error, FileType, NewInode, Node};
+
+use crate::put::place::Place;
+
+/// Symbolic links that one name may lead through, as in the kernel.
+const MOST_LINKS: usize = 40;
+
+/// The destination of an archive.
+pub struct Inside {
+    root: Node,
+    /// Its path, for messages.
+    path: PathBuf,
+    /// The directory that was found last, and its name in the archive.
+    last: Option<(PathBuf, Node)>,
+}
+
+impl Inside {
+    pub fn new(root: Node, path: PathBuf) -> Self {
+        Self { root, path, last: None }
+    }
+
+    /// Returns the place that a name in the archive means; `None` for the destination itself. Makes directories that are
+    /// missing above it.
+    pub fn place(&mut self, name: &[u8]) -> Result<Option<Place>> {
+        let mut names = parts(name)?;
+        let path = self.path.join(names.iter().collect::<PathBuf>());
+        let Some(last) = names.pop_back() else { return Ok(None) };
+        let parent = self.directory(names)?;
+        Ok(Some(Place { parent, name: last.as_os_str().as_bytes().to_vec(), path }))
+    }
+
+    /// Returns the destination.
+    pub fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// Has the next look-up walk all names again, because one of them may lead elsewhere now.
+    pub fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// Walks from the destination to a directory.
+    fn directory(&mut self, names: VecDeque<PathBuf>) -> Result<Node> {
+        let path: PathBuf = names.iter().collect();
+        if let Some((known, node)) = &self.last
+            && *known == path
+        {
+            return Ok(node.clone());
+        }
+        let node = self.walk(names).with_context(|| path.display().to_string())?;
+        self.last = Some((path, node.clone()));
+        Ok(node)
+    }
+
+    fn walk(&self, mut names: VecDeque<PathBuf>) -> Result<Node> {
+        let mut above: Vec<Node> = Vec::new();
+        let mut dir = self.root.clone();
+        let mut links = 0;
+        while let Some(name) = names.pop_front() {
+            if name.as_os_str() == ".." {
+                dir = above.pop().unwrap_or_else(|| self.root.clone());
+                continue;
+            }
+            let bytes = name.as_os_str().as_bytes();
+            let node = match dir.lookup(bytes) {
+                Err(Error::NotFound(_)) => dir.mkdir(bytes, &NewInode::new().permissions(0o755))?,
+                found => found?,
+            };
+            match node.file_type() {
+                FileType::Directory => above.push(std::mem::replace(&mut dir, node)),
+                FileType::Symlink => {
+                    links += 1;
+                    ensure!(links <= MOST_LINKS, "too many symbolic links");
+                    let target = PathBuf::from(OsStr::from_bytes(&node.read_link()?));
+                    if target.is_absolute() {
+                        above.clear();
+                        dir = self.root.clone();
+                    }
+                    for part in target.components().rev() {
+                        match part {
+                            Component::Normal(_) | Component::ParentDir => {
+                                names.push_front(part.as_os_str().into());
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                _ => bail!("{} is not a directory", name.display()),
+            }
+        }
+        Ok(dir)
+    }
+}
+
+/// Splits a name in an archive. Absolute names count from the destination.
+fn parts(name: &[u8]) -> Result<VecDeque<PathBuf>> {
+    let shown = Path::new(OsStr::from_bytes(name));
+    ensure!(!name.contains(&0), "{}: contains a zero byte", shown.display());
+    let mut parts = VecDeque::new();
+    for part in shown.components() {
+        match part {
+            Component::Normal(part) => parts.push_back(part.into()),
+            Component::ParentDir => bail!("{}: leads out of the destination", shown.display()),
+            _ => {}
+        }
+    }
+    Ok(parts)
+}

@@ -1,0 +1,196 @@
+//! Records of the PAX format: names, times, owners, attributes, and the maps of sparse files.
+
+use std::io::{BufRead, BufReader, Read};
+
+use anyhow::{Context, Result, ensure};
+use parext4::Timestamp;
+
+/// The largest number of runs of data in a sparse file.
+const MOST_RUNS: u64 = 1 << 20;
+/// Bytes of a block of an archive.
+const BLOCK: u64 = 512;
+/// Names of attributes begin so in records of GNU tar, bsdtar and star.
+const XATTR: &str = "SCHILY.xattr.";
+
+/// The records of one file.
+#[derive(Debug, Default)]
+pub struct Records {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub mtime: Option<Timestamp>,
+    pub atime: Option<Timestamp>,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub path: Option<Vec<u8>>,
+    pub linkpath: Option<Vec<u8>>,
+    /// Bytes of data in the archive.
+    pub size: Option<u64>,
+    /// The name of a sparse file; the header has one that other programs unpack it by.
+    pub name: Option<Vec<u8>>,
+    pub sparse: Option<Sparse>,
+    /// Records that were not understood and that matter.
+    pub ignored: Vec<String>,
+}
+
+/// A sparse file, in one of GNU tar's PAX formats.
+#[derive(Debug, Default)]
+pub struct Sparse {
+    /// The size with its holes.
+    pub size: u64,
+    /// Offsets and lengths of the data, in formats 0.0 and 0.1. In format 1.0 they precede the data.
+    runs: Vec<(u64, u64)>,
+    is_before_data: bool,
+}
+
+/// Parses records, each of which is its length in decimal digits, a space, `KEY=VALUE`, and a line end.
+pub fn parse(mut bytes: &[u8]) -> Result<Records> {
+    let mut all = Records::default();
+    while !bytes.is_empty() {
+        let space = bytes.iter().position(|&byte| byte == b' ').context("a record without its length")?;
+        let len: usize = str::from_utf8(&bytes[..space])?.parse().context("a record without its length")?;
+        let record = bytes.get(space + 1..len).and_then(|record| record.strip_suffix(b"\n"));
+        let record = record.context("a record that passes the end")?;
+        let equals = record.iter().position(|&byte| byte == b'=').context("a record without a value")?;
+        let key = String::from_utf8_lossy(&record[..equals]);
+        all.record(&key, &record[equals + 1..]).with_context(|| format!("record {key}"))?;
+        bytes = &bytes[len..];
+    }
+    // The format 1.0 has the name and the map elsewhere.
+    if let Some(name) = all.name.take() {
+        all.path = Some(name);
+    }
+    Ok(all)
+}
+
+impl Records {
+    fn record(&mut self, key: &str, value: &[u8]) -> Result<()> {
+        let text = || std::str::from_utf8(value).context("is not a number");
+        match key {
+            "path" => self.path = Some(value.to_vec()),
+            "linkpath" => self.linkpath = Some(value.to_vec()),
+            "size" => self.size = Some(text()?.parse()?),
+            "uid" => self.uid = Some(text()?.parse()?),
+            "gid" => self.gid = Some(text()?.parse()?),
+            "mtime" => self.mtime = Some(time(text()?)?),
+            "atime" => self.atime = Some(time(text()?)?),
+            "GNU.sparse.major" => self.sparse().is_before_data = text()? == "1",
+            "GNU.sparse.size" | "GNU.sparse.realsize" => self.sparse().size = text()?.parse()?,
+            "GNU.sparse.name" => self.name = Some(value.to_vec()),
+            "GNU.sparse.offset" => {
+                let offset = text()?.parse()?;
+                self.sparse().add(offset, 0)?;
+            }
+            "GNU.sparse.numbytes" => {
+                let len = text()?.parse()?;
+                if let Some(run) = self.sparse().runs.last_mut() {
+                    run.1 = len;
+                }
+            }
+            "GNU.sparse.map" => {
+                let numbers: Vec<u64> = text()?.split(',').map(str::parse).collect::<Result<_, _>>()?;
+                for pair in numbers.chunks_exact(2) {
+                    self.sparse().add(pair[0], pair[1])?;
+                }
+            }
+            "SCHILY.acl.access" | "SCHILY.acl.default" => self.ignored.push(format!("{key} (as text)")),
+            _ => {
+                if let Some(name) = key.strip_prefix(XATTR) {
+                    self.xattrs.push((name.as_bytes().to_vec(), value.to_vec()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sparse(&mut self) -> &mut Sparse {
+        self.sparse.get_or_insert_default()
+    }
+}
+
+impl Sparse {
+    /// Returns a file of `size` bytes without data.
+    pub fn new(size: u64) -> Self {
+        Self { size, ..Self::default() }
+    }
+
+    /// Adds a run of data.
+    pub fn add(&mut self, offset: u64, len: u64) -> Result<()> {
+        ensure!((self.runs.len() as u64) < MOST_RUNS, "more than {MOST_RUNS} runs");
+        self.runs.push((offset, len));
+        Ok(())
+    }
+
+    /// Returns offsets and lengths of the data, which `data` then returns one after the other.
+    pub fn runs(&mut self, data: &mut impl Read) -> Result<Vec<(u64, u64)>> {
+        if !self.is_before_data {
+            return Ok(std::mem::take(&mut self.runs));
+        }
+        // Decimal numbers, one in a line: how many runs, then offset and length of each; filled up to a whole block.
+        let mut lines = BufReader::with_capacity(1, data);
+        let mut bytes = 0;
+        let mut number = || -> Result<u64> {
+            let mut line = Vec::new();
+            bytes += (&mut lines).take(21).read_until(b'\n', &mut line)? as u64;
+            let text = std::str::from_utf8(&line)?.trim_end_matches('\n');
+            text.parse().context("the map of a sparse file is damaged")
+        };
+        let count = number()?;
+        ensure!(count <= MOST_RUNS, "a sparse file of {count} runs");
+        let runs = (0..count).map(|_| Ok((number()?, number()?))).collect::<Result<Vec<_>>>()?;
+        let padding = bytes.next_multiple_of(BLOCK) - bytes;
+        std::io::copy(&mut lines.take(padding), &mut std::io::sink())?;
+        Ok(runs)
+    }
+}
+
+/// Parses seconds with a fraction, such as `-1.5`.
+fn time(text: &str) -> Result<Timestamp> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse()?;
+    let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
+    let nanoseconds: u32 = digits.parse()?;
+    // The fraction counts away from zero, and the nanoseconds of a timestamp from the second before.
+    if whole.starts_with('-') && nanoseconds > 0 {
+        return Ok(Timestamp { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds });
+    }
+    Ok(Timestamp { seconds, nanoseconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_nanoseconds() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        assert_eq!(time("12").unwrap(), at(12, 0));
+        assert_eq!(time("12.5").unwrap(), at(12, 500_000_000));
+        assert_eq!(time("12.1234567891").unwrap(), at(12, 123_456_789));
+        assert_eq!(time("-1.25").unwrap(), at(-2, 750_000_000));
+        assert!(time("x").is_err() && time("1.x").is_err());
+    }
+
+    #[test]
+    fn maps_of_sparse_files_are_read() {
+        let mut bytes = b"2\n0\n512\n1048576\n3\n".to_vec();
+        bytes.resize(512, 0);
+        bytes.extend(b"data");
+        let records = b"22 GNU.sparse.major=1\n31 GNU.sparse.realsize=2000000\n";
+        let mut sparse = parse(records).unwrap().sparse.unwrap();
+        let mut data = &bytes[..];
+        assert_eq!(sparse.runs(&mut data).unwrap(), [(0, 512), (1_048_576, 3)]);
+        assert_eq!((data, sparse.size), (&b"data"[..], 2_000_000));
+        let old = b"21 GNU.sparse.size=9\n26 GNU.sparse.map=1,2,5,4\n";
+        let mut sparse = parse(old).unwrap().sparse.unwrap();
+        assert_eq!(sparse.runs(&mut &b""[..]).unwrap(), [(1, 2), (5, 4)]);
+    }
+
+    #[test]
+    fn values_may_contain_line_ends() {
+        let records = parse(b"27 SCHILY.xattr.user.x=1\n2\n11 path=ab\n").unwrap();
+        assert_eq!(records.xattrs, [(b"user.x".to_vec(), b"1\n2".to_vec())]);
+        assert_eq!(records.path.as_deref(), Some(&b"ab"[..]));
+        for wrong in [&b"9 path=ab\n"[..], b"99 path=ab\n", b"path=ab\n", b"10 path ab\n", b"0 a=b\n"] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

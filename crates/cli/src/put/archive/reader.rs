@@ -1,0 +1,146 @@
+//! Reads the members of a tar archive one after the other.
+//!
+//! The headers are those of the `tar` crate. Its iterator is not used, because it splits records at line ends, which values of
+//! attributes may contain, and does not return the maps of sparse files.
+
+use std::io::{self, Read};
+
+use anyhow::{Context, Result, bail, ensure};
+use tar::{EntryType, GnuExtSparseHeader, Header};
+
+use super::pax::{self, Records, Sparse};
+
+/// Bytes of a block, and of a header.
+const BLOCK: usize = 512;
+/// The largest number of bytes of a name, or of all records of a member.
+const MOST: u64 = 8 << 20;
+
+/// A member of the archive. [`Reader`] returns its data.
+pub struct Member {
+    pub header: Header,
+    pub name: Vec<u8>,
+    /// The target of a link.
+    pub target: Option<Vec<u8>>,
+    pub records: Records,
+    /// Bytes of its data in the archive.
+    pub size: u64,
+}
+
+/// An archive that is being read.
+pub struct Reader<R> {
+    input: R,
+    /// Bytes of the member that were not read yet, and of the padding after them.
+    left: u64,
+    padding: u64,
+}
+
+impl<R: Read> Reader<R> {
+    pub fn new(input: R) -> Self {
+        Self { input, left: 0, padding: 0 }
+    }
+
+    /// Returns the next member, after the rest of the one before. `None` at the end of the archive.
+    pub fn next(&mut self) -> Result<Option<Member>> {
+        let (mut name, mut target, mut records) = (None, None, Records::default());
+        loop {
+            let Some(header) = self.header()? else { return Ok(None) };
+            let kind = header.entry_type();
+            // A hard link may state the size of its file, and has no data.
+            self.begin(if kind == EntryType::Link { 0 } else { header.entry_size()? })?;
+            match kind {
+                EntryType::XHeader => records = pax::parse(&self.extension()?)?,
+                EntryType::GNULongName => name = Some(without_zeros(self.extension()?)),
+                EntryType::GNULongLink => target = Some(without_zeros(self.extension()?)),
+                EntryType::XGlobalHeader => {}
+                _ => {
+                    if kind == EntryType::GNUSparse {
+                        records.sparse = Some(self.sparse(&header)?);
+                    }
+                    if let Some(size) = records.size.filter(|_| kind != EntryType::Link) {
+                        self.begin(size)?;
+                    }
+                    let name =
+                        records.path.take().or(name).unwrap_or_else(|| header.path_bytes().into_owned());
+                    let own = || header.link_name_bytes().map(std::borrow::Cow::into_owned);
+                    let target = records.linkpath.take().or(target).or_else(own);
+                    return Ok(Some(Member { name, target, records, size: self.left, header }));
+                }
+            }
+        }
+    }
+
+    /// Reads the next header. An archive ends with zeros, or where its file ends.
+    fn header(&mut self) -> Result<Option<Header>> {
+        let rest = self.left + self.padding;
+        let skipped = io::copy(&mut (&mut self.input).take(rest), &mut io::sink())?;
+        ensure!(skipped == rest, "the archive ends within a file");
+        let mut header = Header::new_old();
+        let mut len = 0;
+        while len < BLOCK {
+            match self.input.read(&mut header.as_mut_bytes()[len..])? {
+                0 if len == 0 => return Ok(None),
+                0 => bail!("the archive ends within a header"),
+                count => len += count,
+            }
+        }
+        if header.as_bytes().iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let sum: u32 = header.as_bytes().iter().map(|&byte| u32::from(byte)).sum();
+        let field: u32 = header.as_bytes()[148..156].iter().map(|&byte| u32::from(byte)).sum();
+        // The field itself counts as eight spaces.
+        ensure!(header.cksum().ok() == Some(sum - field + 8 * 32), "not a tar archive, or a damaged one");
+        Ok(Some(header))
+    }
+
+    fn begin(&mut self, size: u64) -> Result<()> {
+        let whole = size.checked_next_multiple_of(BLOCK as u64).context("a size out of range")?;
+        (self.left, self.padding) = (size, whole - size);
+        Ok(())
+    }
+
+    /// Reads all data of a member that describes the next one.
+    fn extension(&mut self) -> Result<Vec<u8>> {
+        ensure!(self.left <= MOST, "a name or records of {} bytes", self.left);
+        let mut bytes = Vec::new();
+        self.read_to_end(&mut bytes)?;
+        ensure!(self.left == 0, "the archive ends within a header");
+        Ok(bytes)
+    }
+
+    /// Reads the map of a sparse file in the old format of GNU tar, which is before its data.
+    fn sparse(&mut self, header: &Header) -> Result<Sparse> {
+        let gnu = header.as_gnu().context("a sparse file without its header")?;
+        let mut sparse = Sparse::new(gnu.real_size()?);
+        let mut add = |runs: &[tar::GnuSparseHeader]| -> Result<()> {
+            for run in runs.iter().filter(|run| !run.is_empty()) {
+                sparse.add(run.offset()?, run.length()?)?;
+            }
+            Ok(())
+        };
+        add(&gnu.sparse)?;
+        let mut more = gnu.is_extended();
+        while more {
+            let mut next = GnuExtSparseHeader::new();
+            self.input.read_exact(next.as_mut_bytes()).context("the archive ends within a header")?;
+            add(&next.sparse)?;
+            more = next.is_extended();
+        }
+        Ok(sparse)
+    }
+}
+
+/// Reads the data of the member.
+impl<R: Read> Read for Reader<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = (&mut self.input).take(self.left).read(out)?;
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+fn without_zeros(mut name: Vec<u8>) -> Vec<u8> {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    name.truncate(end);
+    name
+}

@@ -1,0 +1,171 @@
+//! A manifest: a text that sets owners and permissions of copied files, and makes directories and special files, for people who
+//! cannot do so outside.
+//!
+//! The format is the device table of genext2fs, `makedevs` and `mkfs.jffs2 -D`, with a type `x` for extended attributes:
+//!
+//! ```text
+//! # path     type  mode  uid  gid  major  minor  start  increment  count
+//! /dev       d     755   0    0    -      -      -      -          -
+//! /dev/tty   c     666   0    5    5      0      -      -          -
+//! /dev/hda   b     640   0    6    3      1      1      1          4
+//! /bin/ping  f     4755  0    0
+//! /bin/ping  x     user.origin=build
+//! ```
+
+use std::fs;
+use std::path::{Component, Path};
+
+use anyhow::{Context, Result, bail, ensure};
+use parext4::{Error, FileType, NewInode, Node, SetAttributes, Special, Volume, XattrMode};
+
+use super::place::Place;
+use crate::image_path::ImagePath;
+
+/// The largest number of nodes that one line makes, as many as there are minor numbers.
+const MOST_NODES: u32 = 1 << 20;
+
+/// Applies the manifest in the file `manifest` to the tree at `dest`.
+pub fn apply(volume: &Volume, manifest: &Path, dest: &ImagePath) -> Result<()> {
+    let text = fs::read_to_string(manifest).with_context(|| manifest.display().to_string())?;
+    let root = volume.resolve(&dest.path).with_context(|| dest.to_string())?;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let line = Line::parse(line).and_then(|line| line.apply(&root, &dest.path));
+        line.with_context(|| format!("{}: line {number}", manifest.display()))?;
+    }
+    Ok(())
+}
+
+/// A line of the manifest.
+struct Line<'a> {
+    path: &'a Path,
+    kind: char,
+    /// The third column: the mode, or an extended attribute.
+    third: &'a str,
+    /// Owner, group, major, minor, start, increment, count; `None` for `-`.
+    numbers: [Option<u32>; 7],
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Result<Self> {
+        let mut columns = line.split_whitespace();
+        let path = Path::new(columns.next().unwrap_or_default());
+        let kind = columns.next().context("no type")?;
+        if kind == "x" {
+            let at = line.find(" x ").or_else(|| line.find("\tx")).context("no attribute")?;
+            return Ok(Self { path, kind: 'x', third: line[at + 2..].trim(), numbers: [None; 7] });
+        }
+        let kind = kind.parse().ok().with_context(|| format!("unknown type {kind:?}"))?;
+        let third = columns.next().context("no mode")?;
+        let mut numbers = [None; 7];
+        for number in &mut numbers {
+            match columns.next() {
+                None => break,
+                Some("-") => {}
+                Some(text) => {
+                    *number = Some(text.parse().with_context(|| format!("{text:?} is not a number"))?)
+                }
+            }
+        }
+        ensure!(columns.next().is_none(), "more than ten columns");
+        Ok(Self { path, kind, third, numbers })
+    }
+
+    fn apply(&self, root: &Node, dest: &Path) -> Result<()> {
+        let Some(place) = place(root, self.path, dest)? else {
+            return self.change(root);
+        };
+        match self.kind {
+            'd' => self.change(&place.directory(&self.new_inode()?)?),
+            'c' | 'b' | 'p' => self.nodes(&place),
+            'f' | 'x' => {
+                let node =
+                    place.parent.lookup(&place.name).with_context(|| place.path.display().to_string())?;
+                self.change(&node)
+            }
+            kind => bail!("unknown type {kind:?}"),
+        }
+    }
+
+    /// Sets the attributes of an existing file.
+    fn change(&self, node: &Node) -> Result<()> {
+        if self.kind == 'x' {
+            let (name, value) = self.third.split_once('=').context("expected NAME=VALUE")?;
+            return Ok(node.set_xattr(name.as_bytes(), value.as_bytes(), XattrMode::Any)?);
+        }
+        let [uid, gid, ..] = self.numbers;
+        let permissions = (node.file_type() != FileType::Symlink).then(|| self.mode()).transpose()?.flatten();
+        Ok(node.set_attributes(&SetAttributes::new().permissions(permissions).uid(uid).gid(gid))?)
+    }
+
+    /// Makes one special file, or with a count files whose names end in a number.
+    fn nodes(&self, place: &Place) -> Result<()> {
+        let [_, _, major, minor, start, increment, count] = self.numbers;
+        let (major, minor) = (major.unwrap_or(0), minor.unwrap_or(0));
+        let special = |minor| match self.kind {
+            'c' => Special::CharDevice { major, minor },
+            'b' => Special::BlockDevice { major, minor },
+            _ => Special::Fifo,
+        };
+        let make = |place: &Place, minor| -> Result<()> {
+            let new = self.new_inode()?;
+            let node = place.replace(|dir, name| dir.mknod(name, special(minor), &new))?;
+            self.change(&node)
+        };
+        let Some(count) = count.filter(|&count| count > 0) else { return make(place, minor) };
+        ensure!(count <= MOST_NODES, "more than {MOST_NODES} files");
+        let (start, increment) = (start.unwrap_or(0), increment.unwrap_or(1));
+        for index in 0..count {
+            let number = start.checked_add(index).context("a number out of range")?;
+            let minor = index.checked_mul(increment).and_then(|step| minor.checked_add(step));
+            let name = [&place.name[..], number.to_string().as_bytes()].concat();
+            let numbered = Place { parent: place.parent.clone(), name, path: place.path.clone() };
+            make(&numbered, minor.context("a minor number out of range")?)?;
+        }
+        Ok(())
+    }
+
+    fn new_inode(&self) -> Result<NewInode> {
+        let [uid, gid, ..] = self.numbers;
+        let mode = self.mode()?.unwrap_or(0o755);
+        Ok(NewInode::new().permissions(mode).uid(uid.unwrap_or(0)).gid(gid.unwrap_or(0)))
+    }
+
+    fn mode(&self) -> Result<Option<u16>> {
+        if self.third == "-" {
+            return Ok(None);
+        }
+        let mode = u16::from_str_radix(self.third, 8).ok().filter(|&mode| mode <= 0o7777);
+        Ok(Some(mode.with_context(|| format!("{:?} is no mode in octal digits", self.third))?))
+    }
+}
+
+/// Returns the place of a path below `root`; `None` for `root` itself. Follows no symbolic links.
+fn place(root: &Node, path: &Path, dest: &Path) -> Result<Option<Place>> {
+    let mut names = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => names.push(name.as_encoded_bytes()),
+            Component::ParentDir => bail!("{}: leads out of the destination", path.display()),
+            _ => {}
+        }
+    }
+    let Some((name, above)) = names.split_last() else { return Ok(None) };
+    let mut parent = root.clone();
+    for dir in above {
+        parent = match parent.lookup(dir) {
+            Err(Error::NotFound(_)) => bail!("{}: its directory does not exist", path.display()),
+            found => found?,
+        };
+        ensure!(
+            parent.file_type() == FileType::Directory,
+            "{}: its parent is not a directory",
+            path.display()
+        );
+    }
+    let path = dest.join(path.strip_prefix("/").unwrap_or(path));
+    Ok(Some(Place { parent, name: name.to_vec(), path }))
+}

@@ -1,0 +1,201 @@
+//! `check`: finds what e2fsck finds, and nothing in sound volumes.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rustix::fs::{XattrFlags, lsetxattr};
+use testkit::command::{ScratchImage, run, text};
+use testkit::rng::Rng;
+use testkit::{Image, settings, tool};
+
+/// Bytes of a block of the images here.
+const BLOCK: u64 = 1024;
+
+/// Makes a volume with an index, an extent tree, attributes in a block, links and special files. `None` without mke2fs.
+fn populated(scratch: &ScratchImage, features: &str) -> Option<Image> {
+    let image = Image::mke2fs(16, &["-b", "1024", "-O", features])?;
+    let tree = scratch.path("tree");
+    fs::create_dir_all(tree.join("many")).unwrap();
+    fs::create_dir_all(tree.join("a/b/c")).unwrap();
+    for n in 0..400 {
+        fs::write(tree.join(format!("many/a-name-that-fills-blocks-{n}")), "x").unwrap();
+    }
+    let sparse = File::create(tree.join("sparse")).unwrap();
+    for n in 0..200 {
+        sparse.write_all_at(b"x", n * 16384).unwrap();
+    }
+    fs::write(tree.join("attributes"), "x").unwrap();
+    for n in 0..4 {
+        lsetxattr(tree.join("attributes"), format!("user.{n}"), &[b'v'; 150], XattrFlags::empty()).unwrap();
+    }
+    fs::hard_link(tree.join("sparse"), tree.join("a/again")).unwrap();
+    symlink("x/".repeat(60), tree.join("link")).unwrap();
+    assert!(Command::new("mkfifo").arg(tree.join("fifo")).status().unwrap().success());
+    scratch.ok(&["put", "--quiet", &text(&tree.join(".")), &format!("{}:/", image.path().display())]);
+    fs::remove_dir_all(&tree).unwrap();
+    Some(image)
+}
+
+fn e2fsck(image: &Path) -> Option<Output> {
+    tool(Command::new("/usr/sbin/e2fsck").arg("-fn").arg(image))
+}
+
+/// Runs the check, which must end with a known status. Returns true if it found nothing, and its output.
+fn check(image: &Path) -> (bool, String) {
+    let output = run(&["check", &text(image)]);
+    let printed = testkit::tool::text(&output);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{printed}");
+    assert!(!printed.contains("panicked"), "{printed}");
+    (output.status.success(), printed)
+}
+
+fn debugfs(image: &Path, request: &str) -> bool {
+    tool(Command::new("/usr/sbin/debugfs").args(["-w", "-R", request]).arg(image)).is_some()
+}
+
+#[test]
+fn damage_is_found_as_the_problem_of_e2fsck() {
+    let scratch = ScratchImage::empty();
+    let Some(base) = populated(&scratch, "flex_bg") else { return };
+    let base = base.path();
+    assert_eq!(check(&base), (true, scratch.ok(&["check", &text(&base)])));
+    let image = scratch.path("damaged.img");
+    for (request, problem) in [
+        ("sif /attributes links_count 3", "PR_4_BAD_REF_COUNT"),
+        ("sif /sparse blocks 2", "PR_1_BAD_I_BLOCKS"),
+        ("sif /sparse size 1024", "PR_1_BAD_I_SIZE"),
+        ("sif /sparse dtime 9", "PR_1_SET_DTIME"),
+        ("sif /a/b mode 0100644", "PR_2_BAD_FILETYPE"),
+        ("sif /attributes file_acl 99999999", "PR_2_FILE_ACL_BAD"),
+        ("sif /sparse block[0] 0", "PR_1_EXTENT_HEADER_INVALID"),
+        ("clri /attributes", "PR_2_UNUSED_INODE"),
+        ("unlink /attributes", "PR_4_UNATTACHED_INODE"),
+        ("unlink /a", "PR_3_UNCONNECTED_DIR"),
+        ("ln /a /a/b/c/again", "PR_2_LINK_DIR"),
+        ("ln /attributes /many/a-new-name", "PR_4_BAD_REF_COUNT"),
+        ("freeb 1", "PR_5_BLOCK_USED"),
+        ("setb 15000 3", "PR_5_BLOCK_UNUSED"),
+        ("freei /attributes", "PR_5_INODE_USED"),
+        ("seti <900>", "PR_5_INODE_UNUSED"),
+        ("set_bg 0 free_inodes_count 3", "PR_5_FREE_INODE_COUNT_GROUP"),
+        ("set_bg 1 inode_table 3", "PR_1_BB_CONFLICT"),
+    ] {
+        fs::copy(&base, &image).unwrap();
+        if !debugfs(&image, request) {
+            return;
+        }
+        let (is_clean, printed) = check(&image);
+        assert!(!is_clean && printed.contains(problem), "{request}: {printed}");
+        assert!(e2fsck(&image).is_none_or(|output| !output.status.success()), "{request}");
+    }
+    let listed: serde_json::Value =
+        serde_json::from_slice(&run(&["check", "--json", &text(&image)]).stdout).unwrap();
+    assert_eq!(listed["count"].as_u64().map(|count| count > 0), Some(true));
+    let output = run(&["check", &text(&scratch.path("missing.img"))]);
+    assert_eq!(output.status.code(), Some(8));
+}
+
+#[test]
+fn a_block_of_two_files_is_reported_with_both() {
+    let scratch = ScratchImage::empty();
+    let Some(image) = populated(&scratch, "^metadata_csum,^has_journal") else { return };
+    let image = image.path();
+    let stat = testkit::tool::text(
+        &tool(Command::new("/usr/sbin/debugfs").args(["-R", "blocks /link"]).arg(&image)).unwrap(),
+    );
+    let block = stat.lines().find_map(|line| line.trim().parse::<u64>().ok()).unwrap();
+    debugfs(&image, &format!("sif /attributes block[5] {block}"));
+    let (is_clean, printed) = check(&image);
+    let inode = |path| {
+        let list = scratch.ok(&["ls", "--json", &format!("{}:{path}", image.display())]);
+        serde_json::from_str::<serde_json::Value>(&list).unwrap()[0]["inode"].as_u64().unwrap()
+    };
+    let (a, b) = (inode("/attributes").min(inode("/link")), inode("/attributes").max(inode("/link")));
+    assert!(!is_clean && printed.contains("PR_1B_DUP_BLOCK"), "{printed}");
+    let either = [format!("by inode {a}, {b} (block {block})"), format!("by inode {b}, {a} (block {block})")];
+    assert!(either.iter().any(|owners| printed.contains(owners)), "{printed}");
+}
+
+/// Changes something of the volume: by debugfs, with right checksums, or bytes of a block of metadata.
+fn damage(rng: &mut Rng, image: &Path) -> String {
+    let inode = [2, 8, 11, 12 + rng.below(410), 12 + rng.below(410)][rng.below(5) as usize];
+    let value = [0, 1, 2, 0xffff, 0xffff_ffff, rng.below(16384)][rng.below(6) as usize];
+    let fields = [
+        "mode",
+        "size",
+        "links_count",
+        "blocks",
+        "flags",
+        "dtime",
+        "file_acl",
+        "block[0]",
+        "block[2]",
+        "block[5]",
+    ];
+    let counts =
+        ["free_blocks_count", "free_inodes_count", "last_orphan", "journal_inum", "reserved_gdt_blocks"];
+    let places =
+        ["block_bitmap", "inode_bitmap", "inode_table", "free_blocks_count", "used_dirs_count", "flags"];
+    let of = |list: &[&'static str], rng: &mut Rng| list[rng.below(list.len() as u64) as usize];
+    let request = match rng.below(9) {
+        0 | 1 => format!("sif <{inode}> {} {value}", of(&fields, rng)),
+        2 => format!("clri <{inode}>"),
+        3 => format!("ssv {} {value}", of(&counts, rng)),
+        4 => format!("set_bg {} {} {value}", rng.below(2), of(&places, rng)),
+        5 => format!("{} {} 2", of(&["freeb", "setb"], rng), 1 + rng.below(16000)),
+        6 => format!("{} <{inode}>", of(&["freei", "seti"], rng)),
+        7 => format!("ln <{inode}> /a/n{}", rng.below(99)),
+        _ => {
+            // The first blocks are descriptors, bitmaps, inode tables and directories.
+            let (block, at) =
+                (1 + rng.below(700), [rng.below(64), rng.below(BLOCK - 4)][rng.below(2) as usize]);
+            let file = File::options().write(true).open(image).unwrap();
+            file.write_all_at(&value.to_le_bytes()[..1 + rng.below(4) as usize], block * BLOCK + at).unwrap();
+            return format!("byte {at} of block {block} and the next: {value:#x}");
+        }
+    };
+    debugfs(image, &request);
+    request
+}
+
+#[test]
+fn no_damage_that_e2fsck_finds_is_missed() {
+    let scratch = ScratchImage::empty();
+    let mut rng = Rng::new(settings::seed("check"), 0);
+    let image = scratch.path("damaged.img");
+    for features in ["flex_bg", "^metadata_csum"] {
+        let Some(base) = populated(&scratch, features) else { return };
+        for _ in 0..if settings::all() { 500 } else { 25 } {
+            fs::copy(base.path(), &image).unwrap();
+            let mut done = vec![damage(&mut rng, &image)];
+            if rng.chance(30) {
+                done.push(damage(&mut rng, &image));
+            }
+            let Some(expected) = e2fsck(&image) else { return };
+            let (is_clean, printed) = check(&image);
+            assert!(
+                !is_clean || expected.status.success(),
+                "{done:?}: {}\n{printed}",
+                testkit::tool::text(&expected)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_dirty_journal_is_replayed_in_memory() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
+    let volume = image.open();
+    volume.mkdir("/dir", 0o755).unwrap();
+    volume.write("/dir/file", "x").unwrap();
+    volume.abort().unwrap();
+    drop(volume);
+    let (path, before) = (image.path(), fs::read(image.path()).unwrap());
+    let (is_clean, printed) = check(&path);
+    assert!(is_clean && printed.contains("the journal was replayed in memory"), "{printed}");
+    let raw = testkit::tool::text(&run(&["check", "--no-replay", &text(&path)]));
+    assert!(raw.contains("note: the journal is not replayed"), "{raw}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}

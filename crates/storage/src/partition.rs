@@ -1,0 +1,119 @@
+//! Partition tables (GPT and MBR): lists the partitions of a disk, and finds the one that a name asks for.
+//!
+//! Tables are read and never written. Any bytes may be in one: numbers are checked against the disk, and lists have limits.
+
+mod gpt;
+mod mbr;
+
+use std::ffi::OsStr;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt;
+
+use parext4_device::{AlignedBuf, Device, DeviceOptions};
+
+/// A partition of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Partition {
+    /// Its number, as in the name of its block device: `2` of `/dev/sda2`.
+    pub number: u32,
+    /// Its first byte on the disk.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its type in words, or as a GUID or a number in hexadecimal digits.
+    pub kind: String,
+    /// Its label; empty if it has none.
+    pub label: String,
+}
+
+/// Splits `?partition=N` off the name of an image, or `&partition=N` off a URL with a query. Returns the name of the disk, and the
+/// number if there is one.
+///
+/// ```
+/// use parext4_storage::split_partition;
+/// let (disk, number) = split_partition("disk.img?partition=2".as_ref());
+/// assert_eq!((disk.to_str(), number.map(|number| number.get())), (Some("disk.img"), Some(2)));
+/// assert_eq!(split_partition("what?.img".as_ref()), ("what?.img".as_ref(), None));
+/// ```
+#[must_use]
+pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
+    const NAME: &[u8] = b"partition=";
+    let bytes = typed.as_bytes();
+    let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (before, digits) = bytes.split_at(bytes.len() - digits);
+    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    let Some((mark, disk)) = before.strip_suffix(NAME).and_then(<[u8]>::split_last) else {
+        return (typed, None);
+    };
+    let is_url = disk.windows(3).any(|part| part == b"://");
+    let is_mark = *mark == b'?' || (*mark == b'&' && is_url);
+    if is_mark && number.is_some() && !disk.is_empty() {
+        (OsStr::from_bytes(disk), number)
+    } else {
+        (typed, None)
+    }
+}
+
+/// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table.
+///
+/// # Errors
+/// Errors of the device, and [`io::ErrorKind::InvalidData`] for a table that is damaged.
+pub fn partitions(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
+    if let Some(list) = gpt::read_table(disk)? {
+        return Ok(Some(list));
+    }
+    mbr::read_table(disk)
+}
+
+/// Narrows `options` to partition `number` of `disk`.
+///
+/// # Errors
+/// If the disk has no such partition, or it does not lie on the disk.
+pub(crate) fn narrow(
+    disk: &dyn Device,
+    number: NonZeroU32,
+    options: &DeviceOptions,
+) -> io::Result<DeviceOptions> {
+    let fail = |kind, text: String| Err(io::Error::new(kind, text));
+    let Some(list) = partitions(disk)? else {
+        return fail(io::ErrorKind::NotFound, "no partition table".to_owned());
+    };
+    let Some(partition) = list.iter().find(|partition| partition.number == number.get()) else {
+        let numbers: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
+        return fail(io::ErrorKind::NotFound, format!("no partition {number}, only {}", numbers.join(", ")));
+    };
+    let end = partition.start.checked_add(partition.len);
+    if partition.len == 0 || end.is_none_or(|end| end > disk.size()) {
+        let (start, len, size) = (partition.start, partition.len, disk.size());
+        let text = format!("partition {number} has {len} bytes from {start}, but the disk only {size}");
+        return fail(io::ErrorKind::InvalidData, text);
+    }
+    let within = partition.len.checked_sub(options.offset);
+    match within.filter(|left| options.len.is_none_or(|len| len <= *left)) {
+        Some(left) => {
+            let len = options.len.unwrap_or(left);
+            Ok(options.clone().offset(partition.start + options.offset).len(len))
+        }
+        None => {
+            fail(io::ErrorKind::InvalidInput, format!("partition {number} has only {} bytes", partition.len))
+        }
+    }
+}
+
+/// Reads whole 4 KiB around the bytes, because the device may have sectors of this size. `None` if they pass the end.
+fn read(disk: &dyn Device, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+    const GRAIN: u64 = 4096;
+    let Some(end) = offset.checked_add(len as u64).filter(|&end| end <= disk.size()) else { return Ok(None) };
+    let first = offset - offset % GRAIN;
+    let last = end.next_multiple_of(GRAIN).min(disk.size());
+    let mut buf = AlignedBuf::zeroed((last - first) as usize);
+    disk.read_at(first, &mut [IoSliceMut::new(&mut buf)])?;
+    let at = (offset - first) as usize;
+    Ok(Some(buf[at..at + len].to_vec()))
+}
+
+fn invalid(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.into())
+}

@@ -1,0 +1,113 @@
+//! Master boot records, with logical partitions in an extended one.
+
+use std::io;
+
+use parext4_device::Device;
+
+use super::{Partition, invalid, read};
+
+/// Bytes of a sector, in which the table counts.
+const SECTOR: u64 = 512;
+/// Offset of the four entries.
+const ENTRIES: usize = 446;
+/// Bytes of an entry.
+const ENTRY: usize = 16;
+/// The largest number of logical partitions, as in Linux.
+const MOST_LOGICAL: usize = 255;
+/// Types of extended partitions.
+const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+
+/// One used entry.
+struct Entry {
+    /// From 0.
+    index: u32,
+    kind: u8,
+    /// In sectors, from a place that depends on the table.
+    start: u64,
+    sectors: u64,
+}
+
+/// Reads the table. `None` if the disk has none: the boot sector of a file system has the same signature.
+pub fn read_table(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
+    let Some(primary) = table(disk, 0)? else { return Ok(None) };
+    if primary.is_empty() || primary.iter().any(|entry| entry.start == 0) {
+        return Ok(None);
+    }
+    let mut list = Vec::new();
+    for entry in &primary {
+        if EXTENDED.contains(&entry.kind) {
+            logical(disk, entry.start, &mut list)?;
+        } else {
+            list.push(partition(entry.index + 1, entry, 0));
+        }
+    }
+    list.sort_by_key(|partition| partition.number);
+    Ok(Some(list))
+}
+
+/// Adds the logical partitions: a chain of tables, each with one partition and the place of the next table, in sectors from
+/// `base`.
+fn logical(disk: &dyn Device, base: u64, list: &mut Vec<Partition>) -> io::Result<()> {
+    let (mut at, mut number) = (base, 5);
+    for _ in 0..MOST_LOGICAL {
+        let Some(entries) = table(disk, at)? else {
+            return Err(invalid(format!("MBR partition table: no extended table in sector {at}")));
+        };
+        for entry in entries.iter().filter(|entry| !EXTENDED.contains(&entry.kind)).take(1) {
+            list.push(partition(number, entry, at));
+            number += 1;
+        }
+        // Each table is after the one before, so that a chain has an end.
+        match entries.iter().find(|entry| EXTENDED.contains(&entry.kind)) {
+            Some(next) if base + next.start > at => at = base + next.start,
+            Some(_) => return Err(invalid("MBR partition table: the chain of extended tables is a loop")),
+            None => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Reads the used entries of the table in a sector. `None` if it has no signature, or no table.
+fn table(disk: &dyn Device, sector: u64) -> io::Result<Option<Vec<Entry>>> {
+    let Some(bytes) = read(disk, sector * SECTOR, SECTOR as usize)? else { return Ok(None) };
+    if bytes[510..] != [0x55, 0xaa] {
+        return Ok(None);
+    }
+    let entries = bytes[ENTRIES..510].chunks_exact(ENTRY);
+    // The first byte of an entry is 0, or 0x80 if the partition is active.
+    if entries.clone().any(|entry| entry[0] & 0x7f != 0) {
+        return Ok(None);
+    }
+    let number = |bytes: &[u8]| u64::from(bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
+    let entry = |(index, entry): (u32, &[u8])| {
+        let sectors = number(&entry[12..]);
+        (entry[4] != 0 && sectors != 0).then(|| Entry {
+            index,
+            kind: entry[4],
+            start: number(&entry[8..]),
+            sectors,
+        })
+    };
+    Ok(Some((0..).zip(entries).filter_map(entry).collect()))
+}
+
+fn partition(number: u32, entry: &Entry, base: u64) -> Partition {
+    // Sums and products of numbers of 32 bits.
+    let (start, len) = ((base + entry.start) * SECTOR, entry.sectors * SECTOR);
+    Partition { number, start, len, kind: name_of(entry.kind), label: String::new() }
+}
+
+fn name_of(kind: u8) -> String {
+    let name = match kind {
+        0x01 | 0x04 | 0x06 | 0x0b | 0x0c | 0x0e => "FAT",
+        0x07 => "NTFS or exFAT",
+        0x82 => "Linux swap",
+        0x83 => "Linux",
+        0x8e => "Linux LVM",
+        0xee => "protective",
+        0xef => "EFI system",
+        0xfd => "Linux RAID",
+        _ => return format!("{kind:#04x}"),
+    };
+    name.to_owned()
+}

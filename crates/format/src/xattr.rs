@@ -4,12 +4,15 @@
 
 pub mod acl;
 mod encode;
+mod inline;
 mod name;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use encode::{encode_block, encode_ibody};
+pub use inline::{inline_data, inline_room, inline_value, is_inline_data};
+use name::SYSTEM;
 pub use name::{ACL_ACCESS, ACL_DEFAULT, TRUSTED, USER, full_name, split_name};
 
 use crate::{ChecksumSeed, FormatError, FsBlock, Result};

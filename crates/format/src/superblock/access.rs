@@ -23,6 +23,7 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::BIT64)
     .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
+    .union(Incompat::INLINE_DATA)
     .union(Incompat::CSUM_SEED);
 
 /// The `incompat` features that a file system must have.

@@ -6,7 +6,7 @@ use zerocopy::little_endian::{U16, U32};
 use super::{IBODY_HEADER, MAGIC, RawEntry, RawHeader, Xattr, entry_len};
 
 /// The space of a value is a multiple of this, in bytes.
-const PAD: usize = 4;
+pub(super) const PAD: usize = 4;
 
 /// Encodes the space after an inode's fields, of `len` bytes. Returns `None` if the attributes do not fit.
 #[must_use]

@@ -17,20 +17,30 @@ use crate::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Found {
     pub ino: InodeNo,
-    block: Arc<MetaBlock>,
-    position: EntryPosition,
+    place: Place,
+}
+
+/// Where an entry is.
+#[derive(Debug)]
+enum Place {
+    Block(Arc<MetaBlock>, EntryPosition),
+    Inode,
 }
 
 impl Dir<'_> {
     /// Returns the place of the entry `name`, which is neither `.` nor `..`.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+        if let Some(image) = self.inline_image()? {
+            let entry = self.checked(dir_entry::find(&image, false, name))?;
+            return Ok(entry.map(|(entry, _)| Found { ino: entry.ino, place: Place::Inode }));
+        }
         if self.is_indexed() { self.find_hashed(name) } else { self.find_linear(name) }
     }
 
     fn find_in(&self, block: Arc<MetaBlock>, name: &[u8]) -> Result<Option<Found>> {
         let bytes = block.snapshot();
         let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), name))?;
-        Ok(entry.map(|(entry, position)| Found { ino: entry.ino, block, position }))
+        Ok(entry.map(|(entry, position)| Found { ino: entry.ino, place: Place::Block(block, position) }))
     }
 
     fn find_linear(&self, name: &[u8]) -> Result<Option<Found>> {
@@ -81,9 +91,12 @@ impl Dir<'_> {
 
     /// Like [`remove`](Self::remove), for an entry found under the same lock. The entry has not moved since.
     pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
+        let Place::Block(block, position) = &found.place else {
+            return self.change_inline(handle, |entries| entries.remove(name)).map(drop);
+        };
         let tail = self.has_tail();
-        let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, found.position, name);
-        self.checked(handle.change(&found.block, remove)).map(drop)
+        let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, *position, name);
+        self.checked(handle.change(block, remove)).map(drop)
     }
 
     /// Points the entry `name` at another inode. Registers one block.
@@ -94,10 +107,12 @@ impl Dir<'_> {
         ino: InodeNo,
         file_type: FileType,
     ) -> Result<()> {
-        let found = self.expect(name)?;
-        let tail = self.has_tail();
-        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type.dirent_type());
-        self.checked(handle.change(&found.block, set)).map(drop)
+        let (file_type, tail) = (file_type.dirent_type(), self.has_tail());
+        let Place::Block(block, _) = self.expect(name)?.place else {
+            return self.change_inline(handle, |entries| entries.set_inode(name, ino, file_type)).map(drop);
+        };
+        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type);
+        self.checked(handle.change(&block, set)).map(drop)
     }
 
     /// Returns the place of an entry that was found before under the same lock.
@@ -107,6 +122,9 @@ impl Dir<'_> {
 
     /// Returns true if the directory has no entries except `.` and `..`.
     pub(super) fn is_empty(&self) -> Result<bool> {
+        if let Some(is_empty) = self.is_empty_inline()? {
+            return Ok(is_empty);
+        }
         let tail = self.has_tail();
         if !self.is_indexed() {
             for n in self.blocks()?.blocks() {

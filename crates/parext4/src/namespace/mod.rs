@@ -24,6 +24,7 @@ mod dir;
 mod dir_path;
 mod find;
 mod htree;
+mod inline;
 mod insert;
 mod iter;
 mod link;

@@ -66,6 +66,9 @@ impl Node {
         if dir.is_removed() {
             return Ok(Vec::new());
         }
+        if let Some(image) = dir.inline_image()? {
+            return dir.list_inline(&image, after);
+        }
         let hashed = dir.is_indexed() || dir.may_index() && dir.blocks()?.len() == 1;
         if hashed { dir.list_hashed(after) } else { dir.list_linear(after) }
     }
@@ -91,20 +94,37 @@ impl Dir<'_> {
         for n in BlockRange::clamped(after >> unit.bits(), self.blocks()?.end()).blocks() {
             let start = unit.offset_of(n);
             let bytes = self.read(n)?.snapshot();
-            let mut items = Vec::new();
-            // From the start of the block, because the entry at `after` may have been merged since.
-            for entry in dir_entry::entries(&bytes, self.has_tail()) {
-                let entry = self.checked(entry)?;
-                let offset = start + entry.offset as u64;
-                if entry.ino.get() != 0 && offset >= after {
-                    items.push(self.item(&entry, offset + entry.rec_len as u64)?);
-                }
-            }
+            let items = self.list_block(&bytes, self.has_tail(), (start, after))?;
             if !items.is_empty() {
                 return Ok(items);
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Lists the entries of a block at offset `start`, from the cookie `after` on.
+    fn list_block(&self, bytes: &[u8], tail: bool, (start, after): (u64, u64)) -> Result<Vec<DirItem>> {
+        let mut items = Vec::new();
+        // From the start of the block, because the entry at `after` may have been merged since.
+        for entry in dir_entry::entries(bytes, tail) {
+            let entry = self.checked(entry)?;
+            let offset = start + entry.offset as u64;
+            if entry.ino.get() != 0 && offset >= after {
+                items.push(self.item(&entry, offset + entry.rec_len as u64)?);
+            }
+        }
+        Ok(items)
+    }
+
+    /// Lists entries in the inode, of which `image` is the block, in the order that the directory keeps when they move to a block.
+    fn list_inline(&self, image: &[u8], after: u64) -> Result<Vec<DirItem>> {
+        if !self.may_index() {
+            return self.list_block(image, false, (0, after));
+        }
+        let mut items = self.dots(after)?;
+        self.list_leaf(&self.default_hash()?, (image, false), after, &mut items)?;
+        items.sort_by_key(|item| item.cookie);
+        Ok(items)
     }
 
     fn list_hashed(&self, after: u64) -> Result<Vec<DirItem>> {
@@ -113,7 +133,8 @@ impl Dir<'_> {
             self.list_tree(after, &mut items)?;
         } else {
             let hash = self.default_hash()?;
-            self.list_leaf(&hash, &self.read(FileBlock::ZERO)?.snapshot(), after, &mut items)?;
+            let bytes = self.read(FileBlock::ZERO)?.snapshot();
+            self.list_leaf(&hash, (&bytes, self.has_tail()), after, &mut items)?;
         }
         items.sort_by_key(|item| item.cookie);
         Ok(items)
@@ -144,7 +165,7 @@ impl Dir<'_> {
         let mut skipped = 0;
         loop {
             let bytes = walk.leaf()?.snapshot();
-            let names = self.list_leaf(&walk.hash, &bytes, after, items)?;
+            let names = self.list_leaf(&walk.hash, (&bytes, self.has_tail()), after, items)?;
             if names > 0 && items.len() == had {
                 skipped += 1;
             }
@@ -160,9 +181,15 @@ impl Dir<'_> {
     }
 
     /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
-    fn list_leaf(&self, hash: &DirHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
+    fn list_leaf(
+        &self,
+        hash: &DirHash,
+        (bytes, tail): (&[u8], bool),
+        after: u64,
+        items: &mut Vec<DirItem>,
+    ) -> Result<u32> {
         let mut names = 0;
-        for entry in dir_entry::entries(bytes, self.has_tail()) {
+        for entry in dir_entry::entries(bytes, tail) {
             let entry = self.checked(entry)?;
             if entry.ino.get() == 0 || matches!(entry.name, b"." | b"..") {
                 continue;

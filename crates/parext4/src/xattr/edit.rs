@@ -97,10 +97,10 @@ impl XattrEdit {
     /// # Errors
     /// [`Error::NoSpace`] if the attributes do not fit.
     pub(crate) fn finish(self) -> Result<XattrChange> {
-        let body = match self.body.changed {
-            true => Some(xattr::encode_ibody(&self.body.list, self.body.len).ok_or(Error::NoSpace)?),
-            false => None,
-        };
+        if self.body.changed && xattr::encode_ibody(&self.body.list, self.body.len).is_none() {
+            return Err(Error::NoSpace);
+        }
+        let body = self.body.changed.then_some(self.body.list);
         let block = match (self.block.changed, self.block.list.is_empty()) {
             (false, _) => BlockChange::Keep,
             (true, true) => BlockChange::Drop,

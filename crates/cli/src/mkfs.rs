@@ -38,8 +38,8 @@ pub struct Args {
     /// Make no journal: a crash may then leave an inconsistent volume
     #[arg(long)]
     no_journal: bool,
-    /// Features to add, or with ^ to leave out, separated by commas. Only mmp: one machine at a time can open the volume
-    /// for writing. On by default on devices of a network
+    /// Features to add, or with ^ to leave out, separated by commas. mmp: one machine at a time can open the volume for
+    /// writing; on by default on devices of a network. inline_data: contents of small files lie in their inodes
     #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
     features: Option<Features>,
     /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two signs of life of the machine
@@ -59,6 +59,7 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, Default)]
 struct Features {
     mmp: Option<bool>,
+    inline_data: bool,
 }
 
 fn features(list: &str) -> Result<Features> {
@@ -66,7 +67,8 @@ fn features(list: &str) -> Result<Features> {
     for word in list.split(',') {
         match word.strip_prefix('^').map_or((true, word), |name| (false, name)) {
             (wanted, "mmp") => features.mmp = Some(wanted),
-            (_, name) => bail!("feature {name:?} cannot be chosen, only mmp"),
+            (wanted, "inline_data") => features.inline_data = wanted,
+            (_, name) => bail!("feature {name:?} cannot be chosen, only inline_data and mmp"),
         }
     }
     Ok(features)
@@ -100,6 +102,7 @@ pub fn run(args: Args) -> Result<()> {
         .uuid(args.uuid.map(Uuid::into_bytes))
         .inode_ratio(args.inode_ratio)
         .journal(!args.no_journal)
+        .inline_data(args.features.is_some_and(|features| features.inline_data))
         .mmp(args.features.and_then(|features| features.mmp));
     if let Some(seconds) = args.extended.and_then(|extended| extended.mmp_update_interval) {
         options = options.mmp_update_interval(seconds);

@@ -37,6 +37,8 @@ pub struct MkfsOptions {
     pub mmp_update_interval: u16,
     /// Size of an inode in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
+    /// Contents of small files and directories can lie in their inodes, of at least 256 bytes.
+    pub inline_data: bool,
     /// Percentage of the blocks that only root may use, at most 50.
     pub reserved_percent: u8,
     /// All timestamps of the volume, in seconds since 1970. `None` uses the clock.
@@ -61,6 +63,7 @@ impl Default for MkfsOptions {
             mmp: None,
             mmp_update_interval: DEFAULT_UPDATE_INTERVAL,
             inode_size: 256,
+            inline_data: false,
             reserved_percent: 5,
             now: None,
             hash_seed: None,
@@ -137,6 +140,13 @@ impl MkfsOptions {
     #[must_use]
     pub fn inode_size(mut self, bytes: u16) -> Self {
         self.inode_size = bytes;
+        self
+    }
+
+    /// Sets [`inline_data`](field@Self::inline_data).
+    #[must_use]
+    pub fn inline_data(mut self, inline: bool) -> Self {
+        self.inline_data = inline;
         self
     }
 

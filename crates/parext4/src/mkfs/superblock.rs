@@ -36,6 +36,9 @@ pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     raw.s_rev_level.set(1);
     set_geometry(&mut raw, geometry);
     set_policies(&mut raw, identity);
+    if options.inline_data {
+        raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::INLINE_DATA.bits());
+    }
     raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
     // Refuses a geometry that could not be opened, before anything is written.
     let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;

@@ -10,6 +10,7 @@ mod dirs;
 mod file_handles;
 mod guard;
 mod idmapped;
+mod inline;
 mod ioctls;
 mod kill;
 mod lifecycle;

@@ -85,7 +85,12 @@ fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
 
 fn flags(extent: &FileExtent, size: u64) -> String {
     let at_end = extent.offset + extent.len >= size;
-    let all = [(extent.last, "last"), (extent.unwritten, "unwritten"), (extent.inline, "not_aligned,inline"), (at_end, "eof")];
+    let all = [
+        (extent.last, "last"),
+        (extent.unwritten, "unwritten"),
+        (extent.inline, "not_aligned,inline"),
+        (at_end, "eof"),
+    ];
     let set: Vec<&str> = all.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).collect();
     set.join(",")
 }

@@ -58,7 +58,8 @@ fn scenario(dir: &Path) -> Vec<(String, Vec<u8>, u64)> {
         std::fs::create_dir(dir.join(format!("directory{number}"))).unwrap();
     }
     for number in 0..11 {
-        std::fs::rename(dir.join(format!("directory{number}")), dir.join(format!("directory11/d{number}"))).unwrap();
+        std::fs::rename(dir.join(format!("directory{number}")), dir.join(format!("directory11/d{number}")))
+            .unwrap();
     }
     let mut names: Vec<_> =
         std::fs::read_dir(dir.join("directory11")).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -27,7 +27,7 @@ pub fn empty(parent: InodeNo) -> [u8; INLINE_BLOCK] {
 }
 
 /// Returns the directory as a block without a tail: `.`, `..` and the entries. They have the offsets that they keep when
-/// the kernel or [`move_to_block`] moves them to a block. `contents` are those of directory `dir`.
+/// the kernel or [`move_to_block`] moves them to a block. `dir` is the directory's own number.
 ///
 /// # Errors
 /// An area is not a chain of entries.

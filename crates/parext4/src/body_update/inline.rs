@@ -15,8 +15,8 @@ use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::sync::Arc;
 
-/// Maximum number of blocks that moving the contents of an inode registers: those of the allocator, the inode, and the block of a
-/// directory.
+/// Maximum number of blocks that moving the contents of an inode registers: the blocks that the allocator registers, the inode, and
+/// the block of a directory.
 pub(crate) const MOVE_CREDITS: u32 = ALLOCATE_CREDITS + 2;
 
 /// Returns the error of a change of the blocks of an inode whose contents lie in it. Each operation moves them to blocks first.
@@ -54,7 +54,12 @@ impl Engine {
     ///
     /// # Errors
     /// Corruption.
-    pub(crate) fn store_inline(&self, handle: &Handle<'_>, inode: &Arc<Inode>, contents: &[u8]) -> Result<()> {
+    pub(crate) fn store_inline(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        contents: &[u8],
+    ) -> Result<()> {
         inode.join(handle);
         let stored = inode.core().set_inline_contents(contents);
         if self.noted(inode, stored)? {

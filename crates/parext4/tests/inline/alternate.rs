@@ -59,7 +59,9 @@ fn each_reads_what_the_other_wrote() {
                 break;
             }
             image.fsck();
-            image.with_kernel(|root| compare(&sides::read_by_kernel(root), &tree, &format!("{what}, read again by the kernel")));
+            image.with_kernel(|root| {
+                compare(&sides::read_by_kernel(root), &tree, &format!("{what}, read again by the kernel"))
+            });
         }
         if mounted {
             let volume = image.open();

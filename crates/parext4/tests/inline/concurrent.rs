@@ -71,7 +71,8 @@ fn race(volume: &Volume, path: &str, seed: u64, cuts: bool) -> BTreeMap<u64, u64
         }
     };
     std::thread::scope(|scope| {
-        let helpers = [scope.spawn(|| read(&file)), scope.spawn(|| read(&file)), scope.spawn(|| disturb(&file))];
+        let helpers =
+            [scope.spawn(|| read(&file)), scope.spawn(|| read(&file)), scope.spawn(|| disturb(&file))];
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let file = file.clone();
@@ -136,7 +137,7 @@ fn appends_race_with_the_move() {
     assert_clean(&device, "appends");
 }
 
-/// Names that stay are listed exactly once while others come and go and the entries move to a block.
+/// Names that stay are listed exactly once while other names come and go and the entries move to a block.
 #[test]
 fn a_listing_races_with_the_move_of_its_entries() {
     let device = Arc::new(new_volume(256));

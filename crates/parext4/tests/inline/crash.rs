@@ -10,7 +10,6 @@ use testkit::crash_states::for_each_crash_state;
 use testkit::rng::Rng;
 use testkit::volume::{assert_clean, assert_recovers, untimed};
 
-
 const FILES: u64 = 6;
 /// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use parext4::device::MemDevice;
-use parext4::{DirectFile, Error, NewInode, OpenOptions, RenameMode, Volume, VolumeOptions, XattrMode};
+use parext4::{
+    DeviceOptions, DirectFile, Error, FileDevice, NewInode, OpenOptions, RenameMode, Volume, VolumeOptions,
+    XattrMode,
+};
 use testkit::Image;
 use testkit::rng::Rng;
 
@@ -100,13 +103,22 @@ fn contradictions_are_named() {
         return;
     }
     assert!(matches!(volume.read("/short"), Err(Error::Corrupt(_))), "two formats at once");
-    assert!(volume.read_dir("/dir").unwrap().any(|entry| entry.is_err()), "neither in blocks nor in the inode");
+    assert!(
+        volume.read_dir("/dir").unwrap().any(|entry| entry.is_err()),
+        "neither in blocks nor in the inode"
+    );
     let mut bytes = [1; 600];
     let empty = volume.open_file("/empty").unwrap();
     assert_eq!(empty.read_at(&mut bytes, 0xffff_0000).unwrap(), 600, "a hole past the contents");
     assert_eq!(bytes, [0; 600]);
     drop(empty);
     assert!(volume.close().is_ok());
+    // The journal and the orphan file cannot lie in an inode.
+    image.debugfs_write("sif <8> flags 0x10000000");
+    let device = FileDevice::open(image.path(), &DeviceOptions::new()).unwrap();
+    let opened = Volume::open_device(Arc::new(device), &VolumeOptions::new());
+    assert!(matches!(opened, Err(Error::Corrupt(_))), "{opened:?}");
+    image.debugfs_write("sif <8> flags 0x80000");
     // A volume without the feature.
     if image.tune2fs(&["-O", "^metadata_csum"]) {
         image.debugfs_write("feature -inline_data");

@@ -71,7 +71,8 @@ fn long_targets_in_the_inode_are_read() {
         image.debugfs_write(&format!("symlink link{len} {}", "t".repeat(len)));
     }
     let volume = image.open();
-    let links: Vec<String> = names(&volume, "/").into_iter().filter(|name| name.starts_with("link")).collect();
+    let links: Vec<String> =
+        names(&volume, "/").into_iter().filter(|name| name.starts_with("link")).collect();
     for name in &links {
         let len: usize = name[4..].parse().unwrap();
         let link = volume.resolve_no_follow(format!("/{name}")).unwrap();

@@ -32,9 +32,7 @@ pub fn change(volume: &Volume, change: &Change) -> parext4::Result<()> {
             _ => volume.remove_file(path),
         },
         Change::Rename { from, to } => volume.rename(from, to),
-        Change::Note { path, note } => {
-            volume.resolve(path)?.set_xattr(NOTE.as_bytes(), note, XattrMode::Any)
-        }
+        Change::Note { path, note } => volume.resolve(path)?.set_xattr(NOTE.as_bytes(), note, XattrMode::Any),
     }
 }
 
@@ -46,9 +44,7 @@ pub fn change_by_kernel(root: &Path, change: &Change) -> std::io::Result<()> {
         Change::Write { path, offset, data } => {
             fs::OpenOptions::new().write(true).open(at(path))?.write_all_at(data, *offset as u64)
         }
-        Change::Append { path, data } => {
-            fs::OpenOptions::new().append(true).open(at(path))?.write_all(data)
-        }
+        Change::Append { path, data } => fs::OpenOptions::new().append(true).open(at(path))?.write_all(data),
         Change::SetLen { path, len } => {
             fs::OpenOptions::new().write(true).open(at(path))?.set_len(*len as u64)
         }

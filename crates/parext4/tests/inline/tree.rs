@@ -17,21 +17,40 @@ pub enum Item {
 #[derive(Clone, Debug)]
 pub enum Change {
     Create(String),
-    Write { path: String, offset: usize, data: Vec<u8> },
-    Append { path: String, data: Vec<u8> },
-    SetLen { path: String, len: usize },
+    Write {
+        path: String,
+        offset: usize,
+        data: Vec<u8>,
+    },
+    Append {
+        path: String,
+        data: Vec<u8>,
+    },
+    SetLen {
+        path: String,
+        len: usize,
+    },
     MakeDirectory(String),
-    Link { path: String, target: Vec<u8> },
+    Link {
+        path: String,
+        target: Vec<u8>,
+    },
     /// Removes a file, a link or an empty directory.
     Remove(String),
-    Rename { from: String, to: String },
+    Rename {
+        from: String,
+        to: String,
+    },
     /// Sets the attribute `user.note` of a file, which needs the space of contents.
-    Note { path: String, note: Vec<u8> },
+    Note {
+        path: String,
+        note: Vec<u8>,
+    },
 }
 
 const DIRECTORIES: [&str; 4] = ["/a", "/b", "/a/c", "/b/d"];
 
-/// Who makes a change.
+/// The implementation that makes a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Parext4,
@@ -137,7 +156,8 @@ fn name(rng: &mut Rng) -> String {
 
 /// Applies a change to the model.
 pub fn apply(tree: &mut Tree, change: &Change) {
-    let contents = |tree: &mut Tree, path: &str, edit: &mut dyn FnMut(&mut Vec<u8>)| match tree.get_mut(path) {
+    let contents = |tree: &mut Tree, path: &str, edit: &mut dyn FnMut(&mut Vec<u8>)| match tree.get_mut(path)
+    {
         Some(Item::File { contents, .. }) => edit(contents),
         other => panic!("{path} is {other:?}"),
     };

@@ -29,14 +29,15 @@ fn a_read_sees_contents_in_the_inode_whole() {
             |f| {
                 let f = f.buffered().unwrap();
                 f.write_at(&[2; 40], 0).unwrap();
-                // There is no room for so many in the inode.
+                // The inode has room for 128 bytes.
                 f.write_at(&[3; 400], 0).unwrap();
             },
             |f| {
                 let f = f.buffered().unwrap();
                 for _ in 0..3 {
                     let (mut one, mut two) = ([0; 20], [0; 20]);
-                    let read = f.read_vectored_at(&mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)], 0);
+                    let read =
+                        f.read_vectored_at(&mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)], 0);
                     assert_eq!(read.unwrap(), 40);
                     let all = [one, two].concat();
                     assert!(matches!(all[0], 1..=3) && all.iter().all(|&byte| byte == all[0]), "{all:?}");

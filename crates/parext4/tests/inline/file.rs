@@ -1,6 +1,6 @@
 //! Random operations of every kind on small files, buffered and direct, against a model in memory.
 
-use parext4::{DirectFile, Error, File, Volume, XattrMode};
+use parext4::{DirectFile, Error, File, NewInode, Volume, XattrMode};
 use testkit::file_model::{FileModel, fill, index};
 use testkit::file_op::{Op, Way};
 use testkit::rng::Rng;
@@ -250,4 +250,66 @@ fn contents_leave_the_inode_when_they_do_not_fit() {
         volume.close().unwrap();
         image.fsck();
     }
+}
+
+/// Without a free block, contents grow in the inode as far as it has room, and then stay as they are.
+#[test]
+fn a_full_volume_keeps_contents_in_their_inodes() {
+    let (inode_size, kind) = KINDS[0];
+    let Some(image) = Image::mke2fs(16, kind) else { return };
+    let room = index(room(inode_size));
+    let volume = image.open();
+    let file = volume.create("/file").unwrap();
+    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let ballast = volume.create_direct("/ballast").unwrap();
+    for blocks in [256, 16, 1] {
+        while ballast.allocate(ballast.size(), blocks << 12, false).is_ok() {}
+    }
+    file.append(&vec![1; room]).unwrap();
+    assert!(matches!(file.append(&[2; 1]), Err(Error::NoSpace)));
+    assert!(matches!(file.direct().allocate(0, 1, false), Err(Error::NoSpace)));
+    file.write_at(&[3; 10], 0).unwrap();
+    let names = |from: u32| (from..).map(|number| format!("name{number}"));
+    let created = names(0).take_while(|name| dir.create(name.as_bytes(), &NewInode::new()).is_ok()).count();
+    assert!((5..12).contains(&created), "{created}");
+    let mut expected = vec![1; room];
+    expected[..10].fill(3);
+    assert_eq!(volume.read("/file").unwrap(), expected);
+    assert_eq!(volume.read_dir("/dir").unwrap().count(), created);
+    ballast.set_len(0).unwrap();
+    file.append(&[2; 1]).unwrap();
+    expected.push(2);
+    assert_eq!(volume.read("/file").unwrap(), expected);
+    dir.create(b"another", &NewInode::new()).unwrap();
+    drop((file, dir, ballast));
+    volume.close().unwrap();
+    image.fsck();
+}
+
+/// An open file without a name is deleted, and a truncation that another driver began is finished.
+#[test]
+fn orphans_are_deleted_or_cut() {
+    let (_, kind) = KINDS[0];
+    let Some(image) = Image::mke2fs(16, kind) else { return };
+    let volume = image.open();
+    volume.write("/cut", [1; 120]).unwrap();
+    let nameless = volume.create("/nameless").unwrap();
+    nameless.append(&[2; 100]).unwrap();
+    volume.remove_file("/nameless").unwrap();
+    nameless.append(&[2; 10]).unwrap();
+    assert_eq!(nameless.size(), 110);
+    drop(nameless);
+    let ino = volume.metadata("/cut").unwrap().ino;
+    volume.close().unwrap();
+    image.fsck();
+    image.debugfs_write("sif /cut size 3");
+    image.debugfs_write(&format!("ssv last_orphan {ino}"));
+    if !image.debugfs("stat /cut").contains("Size of inline data: 120") {
+        return;
+    }
+    let volume = image.open();
+    assert_eq!(volume.read("/cut").unwrap(), [1; 3]);
+    volume.close().unwrap();
+    image.fsck();
+    assert!(image.debugfs("stat /cut").contains("Size of inline data: 60"), "the rest is gone");
 }

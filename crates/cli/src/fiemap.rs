@@ -44,6 +44,24 @@ fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
             "logical_offset:", "physical_offset:", "expected:"
         )?;
     }
+    if let [extent] = extents.as_slice()
+        && extent.inline
+    {
+        // In bytes: the contents of the inode are not aligned to blocks.
+        let (last, place) = (extent.len - 1, extent.device_offset);
+        writeln!(
+            out,
+            "{:4}: {:8}..{last:8}: {place:10}..{:10}: {:6}: {:12}{}",
+            0,
+            0,
+            place + last,
+            extent.len,
+            "",
+            flags(extent, size)
+        )?;
+        writeln!(out, "{name}: 1 extent found")?;
+        return Ok(());
+    }
     // Counts extents that do not follow the one before them on the device.
     let (mut apart, mut expected) = (0, None);
     for (number, extent) in extents.iter().enumerate() {
@@ -67,7 +85,12 @@ fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
 
 fn flags(extent: &FileExtent, size: u64) -> String {
     let at_end = extent.offset + extent.len >= size;
-    let all = [(extent.last, "last"), (extent.unwritten, "unwritten"), (at_end, "eof")];
+    let all = [
+        (extent.last, "last"),
+        (extent.unwritten, "unwritten"),
+        (extent.inline, "not_aligned,inline"),
+        (at_end, "eof"),
+    ];
     let set: Vec<&str> = all.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).collect();
     set.join(",")
 }
@@ -83,6 +106,7 @@ fn print_json(volume: &Volume, path: &ImagePath) -> Result<()> {
                 "device_offset": extent.device_offset,
                 "length": extent.len,
                 "unwritten": extent.unwritten,
+                "inline": extent.inline,
                 "last": extent.last,
             })
         })

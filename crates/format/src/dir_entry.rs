@@ -12,6 +12,7 @@ pub use chain::{EntryPosition, find_room};
 use chain::{Header, header_at, is_at, locate, locate_where, name_of};
 
 mod chain;
+pub mod inline;
 
 /// Bytes of an entry before its name.
 pub const HEADER: usize = 8;

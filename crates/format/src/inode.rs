@@ -5,6 +5,7 @@
 
 mod file_type;
 mod flags;
+mod inline;
 mod raw;
 mod timestamp;
 mod value;
@@ -19,6 +20,7 @@ pub use timestamp::Timestamp;
 
 use crate::block_range::BlockRange;
 use crate::checksum::ChecksumSeed;
+pub use crate::dir_entry::inline::INLINE_BLOCK;
 use crate::error::{FormatError, Result};
 use crate::features::{Incompat, RoCompat};
 use crate::number::InodeNo;
@@ -55,7 +57,7 @@ pub struct Inode {
     pub blocks: u64,
     /// Flags.
     pub flags: InodeFlags,
-    /// The root of the extent tree, the target of a short symbolic link, or a device number.
+    /// The root of the extent tree, the target of a short symbolic link, a device number, or the first contents.
     pub block: [u8; 60],
     /// The generation of the inode number.
     pub generation: u32,

@@ -4,6 +4,7 @@
 
 pub mod acl;
 mod encode;
+mod inline;
 mod name;
 mod value;
 
@@ -11,6 +12,8 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use encode::{encode_block, encode_ibody};
+pub use inline::{inline_data, inline_room, inline_value, is_inline_data};
+use name::SYSTEM;
 pub use name::{ACL_ACCESS, ACL_DEFAULT, TRUSTED, USER, full_name, split_name};
 pub use value::{Value, ValueInode};
 

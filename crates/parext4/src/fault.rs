@@ -218,6 +218,10 @@ pub enum Fault {
     LateUpdate,
     /// Pages are discarded while they are pinned, filled or written back.
     DiscardHeld,
+    /// H36: an operation that changes contents in the inode holds no range.
+    InlineUnheld,
+    /// H8, H36: contents leave the inode before their block is written.
+    MovedUnwritten,
 }
 
 #[cfg(shuttle)]

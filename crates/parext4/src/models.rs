@@ -25,7 +25,7 @@ use crate::volume::Volume;
 /// If the map cannot be loaded.
 pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
     let node = file.node();
-    let Body::Extents(map) = node.engine.body(&node.inode)?;
+    let Body::Extents(map) = node.engine.body(&node.inode)? else { return Err(no_tree()) };
     map.lock().set_capacity(entries);
     Ok(())
 }
@@ -36,13 +36,17 @@ pub fn leave_blocks(volume: &Volume, blocks: i32) {
     volume.engine.allocator.leave(blocks.into());
 }
 
+fn no_tree() -> Error {
+    Error::invalid("the file has no tree of extents")
+}
+
 /// Returns true if no node of the file's extent tree has more entries than its limit, marks included.
 ///
 /// # Errors
 /// If the map cannot be loaded.
 pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
     let node = file.node();
-    let Body::Extents(map) = node.engine.body(&node.inode)?;
+    let Body::Extents(map) = node.engine.body(&node.inode)? else { return Err(no_tree()) };
     Ok(map.lock().nodes_fit())
 }
 

@@ -225,3 +225,26 @@ impl Drop for Loop {
         let _ = Command::new(program_path("losetup")).arg("--detach").arg(&self.0).status();
     }
 }
+
+#[test]
+fn contents_of_small_files_lie_in_their_inodes() {
+    let scratch = ScratchImage::new(&["-O", "inline_data"]);
+    let tree = scratch.path("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for (name, len) in [("empty", 0), ("small", 100), ("large", 5000)] {
+        std::fs::write(tree.join(name), vec![7; len]).unwrap();
+    }
+    scratch.ok(&["put", &text(&tree), &scratch.inside("/tree")]);
+    scratch.fsck();
+    let shown = scratch.ok(&["fiemap", &scratch.inside("/tree/small")]);
+    assert!(shown.contains("last,not_aligned,inline,eof") && shown.contains("       0..      99"), "{shown}");
+    let extents: serde_json::Value =
+        serde_json::from_str(&scratch.ok(&["fiemap", "--json", &scratch.inside("/tree/small")])).unwrap();
+    assert_eq!(extents["extents"][0]["inline"], true);
+    assert!(!scratch.ok(&["fiemap", &scratch.inside("/tree/large")]).contains("inline"));
+    scratch.ok(&["get", &scratch.inside("/tree"), &text(&scratch.path("copy"))]);
+    for name in ["empty", "small", "large"] {
+        let read = |dir: &str| std::fs::read(scratch.path(dir).join(name)).unwrap();
+        assert_eq!(read("tree"), read("copy"), "{name}");
+    }
+}

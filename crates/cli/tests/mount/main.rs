@@ -12,6 +12,7 @@ mod encrypt;
 mod file_handles;
 mod guard;
 mod idmapped;
+mod inline;
 mod ioctls;
 mod kill;
 mod lifecycle;

@@ -27,6 +27,7 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::EA_INODE)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGEDIR)
+    .union(Incompat::INLINE_DATA)
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 

@@ -7,7 +7,7 @@ use super::value::name_hash;
 use super::{IBODY_HEADER, MAGIC, RawEntry, RawHeader, Value, Xattr, entry_len};
 
 /// The space of a value is a multiple of this, in bytes.
-const PAD: usize = 4;
+pub(super) const PAD: usize = 4;
 
 /// Encodes the space after an inode's fields, of `len` bytes. Returns `None` if the attributes do not fit.
 #[must_use]

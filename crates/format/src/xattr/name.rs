@@ -12,6 +12,8 @@ pub const ACL_DEFAULT: u8 = 3;
 pub const TRUSTED: u8 = 4;
 /// `security.`
 const SECURITY: u8 = 6;
+/// `system.`, of which programs see no attribute.
+pub(super) const SYSTEM: u8 = 7;
 
 /// The first part of a name for each number. Numbers that are not listed are invisible to programs.
 const PREFIXES: [(u8, &[u8]); 5] = [

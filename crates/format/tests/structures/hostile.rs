@@ -103,7 +103,7 @@ fn features_decide_the_access() {
         Ok(Access::ReadOnly { because: vec!["verity".to_owned(), "ro_compat bit 0x80000000".to_owned()] })
     );
     let refused: [(&str, Change<Superblock>); 4] = [
-        ("inline_data", |sb| sb.set_incompat(sb.incompat() | Incompat::INLINE_DATA)),
+        ("dirdata", |sb| sb.set_incompat(sb.incompat() | Incompat::DIRDATA)),
         ("incompat bit 0x40000000", |sb| {
             sb.set_incompat(sb.incompat() | Incompat::from_bits_retain(1 << 30));
         }),

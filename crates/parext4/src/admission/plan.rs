@@ -80,6 +80,7 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
         Operation::BufferedRead { .. } => (Reason::ReadsCached, true),
         Operation::BufferedWrite { .. } => (Reason::WritesCached, true),
         Operation::WriteBack { .. } => (Reason::WritesBack, true),
+        Operation::ChangeInline => (Reason::ChangesInline, true),
         Operation::Widen { .. } => (Reason::InitialisesBlock, false),
         Operation::Write { offset, end } => {
             let aligned = is_aligned(offset, end, file);
@@ -102,6 +103,8 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
         Operation::BufferedRead { offset, end } if policy == Policy::SharedOverwrite => {
             (beside_whole_file(offset, end), true)
         }
+        // Buffered reads hold no byte of `WHOLE_FILE`.
+        Operation::ChangeInline => (ByteRange::ALL, false),
         // An operation that bypasses the cache, unless it is a read, also excludes buffered reads: their ranges may
         // lie past `WHOLE_FILE`.
         operation if file.cached && operation.bypasses_cache() && reason != Reason::Read => {
@@ -159,6 +162,8 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
         Operation::WriteBack { offset, end } => {
             (ByteRange::new(offset, end).round_out(PAGE as u64), Mode::Shared, Reason::WritesBack)
         }
+        // No operation sees the contents half in the inode and half in blocks.
+        Operation::ChangeInline => (whole_file_bytes(), Mode::Exclusive, Reason::ChangesInline),
         Operation::SetLen { size } => {
             let kept = size.min(file.size);
             (ByteRange::starting_at(kept - kept % file.block_size), Mode::Exclusive, Reason::SetsSize)
@@ -190,6 +195,11 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
 fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
     let own = ByteRange::new(offset, end);
     guarded!(Fault::EdgesOutsideRange, own.round_out(file.block_size), own)
+}
+
+/// Returns all bytes, for an operation that changes contents in the inode or moves them to blocks (H36).
+fn whole_file_bytes() -> ByteRange {
+    guarded!(Fault::InlineUnheld, ByteRange::ALL, ByteRange::new(u64::MAX - 1, u64::MAX))
 }
 
 /// Returns everything from `offset` on, because collapsing or inserting `[offset, end)` moves all later bytes (H20).

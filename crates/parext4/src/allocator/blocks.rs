@@ -16,7 +16,7 @@ use crate::sync::atomic::Ordering;
 
 /// Number of searches of all groups after which missing claimed blocks are reported as corruption. A search fails only if other
 /// threads allocated the blocks it had not reached and freed blocks where it had been.
-const MAX_SEARCHES: u32 = 64;
+pub(super) const MAX_SEARCHES: u32 = 64;
 
 /// Contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@
 //! modules use [`extent_map`](crate::extent_map), so a format is added here, and the compiler lists each place that
 //! depends on the format.
 
+use std::sync::OnceLock;
+
 use parext4_format::inode::InodeFlags;
 use parext4_format::{BlockRange, BlockSize, ChecksumSeed, FileBlock, InodeNo};
 
@@ -19,6 +21,15 @@ use crate::meta::{BlockKind, MetaCache};
 pub(crate) enum Body {
     /// A tree of extents.
     Extents(ExtentMap),
+    /// The contents lie in the inode, so all blocks are holes.
+    Inline(InlineBody),
+}
+
+/// The body of a file whose contents lie in its inode.
+#[derive(Debug)]
+pub(crate) struct InlineBody {
+    /// The body that replaces this one once the contents are in blocks. They never return to the inode.
+    successor: OnceLock<Box<Body>>,
 }
 
 /// The fields of an inode from which its body is read.
@@ -37,6 +48,8 @@ pub(crate) struct BodyRoot {
 #[must_use]
 pub(crate) enum LockedBody<'a> {
     Extents(Writer<'a>),
+    /// The contents leave the inode only under a range of the whole file, so there is nothing to lock.
+    Inline,
 }
 
 impl Body {
@@ -45,12 +58,46 @@ impl Body {
         Self::Extents(ExtentMap::empty(block_size, BlockKind::ExtentNode(ino, seed)))
     }
 
+    /// Returns the body of a file whose contents lie in its inode.
+    pub(crate) fn inline() -> Self {
+        Self::Inline(InlineBody { successor: OnceLock::new() })
+    }
+
+    /// Returns the body that is in use: this one, or the one that has replaced it. A thread that holds the range of any byte of the
+    /// file sees the replacement if the contents have left the inode.
+    #[inline]
+    pub(crate) fn current(&self) -> &Self {
+        match self {
+            Self::Extents(_) => self,
+            Self::Inline(inline) => inline.successor.get().map_or(self, |body| body),
+        }
+    }
+
+    /// Returns true if the contents lie in the inode.
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        matches!(self, Self::Inline(_))
+    }
+
+    /// Replaces the body of an inode whose contents are in blocks now. Returns false if this is not an inline body, or was replaced
+    /// before.
+    pub(crate) fn replace(&self, body: Self) -> bool {
+        matches!(self, Self::Inline(inline) if inline.successor.set(Box::new(body)).is_ok())
+    }
+
     /// Reads the body of an inode. With `disjoint`, a block that is used twice is reported as corruption: a write to it
     /// would change another place of the file.
     ///
     /// # Errors
     /// Returns an error for corruption, for a failed read, and for a format that is not supported.
     pub(crate) fn load(root: &BodyRoot, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<Self> {
+        if root.flags.contains(InodeFlags::INLINE_DATA) {
+            if root.flags.contains(InodeFlags::EXTENTS) {
+                let problem = "both EXTENTS and INLINE_DATA";
+                return Err(Error::corrupt_field("inode", "i_flags", problem).of_inode(root.ino));
+            }
+            return Ok(Self::inline());
+        }
         if !root.flags.contains(InodeFlags::EXTENTS) {
             return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", root.ino)));
         }
@@ -71,15 +118,18 @@ impl Body {
     pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
         match self {
             Self::Extents(map) => map.lookup(block, max),
+            Self::Inline(_) => hole(block, max),
         }
     }
 
     /// Returns the runs that cover `blocks`, in ascending order. Locks like [`state_of`](Self::state_of).
     #[inline]
     pub(crate) fn runs(&self, blocks: BlockRange) -> impl Iterator<Item = Mapping> {
-        match self {
-            Self::Extents(map) => map.runs(blocks),
-        }
+        let (mapped, unmapped) = match self {
+            Self::Extents(map) => (Some(map.runs(blocks)), None),
+            Self::Inline(_) => (None, (!blocks.is_empty()).then(|| hole(blocks.start(), blocks.count()))),
+        };
+        mapped.into_iter().flatten().chain(unmapped)
     }
 
     /// Returns the number of the file block after the last one that is mapped, 0 if none is.
@@ -87,6 +137,7 @@ impl Body {
     pub(crate) fn end(&self) -> u64 {
         match self {
             Self::Extents(map) => map.last().map_or(0, |last| last.end()),
+            Self::Inline(_) => 0,
         }
     }
 
@@ -94,6 +145,7 @@ impl Body {
     pub(crate) fn unwritten_around(&self, block: FileBlock) -> BlockRange {
         match self {
             Self::Extents(map) => map.unwritten_around(block),
+            Self::Inline(_) => BlockRange::of_block(block),
         }
     }
 
@@ -102,6 +154,7 @@ impl Body {
     pub(crate) fn conversion_blocks(&self) -> u32 {
         match self {
             Self::Extents(map) => ExtentMap::worst_case(map.depth() + 1),
+            Self::Inline(_) => 0,
         }
     }
 
@@ -113,6 +166,7 @@ impl Body {
     pub(crate) fn mark_written(&self, tid: u64, run: &Mapping) -> u32 {
         match self {
             Self::Extents(map) => map.mark(tid, run),
+            Self::Inline(_) => 0,
         }
     }
 
@@ -121,14 +175,16 @@ impl Body {
     pub(crate) fn lock(&self) -> LockedBody<'_> {
         match self {
             Self::Extents(map) => LockedBody::Extents(map.lock()),
+            Self::Inline(_) => LockedBody::Inline,
         }
     }
 
-    /// Encodes the body into the inode's `i_block`, and changed metadata blocks of the body into their buffers. No handle
+    /// Encodes the body into the inode's `i_block`, which already has contents that lie in the inode, and changed metadata blocks of the body into their buffers. No handle
     /// is open.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
         match self {
             Self::Extents(map) => map.encode(i_block),
+            Self::Inline(_) => {}
         }
     }
 
@@ -136,6 +192,7 @@ impl Body {
     pub(crate) fn memory(&self) -> usize {
         match self {
             Self::Extents(map) => map.memory(),
+            Self::Inline(_) => 0,
         }
     }
 }
@@ -146,6 +203,7 @@ impl LockedBody<'_> {
     pub(crate) fn pin(&mut self, run: &Mapping) {
         match self {
             Self::Extents(map) => ends(run).for_each(|block| map.pin(block)),
+            Self::Inline => {}
         }
     }
 
@@ -153,8 +211,13 @@ impl LockedBody<'_> {
     pub(crate) fn unpin(&mut self, run: &Mapping) {
         match self {
             Self::Extents(map) => ends(run).for_each(|block| map.unpin(block)),
+            Self::Inline => {}
         }
     }
+}
+
+fn hole(logical: FileBlock, len: u32) -> Mapping {
+    Mapping { logical, len, state: State::Hole }
 }
 
 /// Returns the first block of a run and the block after its last one.

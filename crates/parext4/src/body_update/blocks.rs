@@ -8,6 +8,7 @@ use std::iter::Peekable;
 use parext4_format::extent::{self, Extent};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 
+use super::inline::has_no_blocks;
 use crate::allocator::{ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Reservation, Run};
 use crate::body::Body;
 use crate::credentials::Credentials;
@@ -39,8 +40,8 @@ pub(crate) struct FillOptions<'c, 'a> {
 impl Engine {
     /// Returns the credits with which [`add_blocks`](Self::add_blocks) and similar calls make progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
+        let Body::Extents(map) = self.body(inode)? else { return Ok(1) };
         // The tree may grow one level before the handle starts.
-        let Body::Extents(map) = self.body(inode)?;
         let depth = map.depth() + 1;
         Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + ExtentMap::credits_at_depth(depth))
     }
@@ -52,7 +53,7 @@ impl Engine {
         if pieces <= 1 {
             return Ok(first);
         }
-        let Body::Extents(map) = self.body(inode)?;
+        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
         // The last run may be split like the first. Each run between changes one path of the tree.
         let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
         Ok((first + map.change_credits()).saturating_add(between).min(self.journal.max_credits()))
@@ -60,9 +61,11 @@ impl Engine {
 
     /// Returns the goal for a new block at file block `logical`.
     fn goal(&self, inode: &Inode, map: &ExtentMap, logical: FileBlock) -> Result<FsBlock> {
-        if let Some(goal) = map.goal(logical) {
-            return Ok(goal);
-        }
+        map.goal(logical).map_or_else(|| self.first_goal(inode), Ok)
+    }
+
+    /// Returns the goal for the first block of a file.
+    pub(crate) fn first_goal(&self, inode: &Inode) -> Result<FsBlock> {
         let group = self.allocator.group_of_inode(inode.ino())?;
         Ok(self.allocator.goal_in_group(group, inode.ino().get()))
     }
@@ -96,7 +99,7 @@ impl Engine {
         blocks: BlockRange,
         mut options: FillOptions<'_, 'a>,
     ) -> Result<u32> {
-        let Body::Extents(map) = self.body(inode)?;
+        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
         let mut writer = options.in_order.then(|| map.lock());
         let holes = holes_of(map, self.fillable(inode, blocks, options.held));
@@ -236,7 +239,7 @@ impl Engine {
         reservation: &mut Reservation<'_>,
     ) -> Result<u32> {
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)?;
+        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
         if map.convert_in_leaf(handle.tid(), blocks) {
             return Ok(blocks.count());
         }
@@ -278,7 +281,7 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<u32> {
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)?;
+        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
         let mut map = map.lock();
         let (mut rest, mut changed) = (blocks, false);
         while !rest.is_empty() {
@@ -314,7 +317,7 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<()> {
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)?;
+        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
         let mut map = map.lock();
         for edge in [Some(blocks.start()), blocks.last()].into_iter().flatten() {
             let Some(whole) = map.extent_from(edge) else { continue };

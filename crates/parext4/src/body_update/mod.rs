@@ -4,10 +4,12 @@
 //! responsible for data, sizes and lookups; [`body`](crate::body) answers lookups.
 
 mod blocks;
+mod inline;
 mod preallocation;
 mod shift;
 mod space;
 mod unmap;
 
 pub(crate) use blocks::FillOptions;
+pub(crate) use inline::MOVE_CREDITS;
 pub(crate) use shift::CUT_BLOCKS;

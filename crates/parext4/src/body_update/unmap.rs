@@ -45,7 +45,8 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<bool> {
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)?;
+        // An inode without blocks has none to free.
+        let Body::Extents(map) = self.body(inode)? else { return Ok(true) };
         let mut map = map.lock();
         let metadata = inode.holds_metadata();
         let (mut changed, mut revoked) = (false, 0);

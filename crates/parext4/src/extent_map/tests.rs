@@ -53,7 +53,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 /// Returns the map of a file.
 fn map_of<'a>(volume: &Volume, file: &'a Inode) -> &'a ExtentMap {
-    let Body::Extents(map) = volume.engine.body(file).unwrap();
+    let Body::Extents(map) = volume.engine.body(file).unwrap() else { panic!("a file without a tree") };
     map
 }
 

@@ -6,6 +6,7 @@
 
 mod buffered;
 mod direct;
+mod inline;
 mod options;
 mod query;
 mod queue;

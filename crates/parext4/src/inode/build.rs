@@ -32,14 +32,17 @@ pub(crate) struct InodeParts {
 }
 
 impl Inode {
-    /// Builds an inode that is not on the device yet, with an empty body if its type has one.
+    /// Builds an inode that is not on the device yet, with an empty body if its type has one. `raw` has the flag `INLINE_DATA` if its contents
+    /// begin in the inode.
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
     pub(crate) fn build_new(parts: InodeParts, mut raw: RawInode, block_size: BlockSize) -> Result<Self> {
         let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
         let mut body = None;
-        if mapped || raw.flags.contains(InodeFlags::EXTENTS) {
+        if raw.flags.contains(InodeFlags::INLINE_DATA) {
+            body = Some(Body::inline());
+        } else if mapped || raw.flags.contains(InodeFlags::EXTENTS) {
             raw.flags |= InodeFlags::EXTENTS;
             body = Some(Body::empty(block_size, parts.ino, parts.seed));
         }

@@ -13,6 +13,7 @@ mod time;
 
 use std::sync::OnceLock;
 
+use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockSize, ChecksumSeed, InodeNo};
@@ -181,23 +182,33 @@ impl Inode {
         self.body.get().is_some()
     }
 
+    /// Returns the body in use, if it is in memory.
+    fn loaded_body(&self) -> Option<&Body> {
+        self.body.get().map(Body::current)
+    }
+
     /// Returns the body. Reads it from the device on first use, with `disjoint` as for [`Body::load`].
     ///
     /// # Errors
     /// As [`Body::load`].
     pub(crate) fn body(&self, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<&Body> {
-        if let Some(body) = self.body.get() {
+        if let Some(body) = self.loaded_body() {
             return Ok(body);
         }
         // Only one thread loads. A second one might read nodes that a user of the first body has changed or freed by then.
         let _loading = self.body_load.lock();
-        if let Some(body) = self.body.get() {
+        if let Some(body) = self.loaded_body() {
             return Ok(body);
         }
         let (flags, block) = {
             let core = self.core.lock();
             (core.flags, core.block)
         };
+        let has_feature = self.superblock.incompat().contains(Incompat::INLINE_DATA);
+        if flags.contains(InodeFlags::INLINE_DATA) && !has_feature {
+            let problem = "INLINE_DATA, but the volume does not have inline_data";
+            return Err(Error::corrupt_field("inode", "i_flags", problem).of_inode(self.ino));
+        }
         let root = BodyRoot { ino: self.ino, seed: self.seed, flags, block };
         let body = Body::load(&root, layout, cache, disjoint)?;
         let body = self.body.get_or_init(|| body);
@@ -205,9 +216,25 @@ impl Inode {
         Ok(body)
     }
 
+    /// Replaces the body of an inode whose contents have left the inode, under the handle that moves them. The caller holds the range
+    /// of the whole file, or the lock of the directory's entries.
+    pub(crate) fn replace_body(&self, body: Body) -> bool {
+        let replaced = self.body.get().is_some_and(|inline| inline.replace(body));
+        self.recharge();
+        replaced
+    }
+
+    /// Returns the device offset of `i_block`, where contents in the inode begin.
+    pub(crate) fn inline_offset(&self, block_size: BlockSize) -> u64 {
+        /// Offset of `i_block` in an inode.
+        const I_BLOCK: usize = 40;
+        let start = self.table_block.number().get() << block_size.bits();
+        start + (self.table_offset + I_BLOCK) as u64
+    }
+
     /// Updates the charge to the memory that the inode uses now.
     pub(crate) fn recharge(&self) {
-        self.charge.set(MEMORY + self.body.get().map_or(0, Body::memory));
+        self.charge.set(MEMORY + self.loaded_body().map_or(0, Body::memory));
     }
 
     /// Adds the inode to the handle's transaction, which encodes it when it closes. Registers one block.
@@ -343,7 +370,8 @@ impl Inode {
             FileType::Symlink => {
                 let core = self.core();
                 // The kernel clears a short target before it deletes the inode, and may be interrupted there.
-                let cleared = !core.flags.contains(InodeFlags::EXTENTS) && core.block == [0; 60];
+                let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+                let cleared = !core.flags.intersects(elsewhere) && core.block == [0; 60];
                 !cleared && !core.is_fast_symlink()
             }
             _ => false,
@@ -378,7 +406,7 @@ impl Participant for Inode {
         let mut core = self.core_with_times();
         core.size = self.disk_size();
         core.blocks = self.sectors();
-        if let Some(body) = self.body.get() {
+        if let Some(body) = self.loaded_body() {
             body.encode(&mut core.block);
         }
         let end = self.table_offset + usize::from(self.superblock.inode_size());

@@ -28,6 +28,7 @@ const CHOICE: Features = Features {
         .union(Incompat::FLEX_BG)
         .union(Incompat::EA_INODE)
         .union(Incompat::LARGEDIR)
+        .union(Incompat::INLINE_DATA)
         .union(Incompat::ENCRYPT),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)

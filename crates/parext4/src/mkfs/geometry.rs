@@ -279,6 +279,9 @@ fn check_options(block_size: u32, options: &MkfsOptions) -> Result<()> {
         return Err(Error::invalid(format_args!("block size {block_size}: only 1024, 2048 and 4096 bytes")));
     }
     let inode_size = u32::from(options.inode_size);
+    if options.features.incompat.contains(Incompat::INLINE_DATA) && inode_size < 256 {
+        return Err(Error::invalid(format_args!("inode size {inode_size}: inline_data needs at least 256")));
+    }
     if !inode_size.is_power_of_two() || inode_size < 128 || inode_size > block_size {
         return Err(Error::invalid(format_args!(
             "inode size {inode_size}: not a power of two between 128 and the block size, {block_size}"
@@ -401,6 +404,10 @@ mod tests {
         assert!(text(geometry(16 << 10, None)).contains("too small"));
         let with = |options: &MkfsOptions| text(Geometry::new(1 << 30, options));
         assert!(with(&MkfsOptions::new().inode_size(200)).contains("inode size 200"));
+        assert!(
+            with(&MkfsOptions::new().inode_size(128).features("inline_data").unwrap())
+                .contains("inline_data")
+        );
         assert!(with(&MkfsOptions::new().inode_ratio(1)).contains("ratio 1"));
         assert!(with(&MkfsOptions::new().mmp_update_interval(301)).contains("interval 301"));
         assert!(with(&MkfsOptions::new().reserved_percent(51)).contains("51%"));

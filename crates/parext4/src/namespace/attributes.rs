@@ -66,8 +66,13 @@ pub struct Metadata {
 }
 
 impl Node {
-    /// Returns the space that dirty pages have reserved, in units of 512 bytes.
-    fn delayed_sectors(&self) -> u64 {
+    /// Returns the space besides the inode's blocks, in units of 512 bytes: what dirty pages have reserved, or the size of contents
+    /// in the inode.
+    fn further_sectors(&self) -> u64 {
+        if self.file_type() == FileType::Regular && self.inode.flags().contains(InodeFlags::INLINE_DATA) {
+            // As the kernel does, so that programs do not take the contents for a hole.
+            return self.inode.size().div_ceil(512);
+        }
         let blocks = self.inode.cached().map_or(0, |cached| cached.delayed());
         blocks * (self.engine.block_size() / 512)
     }
@@ -96,7 +101,7 @@ impl Node {
             uid: core.uid,
             gid: core.gid,
             size: self.shown_size(),
-            sectors: self.inode.sectors() + self.delayed_sectors(),
+            sectors: self.inode.sectors() + self.further_sectors(),
             links: core.links,
             atime: held(core.atime),
             mtime: held(mtime),

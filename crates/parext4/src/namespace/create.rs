@@ -3,7 +3,9 @@
 //! Responsible for allocating a new inode and its first block, and for undoing that if space runs out. Not responsible for the
 //! directory entry: [`insert`](super::insert) adds it. Invariant: a failed call leaves no inode and no block allocated.
 
-use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
+use parext4_format::dir_entry::inline;
+use parext4_format::features::Incompat;
+use parext4_format::inode::{FileType, INLINE_BLOCK, Inode as RawInode, InodeFlags};
 use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 
 use super::dir::Dir;
@@ -42,7 +44,7 @@ pub(super) struct PreparedInode<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Contents<'a> {
     Nothing,
-    /// The entries `.` and `..`.
+    /// The entries `.` and `..`, in a block.
     Directory,
     /// The target of a symbolic link that does not fit the inode.
     Target(&'a [u8]),
@@ -78,7 +80,8 @@ impl Node {
     /// # Errors
     /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`].
     pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
-        let prepared = self.prepare_inode(FileType::Regular, new)?;
+        let mut prepared = self.prepare_inode(FileType::Regular, new)?;
+        self.begins_inline(&mut prepared, &[]);
         self.make(name, prepared)
     }
 
@@ -101,7 +104,11 @@ impl Node {
     pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<Node> {
         let mut prepared = self.prepare_inode(FileType::Directory, new)?;
         prepared.raw.links = 2;
-        prepared.contents = Contents::Directory;
+        if self.begins_inline(&mut prepared, &inline::empty(self.ino())) {
+            prepared.raw.size = INLINE_BLOCK as u64;
+        } else {
+            prepared.contents = Contents::Directory;
+        }
         self.make(name, prepared)
     }
 
@@ -166,6 +173,13 @@ impl Node {
         self.make(name, prepared)
     }
 
+    /// Has a new inode begin with `contents` in it, if the volume stores small contents there and there is room beside the attributes
+    /// that it inherits. Returns true if it does.
+    fn begins_inline(&self, prepared: &mut PreparedInode<'_>, contents: &[u8]) -> bool {
+        let PreparedInode { raw, xattrs, .. } = prepared;
+        self.engine.superblock.incompat().contains(Incompat::INLINE_DATA) && xattrs.make_inline(raw, contents)
+    }
+
     /// Prepares an inode for this directory, with one link.
     fn prepare_inode(&self, file_type: FileType, new: &NewInode) -> Result<PreparedInode<'static>> {
         // Checked here for the access control list. The insertion checks again that this is a directory.
@@ -208,7 +222,7 @@ impl Node {
         if dir.find(name)?.is_some() {
             return Err(Error::Exists(printable(name)));
         }
-        let is_dir = matches!(prepared.contents, Contents::Directory);
+        let is_dir = prepared.raw.file_type() == FileType::Directory;
         if is_dir {
             dir.check_subdirs()?;
         }
@@ -252,7 +266,7 @@ impl Node {
         prepared: &PreparedInode<'_>,
     ) -> Result<Arc<Inode>> {
         let engine = &self.engine;
-        let is_dir = matches!(prepared.contents, Contents::Directory);
+        let is_dir = prepared.raw.file_type() == FileType::Directory;
         let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
         let inode = engine.new_inode(ino, prepared.raw.clone(), table_block)?;
         let attributes = prepared.xattrs.apply(engine, handle, &inode);

@@ -166,17 +166,25 @@ impl<'a> Dir<'a> {
 
     /// Returns true if the directory is a hash tree.
     pub(super) fn is_indexed(&self) -> bool {
-        self.may_index() && self.inode.core().flags.contains(InodeFlags::INDEX)
+        let flags = self.inode.core().flags;
+        self.may_index() && flags.contains(InodeFlags::INDEX) && !flags.contains(InodeFlags::INLINE_DATA)
     }
 
     /// Returns the inode that `..` names.
     pub(super) fn parent(&self) -> Result<InodeNo> {
+        if let Some(image) = self.inline_image()? {
+            return self.parent_in(&image, false);
+        }
         let bytes = self.read(FileBlock::ZERO)?.snapshot();
         if self.is_indexed() {
             self.root(&bytes)?;
             return Ok(htree::parent_of_root(&bytes));
         }
-        let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), b".."))?;
+        self.parent_in(&bytes, self.has_tail())
+    }
+
+    fn parent_in(&self, block: &[u8], tail: bool) -> Result<InodeNo> {
+        let entry = self.checked(dir_entry::find(block, tail, b".."))?;
         entry.map(|(entry, _)| entry.ino).ok_or_else(|| self.corrupt("there is no \"..\""))
     }
 
@@ -184,6 +192,12 @@ impl<'a> Dir<'a> {
     pub(super) fn set_parent(&self, handle: &Handle<'_>, parent: InodeNo) -> Result<()> {
         // Also checks that there is a `..` to change.
         self.parent()?;
+        if self.engine.body(self.inode)?.is_inline() {
+            return self.change_inline(handle, |entries| {
+                entries.set_parent(parent);
+                Ok(())
+            });
+        }
         let (block, tail) = (self.read(FileBlock::ZERO)?, self.has_tail());
         if self.is_indexed() {
             handle.change(&block, |bytes| htree::set_parent(bytes, parent));

@@ -18,10 +18,16 @@ use crate::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Found {
     pub ino: InodeNo,
-    block: Arc<MetaBlock>,
-    position: EntryPosition,
+    place: Place,
     /// The name of the entry, if it may be spelled otherwise than the name that was looked up.
     stored: Option<Vec<u8>>,
+}
+
+/// Where an entry is.
+#[derive(Debug)]
+enum Place {
+    Block(Arc<MetaBlock>, EntryPosition),
+    Inode,
 }
 
 impl Found {
@@ -35,18 +41,32 @@ impl Dir<'_> {
     /// Returns the place of the entry `name`, which is neither `.` nor `..`.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
         let Some(wanted) = self.names()?.wanted(name)? else { return Ok(None) };
+        if let Some(image) = self.inline_image()? {
+            let found = self.search(&image, false, &wanted)?;
+            return Ok(found.map(|(ino, stored, _)| Found { ino, place: Place::Inode, stored }));
+        }
         if self.is_searched_by_hash() { self.find_hashed(&wanted) } else { self.find_linear(&wanted) }
     }
 
     fn find_in(&self, block: Arc<MetaBlock>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
-        let (bytes, tail) = (block.snapshot(), self.has_tail());
+        let found = self.search(&block.snapshot(), self.has_tail(), wanted)?;
+        Ok(found.map(|(ino, stored, position)| Found { ino, place: Place::Block(block, position), stored }))
+    }
+
+    /// Returns the inode and the position of an entry among the entries `bytes`, and its name if that may be spelled otherwise.
+    fn search(
+        &self,
+        bytes: &[u8],
+        tail: bool,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<(InodeNo, Option<Vec<u8>>, EntryPosition)>> {
         let (entry, is_exact) = match wanted {
-            Wanted::Exact(name) => (dir_entry::find(&bytes, tail, name), true),
-            _ => (dir_entry::find_where(&bytes, tail, |stored| wanted.matches(stored)), false),
+            Wanted::Exact(name) => (dir_entry::find(bytes, tail, name), true),
+            _ => (dir_entry::find_where(bytes, tail, |stored| wanted.matches(stored)), false),
         };
         Ok(self.checked(entry)?.map(|(entry, position)| {
             let stored = (!is_exact).then(|| entry.name.to_vec());
-            Found { ino: entry.ino, block, position, stored }
+            (entry.ino, stored, position)
         }))
     }
 
@@ -149,8 +169,11 @@ impl Dir<'_> {
     /// Like [`remove`](Self::remove), for an entry found under the same lock. The entry has not moved since.
     pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
         let (tail, name) = (self.has_tail(), found.stored_as(name));
-        let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, found.position, name);
-        self.checked(handle.change(&found.block, remove)).map(drop)
+        let Place::Block(block, position) = &found.place else {
+            return self.change_inline(handle, |entries| entries.remove(name)).map(drop);
+        };
+        let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, *position, name);
+        self.checked(handle.change(block, remove)).map(drop)
     }
 
     /// Points the entry `name` at another inode. The entry keeps its spelling. Registers one block.
@@ -163,8 +186,11 @@ impl Dir<'_> {
     ) -> Result<()> {
         let found = self.expect(name)?;
         let (tail, file_type, name) = (self.has_tail(), self.entry_type(file_type), found.stored_as(name));
+        let Place::Block(block, _) = &found.place else {
+            return self.change_inline(handle, |entries| entries.set_inode(name, ino, file_type)).map(drop);
+        };
         let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type);
-        self.checked(handle.change(&found.block, set)).map(drop)
+        self.checked(handle.change(block, set)).map(drop)
     }
 
     /// Returns the place of an entry that was found before under the same lock.
@@ -174,6 +200,9 @@ impl Dir<'_> {
 
     /// Returns true if the directory has no entries except `.` and `..`.
     pub(super) fn is_empty(&self) -> Result<bool> {
+        if let Some(is_empty) = self.is_empty_inline()? {
+            return Ok(is_empty);
+        }
         let tail = self.has_tail();
         if !self.is_searched_by_hash() {
             for n in self.blocks()?.blocks() {

@@ -7,7 +7,7 @@
 //! 2. Under the handle, all new blocks are allocated at once. If that fails, nothing has changed.
 //! 3. The entry is added. This can fail only because of corruption.
 //!
-//! As in `ext4_add_entry`: a full leaf splits at a median hash, a full node in the middle, a full root grows one level, and a directory
+//! As in `ext4_add_entry`: entries in the inode move to a block when it is full, a full leaf splits at a median hash, a full node in the middle, a full root grows one level, and a directory
 //! that outgrows one block becomes a hash tree.
 
 use parext4_format::htree::{self, DxEntry};
@@ -38,6 +38,8 @@ pub(super) struct Insertion<'a> {
 
 #[derive(Debug)]
 enum InsertAt {
+    /// The inode has room.
+    Inode,
     /// The block has room after or in the entry at this offset.
     Room(Arc<MetaBlock>, usize),
     /// The leaf has room once its entries are packed.
@@ -63,6 +65,9 @@ impl<'a> Dir<'a> {
     /// [`Error::NoKey`](crate::Error::NoKey) if the names are encrypted; [`Error::NoSpace`](crate::Error::NoSpace) if the index is full.
     pub(super) fn plan_insertion(self, name: &'a [u8]) -> Result<Insertion<'a>> {
         self.inode.check_key()?;
+        if self.make_inline_room(name.len())? {
+            return Ok(Insertion { dir: self, name, place: InsertAt::Inode, end: FileBlock::ZERO });
+        }
         let place = if self.is_indexed() { self.place_hashed(name)? } else { self.place_linear(name)? };
         Ok(Insertion { dir: self, name, place, end: self.end()? })
     }
@@ -141,7 +146,7 @@ impl Insertion<'_> {
     /// Returns the number of blocks by which the directory grows.
     fn new_blocks(&self) -> u32 {
         match &self.place {
-            InsertAt::Room(..) | InsertAt::Repack(..) => 0,
+            InsertAt::Inode | InsertAt::Room(..) | InsertAt::Repack(..) => 0,
             InsertAt::Append | InsertAt::Convert { leaves: Leaves::One(_), .. } => 1,
             InsertAt::Convert { leaves: Leaves::Two(_), .. } => 2,
             InsertAt::Split { index, .. } => 1 + index.new_blocks(),
@@ -180,6 +185,7 @@ impl Insertion<'_> {
         }
         let new = (ino, self.dir.entry_type(file_type));
         match &self.place {
+            InsertAt::Inode => self.insert_into_inode(handle, new),
             InsertAt::Room(block, offset) => self.insert_into(handle, block, *offset, new),
             InsertAt::Repack(leaf, list) => self.repack(handle, leaf, list, new),
             InsertAt::Append => {
@@ -196,6 +202,13 @@ impl Insertion<'_> {
                 let entry = DxEntry { hash: halves.hash, block: self.end };
                 index.apply(self.dir, handle, entry, self.end + 1)
             }
+        }
+    }
+
+    fn insert_into_inode(&self, handle: &Handle<'_>, (ino, file_type): (InodeNo, u8)) -> Result<()> {
+        match self.dir.change_inline(handle, |entries| entries.insert(ino, file_type, self.name))? {
+            true => Ok(()),
+            false => Err(self.dir.corrupt("the inode lost its room")),
         }
     }
 

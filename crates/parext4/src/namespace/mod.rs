@@ -26,6 +26,7 @@ mod find;
 mod flags;
 mod htree;
 mod index;
+mod inline;
 mod insert;
 mod iter;
 mod link;

@@ -130,11 +130,11 @@ impl Dir<'_> {
     }
 
     /// Returns the entries of a block with names.
-    pub(super) fn entries<'b>(&self, bytes: &'b [u8]) -> Entries<'b> {
+    pub(super) fn entries<'b>(&self, bytes: &'b [u8], tail: bool) -> Entries<'b> {
         if self.inode.is_encrypted() {
-            dir_entry::encrypted_entries(bytes, self.has_tail())
+            dir_entry::encrypted_entries(bytes, tail)
         } else {
-            dir_entry::entries(bytes, self.has_tail())
+            dir_entry::entries(bytes, tail)
         }
     }
 

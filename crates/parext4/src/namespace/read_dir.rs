@@ -67,6 +67,9 @@ impl Node {
         if dir.is_removed() {
             return Ok(Vec::new());
         }
+        if let Some(image) = dir.inline_image()? {
+            return dir.list_inline(&image, after);
+        }
         let hashed =
             dir.is_searched_by_hash() || !dir.is_indexed() && dir.may_index() && dir.blocks()?.len() == 1;
         if hashed { dir.list_hashed(after) } else { dir.list_linear(after) }
@@ -102,7 +105,6 @@ impl Dir<'_> {
 
     fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
         let unit = self.engine.layout.block_size;
-        let hash_in_entry = self.names()? == Names::Encrypted { hash_in_entry: true };
         let dots = if self.is_indexed() { self.dots(after)? } else { Vec::new() };
         if !dots.is_empty() {
             return Ok(dots);
@@ -110,20 +112,7 @@ impl Dir<'_> {
         for n in BlockRange::clamped(after >> unit.bits(), self.blocks()?.end()).blocks() {
             let start = unit.offset_of(n);
             let Some(block) = self.read_names(n)? else { continue };
-            let bytes = block.snapshot();
-            let mut items = Vec::new();
-            // From the start of the block, because the entry at `after` may have been merged since.
-            for entry in self.entries(&bytes) {
-                let entry = self.checked(entry)?;
-                let offset = start + entry.offset as u64;
-                if entry.ino.get() != 0 && offset >= after {
-                    let hash = || match hash_in_entry {
-                        true => dir_entry::hash_in_entry(&bytes, &entry).unwrap_or_default(),
-                        false => (0, 0),
-                    };
-                    items.push(self.item(&entry, hash, offset + entry.rec_len as u64)?);
-                }
-            }
+            let items = self.list_block(&block.snapshot(), self.has_tail(), (start, after))?;
             if !items.is_empty() {
                 return Ok(items);
             }
@@ -142,13 +131,44 @@ impl Dir<'_> {
         Ok(no_key_name::encode(hash(), stored))
     }
 
+    /// Lists the entries of a block at offset `start`, from the cookie `after` on.
+    fn list_block(&self, bytes: &[u8], tail: bool, (start, after): (u64, u64)) -> Result<Vec<DirItem>> {
+        let hash_in_entry = self.names()? == Names::Encrypted { hash_in_entry: true };
+        let mut items = Vec::new();
+        // From the start of the block, because the entry at `after` may have been merged since.
+        for entry in self.entries(bytes, tail) {
+            let entry = self.checked(entry)?;
+            let offset = start + entry.offset as u64;
+            if entry.ino.get() != 0 && offset >= after {
+                let hash = || match hash_in_entry {
+                    true => dir_entry::hash_in_entry(bytes, &entry).unwrap_or_default(),
+                    false => (0, 0),
+                };
+                items.push(self.item(&entry, hash, offset + entry.rec_len as u64)?);
+            }
+        }
+        Ok(items)
+    }
+
+    /// Lists entries in the inode, of which `image` is the block, in the order that the directory keeps when they move to a block.
+    fn list_inline(&self, image: &[u8], after: u64) -> Result<Vec<DirItem>> {
+        if !self.may_index() {
+            return self.list_block(image, false, (0, after));
+        }
+        let mut items = self.dots(after)?;
+        self.list_leaf(&self.default_hash()?, (image, false), after, &mut items)?;
+        items.sort_by_key(|item| item.cookie);
+        Ok(items)
+    }
+
     fn list_hashed(&self, after: u64) -> Result<Vec<DirItem>> {
         let mut items = self.dots(after)?;
         if self.is_indexed() {
             self.list_tree(after, &mut items)?;
         } else {
             let hash = self.default_hash()?;
-            self.list_leaf(&hash, &self.read(FileBlock::ZERO)?.snapshot(), after, &mut items)?;
+            let bytes = self.read(FileBlock::ZERO)?.snapshot();
+            self.list_leaf(&hash, (&bytes, self.has_tail()), after, &mut items)?;
         }
         items.sort_by_key(|item| item.cookie);
         Ok(items)
@@ -179,7 +199,7 @@ impl Dir<'_> {
         let mut skipped = 0;
         loop {
             let bytes = walk.leaf()?.snapshot();
-            let names = self.list_leaf(&walk.hash, &bytes, after, items)?;
+            let names = self.list_leaf(&walk.hash, (&bytes, self.has_tail()), after, items)?;
             if names > 0 && items.len() == had {
                 skipped += 1;
             }
@@ -195,9 +215,15 @@ impl Dir<'_> {
     }
 
     /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
-    fn list_leaf(&self, hash: &NameHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
+    fn list_leaf(
+        &self,
+        hash: &NameHash,
+        (bytes, tail): (&[u8], bool),
+        after: u64,
+        items: &mut Vec<DirItem>,
+    ) -> Result<u32> {
         let mut names = 0;
-        for entry in self.entries(bytes) {
+        for entry in self.entries(bytes, tail) {
             let entry = self.checked(entry)?;
             if entry.ino.get() == 0 || matches!(entry.name, b"." | b"..") {
                 continue;

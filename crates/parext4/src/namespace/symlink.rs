@@ -1,4 +1,5 @@
-//! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block.
+//! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block. Other programs also store longer ones in the
+//! inode, as the contents of small files.
 
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, no_key_name};
@@ -86,6 +87,10 @@ impl Node {
             if core.is_fast_symlink() {
                 return core.block.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size"));
             }
+        }
+        if let Some(contents) = self.engine.inline_contents(&self.inode)? {
+            let target = contents.get(..len).filter(|target| !target.is_empty());
+            return target.map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size is out of range"));
         }
         if len == 0 || len as u64 >= self.engine.block_size() {
             return Err(corrupt("i_size is out of range"));

@@ -73,6 +73,7 @@ impl Engine {
             self.free_tail(inode, self.layout.block_size.blocks_from(inode.size()))?;
         }
         self.transact(Orphans::CREDITS, |handle| {
+            self.cut_inline(handle, inode)?;
             self.orphans.remove_named(self, handle, inode);
             Ok(())
         })

@@ -53,6 +53,8 @@ pub enum Operation {
         /// The byte after the last.
         end: u64,
     },
+    /// Changes a file whose contents lie in its inode, or moves them to blocks.
+    ChangeInline,
     /// Sets the size.
     SetLen {
         /// The new size.
@@ -121,6 +123,7 @@ impl Operation {
             | Self::Allocate { offset, end, .. }
             | Self::PunchHole { offset, end }
             | Self::ZeroRange { offset, end, .. } => (offset, end),
+            Self::ChangeInline => (0, u64::MAX),
             Self::SetLen { size: start }
             | Self::CollapseRange { offset: start, .. }
             | Self::InsertRange { offset: start, .. } => (start, u64::MAX),
@@ -141,13 +144,14 @@ impl Operation {
     }
 
     /// Returns true if it bypasses the page cache, so that no page of its range may be filled meanwhile. An allocation
-    /// does not change what pages contain.
+    /// does not change what pages contain, and contents in the inode have no pages.
     pub(crate) fn bypasses_cache(self) -> bool {
         !matches!(
             self,
             Self::BufferedRead { .. }
                 | Self::BufferedWrite { .. }
                 | Self::WriteBack { .. }
+                | Self::ChangeInline
                 | Self::Allocate { .. }
         )
     }
@@ -158,6 +162,7 @@ impl Operation {
             Self::Read { .. }
             | Self::BufferedRead { .. }
             | Self::WriteBack { .. }
+            | Self::ChangeInline
             | Self::Allocate { keep_size: true, .. }
             | Self::ZeroRange { keep_size: true, .. }
             | Self::PunchHole { .. }

@@ -43,11 +43,13 @@ pub enum Reason {
     WritesCached,
     /// It copies dirty pages, to write them to the device.
     WritesBack,
+    /// It changes a file whose contents lie in its inode, or moves them to blocks.
+    ChangesInline,
 }
 
 impl Reason {
     /// All reasons, in the order of their declaration.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Read,
         Self::Overwrite,
         Self::WholeBlocks,
@@ -66,6 +68,7 @@ impl Reason {
         Self::ReadsCached,
         Self::WritesCached,
         Self::WritesBack,
+        Self::ChangesInline,
     ];
 }
 
@@ -91,6 +94,7 @@ impl fmt::Display for Reason {
             Self::ReadsCached => "reads through the page cache",
             Self::WritesCached => "writes to the page cache",
             Self::WritesBack => "copies dirty pages to write them back",
+            Self::ChangesInline => "changes contents in the inode",
         })
     }
 }

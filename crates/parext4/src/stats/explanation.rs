@@ -100,6 +100,7 @@ impl fmt::Display for Operation {
             Self::ZeroRange { offset, end, .. } => ("range of zeros", offset, end),
             Self::CollapseRange { offset, end } => ("collapse", offset, end),
             Self::InsertRange { offset, end } => ("insertion", offset, end),
+            Self::ChangeInline => return f.write_str("change of contents in the inode"),
             Self::SetLen { size } => return write!(f, "change of the size to {}", Exact(size)),
         };
         write!(f, "{what} of {} at {}", Exact(end - start), Exact(start))

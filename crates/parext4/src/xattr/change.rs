@@ -3,11 +3,13 @@
 //! Which attributes change is decided by `edit`.
 
 use parext4_format::features::Compat;
+use parext4_format::inode::Inode as RawInode;
+use parext4_format::xattr::Xattr;
 
 use super::values::ValueChanges;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS};
 use crate::engine::Use;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::sync::Arc;
@@ -15,8 +17,8 @@ use crate::sync::Arc;
 /// A change of an inode's attributes, which is computed before the handle begins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct XattrChange {
-    /// The new bytes after the inode's fields; `None` if they do not change.
-    pub(super) body: Option<Vec<u8>>,
+    /// The new attributes after the inode's fields; `None` if they do not change. They fit.
+    pub(super) body: Option<Vec<Xattr>>,
     pub(super) block: BlockChange,
     /// References to values in inodes of their own.
     pub(super) values: ValueChanges,
@@ -33,6 +35,12 @@ pub(super) enum BlockChange {
 }
 
 impl XattrChange {
+    /// Makes `raw`, an inode that is about to be created with these attributes, one with `contents` in it. Returns false, and changes
+    /// nothing, if there is no room for them.
+    pub(crate) fn make_inline(&self, raw: &mut RawInode, contents: &[u8]) -> bool {
+        raw.make_inline(contents, self.body.as_deref().unwrap_or_default())
+    }
+
     /// Returns the number of blocks that [`apply`](Self::apply) registers, and the inode with it.
     pub(crate) fn credits(&self) -> u32 {
         // The inode, and the superblock with its features.
@@ -64,7 +72,13 @@ impl XattrChange {
         self.values.apply(engine, handle, inode, old_block_ended)?;
         if let Some(body) = &self.body {
             inode.join(handle);
-            inode.core().xattr_area_mut().copy_from_slice(body);
+            // Contents in the inode may have changed in place since the attributes were read. Their length has not: that needs
+            // the lock of the attributes too.
+            let stored = inode.core().set_ibody_xattrs(body).map_err(|error| error.of_inode(inode.ino()))?;
+            if !stored {
+                let ino = inode.ino();
+                return Err(Error::corrupt(format_args!("inode {ino}: no room for its own attributes")));
+            }
         }
         engine.counts().add_compat(handle, Compat::EXT_ATTR);
         Ok(())

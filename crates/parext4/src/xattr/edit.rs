@@ -90,10 +90,9 @@ impl XattrEdit {
     /// # Errors
     /// [`Error::NoSpace`] if the attributes do not fit. Corruption.
     pub(crate) fn finish(self, engine: &Use, owner: &Inode) -> Result<XattrChange> {
-        let body = match self.body.changed {
-            true => Some(xattr::encode_ibody(&self.body.list, self.body.len).ok_or(Error::NoSpace)?),
-            false => None,
-        };
+        if self.body.changed && xattr::encode_ibody(&self.body.list, self.body.len).is_none() {
+            return Err(Error::NoSpace);
+        }
         let block = match (self.block.changed, self.block.list.is_empty()) {
             (false, _) => BlockChange::Keep,
             (true, true) => BlockChange::Drop,
@@ -103,6 +102,7 @@ impl XattrEdit {
             }
         };
         let values = ValueChanges::new(engine, owner, &self.body, &self.block)?;
+        let body = self.body.changed.then_some(self.body.list);
         Ok(XattrChange { body, block, values })
     }
 }

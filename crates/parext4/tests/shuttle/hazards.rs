@@ -43,6 +43,8 @@
 //! | H35 | an owner writes after another machine has taken its volume over | `leases::an_owner_that_was_stopped_does_not_write` | `LeaseIgnored`, `OtherOwnerIgnored`, `LateUpdate` |
 //! | H35 | a machine reads a clean block, stops, and opens the volume while another one uses it | `leases::of_machines_that_open_a_clean_volume_one_writes` | `LateClaim` |
 //! | H35 | a machine reads a clean block, stops, and waits for less than the lease of the owner of meanwhile | `leases::a_late_machine_outlasts_the_lease_of_the_owner_of_meanwhile` | `LateClaim`, `LateWait` |
+//! | H36 | contents in the inode change under a read | `inline::a_read_sees_contents_in_the_inode_whole` | `InlineUnheld` |
+//! | H36 | contents leave the inode before their block is written | `inline::contents_that_leave_the_inode_are_in_their_block` | `MovedUnwritten` |
 //!
 //! Models without a hazard number:
 //!
@@ -122,7 +124,7 @@ fn the_tables_list_every_model_and_fault() {
             faults.insert(fault.to_owned());
         }
     }
-    for number in 1..=35 {
+    for number in 1..=36 {
         assert!(hazards.contains(&format!("H{number}")), "H{number} is missing");
     }
     let source = source("src/fault.rs");

@@ -13,6 +13,7 @@ mod crashes;
 mod full;
 mod gates;
 mod hazards;
+mod inline;
 mod inodes;
 mod layout;
 mod leases;

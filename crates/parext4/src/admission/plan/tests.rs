@@ -334,3 +334,16 @@ fn past_the_cache() {
         ),
     ]);
 }
+
+/// Under every policy it excludes all other operations, also buffered reads that hold no byte of the whole file.
+#[test]
+fn contents_in_the_inode() {
+    let all = (Some((0, u64::MAX)), Mode::Exclusive, false, Reason::ChangesInline);
+    let cached = FileState { cached: true, ..file(HOLE) };
+    let dirty_tail = FileState { tail_clean: false, ..file(HOLE) };
+    check(&[
+        ("change", Operation::ChangeInline, file(HOLE), [all; 3]),
+        ("change of a file that was opened for buffered I/O", Operation::ChangeInline, cached, [all; 3]),
+        ("change of a file with stale bytes", Operation::ChangeInline, dirty_tail, [all; 3]),
+    ]);
+}

@@ -23,6 +23,8 @@ impl File {
             return self.until_there_is_room(|| self.fault_to_read(offset));
         }
         let _in_flight = self.file.begin_change(self.file.refusing)?;
+        // A page of contents in the inode is never dirty.
+        self.file.ensure_blocks()?;
         let _at_work = engine.begin_writing(&self.file.node)?;
         self.with_all_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
     }
@@ -41,6 +43,8 @@ impl File {
         let end = PageIndex::round_down(offset) + PAGE as u64;
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
         match self.file.node.acquire_to_read(&mut transfer)? {
+            // Contents in the inode need no page.
+            Some(_) if self.file.is_inline()? => Ok(true),
             Some(held) => Ok(self.bring_in(held.hold(), offset, transfer.end())?.is_some()),
             None => Err(past_end(offset)),
         }

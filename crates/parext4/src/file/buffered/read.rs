@@ -112,6 +112,9 @@ impl DirectFile {
         at: u64,
         end: u64,
     ) -> Result<bool> {
+        if self.read_inline(hold, out, at)? {
+            return Ok(false);
+        }
         let (mut done, mut missed) = (0, false);
         while done < out.len() {
             let here = at + done as u64;

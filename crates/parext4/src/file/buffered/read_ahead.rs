@@ -136,6 +136,9 @@ impl DirectFile {
         let plan = self.node.tentative_plan(operation)?;
         let _order = hold(Rank::Range);
         let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
+        if self.is_inline()? {
+            return Ok(());
+        }
         self.engine().dirty.queues.with(|queue| self.fill_ahead(cached, pages, queue))
     }
 }

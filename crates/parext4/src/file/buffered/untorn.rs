@@ -44,6 +44,7 @@ impl DirectFile {
             return Err(Error::invalid(text));
         }
         let end = self.node.end_of(offset, len)?;
+        self.ensure_blocks()?;
         let mut transfer = Transfer::extending(Operation::Write { offset, end }, end);
         let held = self.node.acquire(&mut transfer)?;
         if len > block_size {

@@ -13,6 +13,7 @@ use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
+use crate::file::inline::InlineWrite;
 use crate::inode::Cached;
 use crate::mapping::State;
 use crate::node::Hold;
@@ -84,6 +85,9 @@ impl File {
         let end = self.file.node.end_of(offset, total(bufs))?;
         self.cached()?.pages.prefetch(PageIndex::of_byte(offset));
         self.write_with(bufs, self.file.refusing, || {
+            if self.file.write_inline(bufs, InlineWrite::At(offset))?.is_some() {
+                return Ok(offset);
+            }
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.node.acquire(&mut Transfer::extending(operation, end))?;
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
@@ -127,6 +131,9 @@ impl File {
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
         let (len, visible) = (total(bufs), Cell::new(false));
         self.write_with(bufs, InodeFlags::IMMUTABLE, || {
+            if let Some(offset) = self.file.write_inline(bufs, InlineWrite::AtEnd)? {
+                return Ok(offset);
+            }
             if visible.get() {
                 // A second attempt would append after the part that is already visible.
                 return Err(Error::NoSpace);

@@ -1,10 +1,13 @@
 //! Appends: any number of threads at once, each record at an offset of its own (H27).
 
+use std::io::IoSlice;
+
 use parext4_format::inode::InodeFlags;
 
 use crate::admission::Transfer;
 use crate::error::Result;
 use crate::file::DirectFile;
+use crate::file::inline::InlineWrite;
 use crate::operation::Operation;
 
 impl DirectFile {
@@ -34,6 +37,9 @@ impl DirectFile {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         if data.is_empty() {
             return Ok(self.size());
+        }
+        if let Some(offset) = self.write_inline(&[IoSlice::new(data)], InlineWrite::DirectAtEnd)? {
+            return Ok(offset);
         }
         let len = data.len() as u64;
         let mut transfer = Transfer::appending(Operation::Write { offset: 0, end: len }, len);

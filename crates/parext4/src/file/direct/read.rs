@@ -42,6 +42,9 @@ impl DirectFile {
         let mut transfer = Transfer::reading(Operation::Read { offset, end: wanted });
         let Some(held) = self.node.acquire_to_read(&mut transfer)? else { return Ok(0) };
         let runs = self.plan_read(held.hold(), &transfer, buf.len())?;
+        if self.read_inline(held.hold(), &mut buf[..transfer.len()], offset)? {
+            return Ok(transfer.len());
+        }
         for piece in self.node.read_segments(offset, transfer.end(), &runs) {
             self.read_piece(&mut buf[piece.data], piece.at)?;
         }

@@ -14,6 +14,7 @@ use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
+use crate::file::inline::InlineWrite;
 use crate::mapping::{Mapping, Runs};
 use crate::node::Hold;
 use crate::operation::Operation;
@@ -44,6 +45,9 @@ impl DirectFile {
         self.node.check_offset(offset)?;
         let end = self.node.end_of(offset, data.len() as u64)?;
         if data.is_empty() {
+            return Ok(());
+        }
+        if self.write_inline(&[IoSlice::new(data)], InlineWrite::DirectAt(offset))?.is_some() {
             return Ok(());
         }
         let mut transfer = Transfer::extending(Operation::Write { offset, end }, end);

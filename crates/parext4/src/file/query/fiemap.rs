@@ -20,6 +20,8 @@ pub struct FileExtent {
     pub len: u64,
     /// True if the blocks are allocated but not written: they read as zeros.
     pub unwritten: bool,
+    /// True if the bytes lie in the inode, and are not aligned to blocks.
+    pub inline: bool,
     /// True if no block after this extent is mapped.
     pub last: bool,
 }
@@ -41,6 +43,9 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {
         self.node.write_back_data()?;
+        if let Some(contents) = self.inline_contents()? {
+            return Ok(self.inline_extent(contents.len() as u64, range).into_iter().collect());
+        }
         let unit = self.engine().layout.block_size;
         // The lock keeps the extents in place.
         let body = self.engine().body(self.inode())?;
@@ -63,9 +68,18 @@ impl DirectFile {
                 device_offset: self.node.device_offset(physical, 0),
                 len: bytes.end - bytes.start,
                 unwritten,
+                inline: false,
                 last: run.end() == mapped,
             })
         });
         Ok(extents.collect())
+    }
+
+    /// Returns the extent of `len` bytes in the inode, unless they end before `range`. As the kernel does, gives the place of the
+    /// first of them for all.
+    fn inline_extent(&self, len: u64, range: Range<u64>) -> Option<FileExtent> {
+        let device_offset = self.inode().inline_offset(self.engine().layout.block_size);
+        let extent = FileExtent { offset: 0, device_offset, len, unwritten: false, inline: true, last: true };
+        (range.start < len.min(range.end)).then_some(extent)
     }
 }

@@ -27,6 +27,10 @@ impl DirectFile {
         if offset >= size {
             return Ok(None);
         }
+        if let Some(contents) = self.inline_contents()? {
+            let end = contents.len() as u64;
+            return Ok((offset < end).then_some((offset, end)));
+        }
         let body = self.engine().body(self.inode())?;
         // The lock keeps the extents in place.
         let _locked = body.lock();

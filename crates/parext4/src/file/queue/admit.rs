@@ -51,11 +51,14 @@ impl IoQueue {
             return Err(Error::WouldBlock("the file's map is not in memory"));
         }
         self.engine.body(file.inode())?;
+        if op.kind != Kind::Read && self.goes_to_inode(key)? {
+            return self.begin_inline(key);
+        }
         self.advance(key, None)
     }
 
     /// Advances an operation, which holds `guard` if it was granted, until it is parked, on the device or over.
-    fn advance(&mut self, key: usize, mut guard: Option<OwnedRangeGuard>) -> Result<()> {
+    pub(super) fn advance(&mut self, key: usize, mut guard: Option<OwnedRangeGuard>) -> Result<()> {
         loop {
             if guard.is_none() {
                 guard = match self.request(key)? {
@@ -120,6 +123,7 @@ impl IoQueue {
                         self.finish(id.key, result.map(|()| 0));
                         continue;
                     }
+                    Delivery::Inline(buf, result) => self.end_inline(id.key, buf, result),
                     Delivery::Range(guard) => self.advance(id.key, Some(guard)),
                 };
                 if let Err(error) = result {

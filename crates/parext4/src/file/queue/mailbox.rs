@@ -1,6 +1,6 @@
 //! The mailbox of a queue, in which other threads deliver what its parked operations wait for.
 
-use parext4_device::QueueWaker;
+use parext4_device::{AlignedBuf, QueueWaker};
 use rangelock::OwnedRangeGuard;
 
 use crate::error::Result;
@@ -24,6 +24,8 @@ pub(super) struct OpId {
 pub(super) enum Delivery {
     Range(OwnedRangeGuard),
     Synced(Result<()>),
+    /// Its buffer, and the offset at which the data was written to contents in the inode; `None` if they are in blocks.
+    Inline(AlignedBuf, Result<Option<u64>>),
 }
 
 /// The deliveries to the operations of one queue.

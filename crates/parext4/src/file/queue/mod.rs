@@ -6,7 +6,9 @@
 //! blocks only in [`IoQueue::harvest`].
 
 mod admit;
+mod blocking;
 mod finish;
+mod inline;
 mod mailbox;
 mod padding;
 mod pending;
@@ -22,12 +24,12 @@ use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use blocking::BlockingThread;
 pub use mailbox::IoWaker;
 use mailbox::Mailbox;
 use padding::Padding;
 use pending::{Files, Pending};
 pub use request::{Completion, IoFlags, IoRequest};
-use sync::Syncer;
 
 /// A queue of one thread's operations in flight on the files of one volume.
 ///
@@ -71,7 +73,9 @@ pub struct IoQueue {
     ops: Slab<Pending>,
     files: Files,
     mailbox: Arc<Mailbox>,
-    syncer: Option<Syncer>,
+    blocking: Option<BlockingThread>,
+    /// Number of operations that this thread has for contents in the inode.
+    inline_writes: u32,
     /// The last serial number given to an operation. It distinguishes operations that use the same slot.
     serial: u64,
     /// Operations that are over but not harvested.
@@ -94,7 +98,8 @@ impl IoQueue {
             device: Some(device),
             ops: Slab::with_capacity(depth as usize),
             files: Files::default(),
-            syncer: None,
+            blocking: None,
+            inline_writes: 0,
             serial: 0,
             ready: Vec::new(),
             done: Vec::new(),

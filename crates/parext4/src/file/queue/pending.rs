@@ -35,6 +35,8 @@ pub(super) struct Pending {
     /// The key of its file in [`Files`].
     pub file: usize,
     pub nowait: bool,
+    /// Whether the queue's thread for blocking calls has the operation and its buffer.
+    pub elsewhere: bool,
     /// The buffer, while the device does not have it.
     pub buf: Option<AlignedBuf>,
     /// The buffer of a write, while the device has it too.
@@ -78,6 +80,7 @@ impl Pending {
             serial,
             file,
             nowait: flags.nowait,
+            elsewhere: false,
             buf,
             lent: None,
             len,
@@ -98,7 +101,7 @@ impl Pending {
 
     /// Returns true if the operation waits for its range.
     pub(super) fn is_parked(&self) -> bool {
-        self.hold.is_none() && !matches!(self.kind, Kind::SyncData | Kind::SyncAll)
+        self.hold.is_none() && !self.elsewhere && !matches!(self.kind, Kind::SyncData | Kind::SyncAll)
     }
 }
 

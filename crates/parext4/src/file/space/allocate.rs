@@ -33,6 +33,7 @@ impl DirectFile {
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;
+        self.ensure_blocks()?;
         let _held =
             self.acquire_allocated(Operation::Allocate { offset, end, keep_size }, offset..end, keep_size)?;
         self.finish_allocation(end, keep_size)

@@ -34,6 +34,7 @@ impl DirectFile {
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
+        self.ensure_blocks()?;
         let mut held = self.node.admit(Operation::PunchHole { offset, end })?;
         when_planted!(Fault::PunchWithoutRange, held.release());
         let (size, block_size, asked) =

@@ -26,6 +26,9 @@ impl DirectFile {
     pub fn set_len(&self, size: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.node.end_of(0, size)?;
+        if self.set_inline_len(size)? {
+            return Ok(());
+        }
         if size > self.inode().disk_size() {
             // The size on the device is about to cover cached data that was never written back. Data that other
             // threads write meanwhile reads as zeros after a crash, like that of any write past a hole.

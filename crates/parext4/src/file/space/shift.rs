@@ -35,6 +35,7 @@ impl DirectFile {
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_blocks(offset, len)?;
+        self.ensure_blocks()?;
         let _held = self.node.admit(Operation::CollapseRange { offset, end })?;
         let size = self.size();
         if end >= size {
@@ -64,6 +65,7 @@ impl DirectFile {
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_blocks(offset, len)?;
+        self.ensure_blocks()?;
         let held = self.node.admit(Operation::InsertRange { offset, end })?;
         let size = self.size();
         if offset >= size {

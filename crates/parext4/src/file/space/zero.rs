@@ -34,6 +34,7 @@ impl DirectFile {
     pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
+        self.ensure_blocks()?;
         let operation = Operation::ZeroRange { offset, end, keep_size };
         let held = self.acquire_allocated(operation, offset..end, keep_size)?;
         self.node.zero_edges(held.hold(), offset, end)?;

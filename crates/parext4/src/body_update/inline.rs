@@ -1,0 +1,130 @@
+//! Moving the contents of an inode to blocks.
+//!
+//! Responsible for the format of the inode: the map, the flags, and the attribute that held the contents. Not responsible for the
+//! contents: the caller has written them to the block, or writes them under the same handle.
+
+use parext4_format::extent::Extent;
+use parext4_format::inode::InodeFlags;
+use parext4_format::{FileBlock, FsBlock};
+
+use crate::allocator::ALLOCATE_CREDITS;
+use crate::body::Body;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::journal::Handle;
+use crate::sync::Arc;
+
+/// Maximum number of blocks that moving the contents of an inode registers: the blocks that the allocator registers, the inode, and
+/// the block of a directory.
+pub(crate) const MOVE_CREDITS: u32 = ALLOCATE_CREDITS + 2;
+
+/// Returns the error of a change of the blocks of an inode whose contents lie in it. Each operation moves them to blocks first.
+pub(super) fn has_no_blocks(inode: &Inode) -> Error {
+    Error::corrupt(format_args!("inode {}: its contents lie in the inode, not in blocks", inode.ino()))
+}
+
+impl Engine {
+    /// Returns the contents that lie in the inode, at least 60 bytes, whatever its size; `None` if they are in blocks.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub(crate) fn inline_contents(&self, inode: &Inode) -> Result<Option<Vec<u8>>> {
+        let contents = {
+            let core = inode.core();
+            if !core.flags.contains(InodeFlags::INLINE_DATA) {
+                return Ok(None);
+            }
+            core.inline_contents()
+        };
+        self.noted(inode, contents).map(Some)
+    }
+
+    /// Returns the number of bytes that the inode has room for, beside its attributes. The caller holds their lock.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub(crate) fn inline_capacity(&self, inode: &Inode) -> Result<usize> {
+        let capacity = inode.core().inline_capacity();
+        self.noted(inode, capacity)
+    }
+
+    /// Replaces the contents in the inode. Joins the inode. The caller holds the lock of its attributes, and has checked that the
+    /// contents fit.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub(crate) fn store_inline(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        contents: &[u8],
+    ) -> Result<()> {
+        inode.join(handle);
+        let stored = inode.core().set_inline_contents(contents);
+        if self.noted(inode, stored)? {
+            return Ok(());
+        }
+        let (ino, len) = (inode.ino(), contents.len());
+        Err(Error::corrupt(format_args!("inode {ino}: no room for {len} bytes of contents")))
+    }
+
+    /// Zeroes what the inode has of its contents past its size, for a truncation that a crash interrupted.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub(crate) fn cut_inline(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let Some(mut contents) = self.inline_contents(inode)? else { return Ok(()) };
+        contents.truncate(usize::try_from(inode.size()).unwrap_or(usize::MAX));
+        self.store_inline(handle, inode, &contents)
+    }
+
+    fn noted<T>(&self, inode: &Inode, result: parext4_format::Result<T>) -> Result<T> {
+        result.map_err(|error| self.health.note(inode.ino(), error.of_inode(inode.ino()).into()))
+    }
+
+    /// Makes an inode whose contents lie in it one with blocks. `first` is the allocated block of the contents; `None` if they are
+    /// empty. Joins the inode.
+    ///
+    /// The caller holds the range of the whole file, or the lock of the directory's entries, and in either case the lock of the
+    /// inode's attributes.
+    ///
+    /// # Errors
+    /// An error means corruption; the volume then stops.
+    pub(crate) fn move_out_of_inode(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        first: Option<FsBlock>,
+    ) -> Result<()> {
+        inode.join(handle);
+        let body = Body::empty(self.layout.block_size, inode.ino(), inode.seed());
+        if let Some(block) = first {
+            self.map_first(handle, inode, &body, block)?;
+        }
+        {
+            let mut core = inode.core();
+            core.remove_inline().map_err(|error| error.of_inode(inode.ino()))?;
+            let flags = core.flags | InodeFlags::EXTENTS;
+            inode.set_flags(&mut core, flags);
+        }
+        if inode.replace_body(body) { Ok(()) } else { Err(has_blocks(inode)) }
+    }
+
+    /// Maps file block 0 of an empty body as written.
+    fn map_first(&self, handle: &Handle<'_>, inode: &Inode, body: &Body, block: FsBlock) -> Result<()> {
+        let Body::Extents(map) = body else { return Err(has_no_blocks(inode)) };
+        let extent = Extent { logical: FileBlock::ZERO, physical: block, len: 1, unwritten: false };
+        let mut writer = map.lock();
+        let plan = writer.plan_fill(handle.tid(), extent)?;
+        // The root of the tree has room.
+        let mut none = self.allocator.reserve(plan.blocks)?;
+        self.edit(handle, inode, block, &mut none, |edit| writer.carry_out(edit, plan))?;
+        inode.add_blocks(1, self.layout.block_size);
+        Ok(())
+    }
+}
+
+fn has_blocks(inode: &Inode) -> Error {
+    Error::corrupt(format_args!("inode {}: its contents left the inode twice", inode.ino()))
+}

@@ -1,0 +1,95 @@
+//! Calls of a queue that block: syncs, and writes to contents in the inode. They run in a thread of their own, because the queue's
+//! thread must not block.
+
+use std::io::IoSlice;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use parext4_device::AlignedBuf;
+use parext4_format::inode::InodeFlags;
+
+use super::super::DirectFile;
+use super::super::inline::InlineWrite;
+use super::IoQueue;
+use super::mailbox::{Delivery, Mailbox, OpId};
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+
+/// A call on one file, for an operation.
+pub(super) struct Job {
+    pub id: OpId,
+    pub file: DirectFile,
+    pub call: Call,
+}
+
+pub(super) enum Call {
+    SyncData,
+    SyncAll,
+    /// Writes the first `len` bytes of `buf` to contents in the inode, or moves these to blocks.
+    WriteInline {
+        buf: AlignedBuf,
+        len: usize,
+        place: InlineWrite,
+        /// The flags with which the file refuses the write.
+        forbidden: InodeFlags,
+    },
+}
+
+impl Job {
+    fn run(self) -> (OpId, Delivery) {
+        let Self { id, file, call } = self;
+        let delivery = match call {
+            Call::SyncData => Delivery::Synced(file.sync_data()),
+            Call::SyncAll => Delivery::Synced(file.sync_all()),
+            Call::WriteInline { buf, len, place, forbidden } => {
+                let entered = file.begin_change(forbidden);
+                let written = entered.and_then(|_| file.write_inline(&[IoSlice::new(&buf[..len])], place));
+                Delivery::Inline(buf, written)
+            }
+        };
+        (id, delivery)
+    }
+}
+
+/// The thread. The first blocking call of a queue starts it. It makes the calls in the order in which they were sent.
+#[derive(Debug)]
+pub(super) struct BlockingThread {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BlockingThread {
+    fn start(mailbox: Arc<Mailbox>) -> Result<Self> {
+        let (jobs, work) = channel::<Job>();
+        let run = move || {
+            for job in work {
+                let (id, delivery) = job.run();
+                mailbox.deliver(id, delivery);
+            }
+        };
+        let thread = std::thread::Builder::new().name("parext4-sync".into()).spawn(run);
+        let thread = thread.map_err(|e| Error::device("starting a thread for syncs", e))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+}
+
+impl Drop for BlockingThread {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread for syncs panicked");
+        }
+    }
+}
+
+impl IoQueue {
+    /// Has the thread make a call.
+    pub(super) fn call(&mut self, job: Job) -> Result<()> {
+        let thread = match &self.blocking {
+            Some(thread) => thread,
+            None => self.blocking.insert(BlockingThread::start(Arc::clone(&self.mailbox))?),
+        };
+        let sent = thread.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent { Ok(()) } else { Err(Error::Stopped("the thread for syncs has ended".into())) }
+    }
+}

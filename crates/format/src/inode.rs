@@ -5,6 +5,7 @@
 
 mod file_type;
 mod flags;
+mod logged;
 mod raw;
 mod timestamp;
 

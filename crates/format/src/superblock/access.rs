@@ -44,7 +44,7 @@ impl Superblock {
     ///
     /// # Errors
     /// Names the features that forbid reading: unsupported `incompat` features, missing required ones (ext2 and ext3
-    /// have no `extent`), `fast_commit` (its journal blocks are not replayed), an external journal.
+    /// have no `extent`), an external journal.
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 
@@ -56,10 +56,6 @@ impl Superblock {
         if !missing.is_empty() {
             let names = missing.names().join(", ");
             return refuse("s_feature_incompat", format!("feature missing (an ext2 or ext3?): {names}"));
-        }
-        let fast_commit = self.compat().intersection(Compat::FAST_COMMIT);
-        if !fast_commit.is_empty() {
-            return refuse("s_feature_compat", unsupported_features(&fast_commit.names()));
         }
         if self.compat().contains(Compat::HAS_JOURNAL) && self.journal_inode() == 0 {
             return refuse("s_journal_inum", "an external journal is not supported".to_owned());

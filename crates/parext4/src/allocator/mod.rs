@@ -17,6 +17,7 @@ mod delayed;
 mod free_extents;
 mod group;
 mod inodes;
+mod logged;
 mod per_block_baseline;
 mod placement;
 mod request;

@@ -29,6 +29,7 @@ mod iter;
 mod link;
 mod links;
 mod lock;
+mod logged;
 mod new_inode;
 mod read_dir;
 mod remove;

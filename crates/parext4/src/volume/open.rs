@@ -90,7 +90,7 @@ impl Volume {
 
         let recover = options.recover && live.is_none();
         let journal = if recover { JournalPlace::find(&device, &found)? } else { None };
-        let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
+        let (device, journal) = recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
         // The replay may have replaced the superblock by a block of the log, which passed no check yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;
         check_replayed(&found, &superblock)?;
@@ -182,6 +182,17 @@ fn read_only_reason(device: &dyn Device, options: &VolumeOptions, access: Access
     }
 }
 
+/// Builds an engine over a volume in memory, to compute what fast commits change. It does not write to the journal.
+pub(super) fn build_scratch(
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    journal: &JournalPlace,
+) -> Result<Use> {
+    let journal = JournalPlace { is_written: false, ..journal.clone() };
+    let options = VolumeOptions::new().cache_bytes(1 << 20);
+    Ok(Use::new(&build(device, superblock, Some(journal), None, &options, None, None)?))
+}
+
 fn build(
     device: Arc<dyn Device>,
     superblock: Superblock,
@@ -197,7 +208,7 @@ fn build(
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
     let (desc_blocks, descs) = read_descriptors(&cache, &superblock, read_only.is_some())?;
-    let log = journal.iter().flat_map(|journal| &journal.map.extents);
+    let log = journal.iter().filter(|journal| !journal.map.external).flat_map(|journal| &journal.map.extents);
     layout.set_system_zone(&superblock, &descs, log.map(|extent| (extent.physical, extent.len)))?;
     let layout = Arc::new(layout);
 
@@ -219,7 +230,8 @@ fn build(
     let hooks =
         Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy), health: Arc::clone(&health) };
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
-    let log = journal.filter(|_| read_only.is_none()).map(|journal| (journal.map, journal.superblock));
+    let log = journal.filter(|journal| read_only.is_none() && journal.is_written);
+    let log = log.map(|journal| (journal.map, journal.superblock));
     let log_map = log.as_ref().map(|(map, _)| map.clone());
     let recorder = Arc::new(ErrorRecorder::new(&device, &health, log_map));
     let journal = Journal::new(

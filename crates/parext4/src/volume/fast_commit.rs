@@ -175,7 +175,8 @@ impl Replay<'_> {
 
     /// Deletes an inode whatever its names, which later changes remove or have removed.
     fn delete(&self, node: Node) -> Result<()> {
-        if node.inode.is_dir() {
+        let has_links = node.inode.core().links > 0;
+        if node.inode.is_dir() && has_links {
             return Err(Error::corrupt(format_args!("fast commit: directory inode {} is replaced", node.ino())));
         }
         self.engine.transact(1 + Orphans::CREDITS, |handle| {

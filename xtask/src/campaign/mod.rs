@@ -2,6 +2,7 @@
 
 pub mod churn;
 pub mod dirty;
+pub mod fast_commit;
 pub mod journal_diff;
 pub mod kill;
 pub mod mkfs;

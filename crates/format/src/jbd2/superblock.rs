@@ -321,6 +321,11 @@ impl JournalSuperblock {
         self.raw.s_feature_compat = U32::new(compat.bits());
     }
 
+    /// Sets the number of blocks for fast commits (`s_num_fc_blocks`).
+    pub fn set_fast_commit_blocks(&mut self, blocks: u32) {
+        self.raw.s_num_fc_blocks = U32::new(blocks);
+    }
+
     /// Sets [`Self::uuid`], from which the seed of all checksums in the journal is computed.
     pub fn set_uuid(&mut self, uuid: &[u8; 16]) {
         self.raw.s_uuid = *uuid;

@@ -2,6 +2,7 @@
 
 mod buffered;
 mod checkpoint;
+mod fast_commit;
 mod faults;
 mod orphans;
 mod parallel;

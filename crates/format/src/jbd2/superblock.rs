@@ -245,6 +245,13 @@ impl JournalSuperblock {
         self.raw.s_errno.get().cast_signed()
     }
 
+    /// Returns the UUIDs of the volumes that use a journal on a device of its own (`s_users`), at most 48.
+    pub fn users(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
+        let users = if self.is_version_2() { self.raw.s_nr_users.get() } else { 0 };
+        let mut uuids = self.raw.s_users.chunks_exact(16).take(users as usize);
+        std::iter::from_fn(move || uuids.next()?.first_chunk().copied())
+    }
+
     /// Returns the journal's UUID (`s_uuid`); zeros in version 1, which has none.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {

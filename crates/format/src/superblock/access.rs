@@ -2,7 +2,7 @@
 
 use super::Superblock;
 use crate::error::{FormatError, Result};
-use crate::features::{Compat, Incompat, RoCompat};
+use crate::features::{Incompat, RoCompat};
 
 /// The access to a file system that its features permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Superblock {
     ///
     /// # Errors
     /// Names the features that forbid reading: unsupported `incompat` features, missing required ones (ext2 and ext3
-    /// have no `extent`), an external journal.
+    /// have no `extent`).
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 
@@ -57,10 +57,6 @@ impl Superblock {
             let names = missing.names().join(", ");
             return refuse("s_feature_incompat", format!("feature missing (an ext2 or ext3?): {names}"));
         }
-        if self.compat().contains(Compat::HAS_JOURNAL) && self.journal_inode() == 0 {
-            return refuse("s_journal_inum", "an external journal is not supported".to_owned());
-        }
-
         let because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
     }

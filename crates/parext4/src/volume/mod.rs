@@ -6,6 +6,7 @@ mod contents;
 mod dir_stack;
 mod fast_commit;
 mod geometry;
+mod journal_device;
 mod label;
 mod nodes;
 mod open;

@@ -89,7 +89,12 @@ impl Volume {
             exclude_others(device, found, read_only.is_some(), options)?;
 
         let recover = options.recover && live.is_none();
-        let journal = if recover { JournalPlace::find(&device, &found)? } else { None };
+        let external = options.journal_device.as_ref().map(|external| match &protection {
+            Some(protection) => protection.lease(external),
+            None => Arc::clone(external),
+        });
+        let find = || JournalPlace::find(&device, &found, external.as_ref(), read_only.is_some());
+        let journal = if recover { find()? } else { None };
         let (device, journal) = recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
         // The replay may have replaced the superblock by a block of the log, which passed no check yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;

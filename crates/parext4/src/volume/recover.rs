@@ -10,7 +10,7 @@ use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::{Access, Superblock};
 use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 
-use super::fast_commit;
+use super::{fast_commit, journal_device};
 use super::overlay::{Blocks, OverlayDevice, ScratchDevice};
 use crate::body::{Body, BodyRoot};
 use crate::convert::to_usize;
@@ -76,10 +76,29 @@ pub(super) fn recover(
 }
 
 impl JournalPlace {
-    /// Finds the journal, if the volume has one.
-    pub(super) fn find(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<Option<Self>> {
-        if !superblock.compat().contains(Compat::HAS_JOURNAL) {
-            return Ok(None);
+    /// Finds the journal, if the volume has one: in the volume, or on `external`. A volume that is only read and needs no recovery
+    /// is used without a journal on a device that was not named.
+    pub(super) fn find(
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+        external: Option<&Arc<dyn Device>>,
+        read_only: bool,
+    ) -> Result<Option<Self>> {
+        let has_journal = superblock.compat().contains(Compat::HAS_JOURNAL);
+        let is_external = has_journal && superblock.journal_inode() == 0;
+        match external {
+            Some(external) if is_external => {
+                let (map, superblock) = journal_device::open(external, superblock)?;
+                let next_sequence = superblock.sequence();
+                return Ok(Some(Self { map, superblock, next_sequence, is_written: true }));
+            }
+            Some(_) => return Err(Error::invalid("the volume has no journal on a device of its own")),
+            None if is_external => {
+                let needed = !read_only || superblock.incompat().contains(Incompat::RECOVER);
+                return if needed { Err(journal_device::missing(superblock)) } else { Ok(None) };
+            }
+            None if !has_journal => return Ok(None),
+            None => {}
         }
         let ino = InodeNo(superblock.journal_inode());
         if ino != InodeNo::JOURNAL {

@@ -68,18 +68,19 @@ impl VolumeOptions {
             return Ok(Replayed::NOTHING);
         }
         let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp)? else {
-            return replay(&device);
+            return replay(&device, self.journal_device.as_ref());
         };
-        let done = replay(&device);
+        let external = self.journal_device.as_ref().map(|external| protection.lease(external));
+        let done = replay(&device, external.as_ref());
         protection.release(done.is_ok());
         done
     }
 }
 
-fn replay(device: &Arc<dyn Device>) -> Result<Replayed> {
+fn replay(device: &Arc<dyn Device>, external: Option<&Arc<dyn Device>>) -> Result<Replayed> {
     let (superblock, _) = read_usable_superblock(&**device)?;
     let needs = superblock.incompat().contains(Incompat::RECOVER);
-    let Some(place) = JournalPlace::find(device, &superblock)?.filter(|_| needs) else {
+    let Some(place) = JournalPlace::find(device, &superblock, external, false)?.filter(|_| needs) else {
         return Ok(Replayed::NOTHING);
     };
     let (place, done) = place.replay_home(device, &superblock, build_scratch)?;

@@ -4,6 +4,7 @@ mod buffered;
 mod checkpoint;
 mod fast_commit;
 mod faults;
+mod journal_device;
 mod orphans;
 mod parallel;
 mod recovery;

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-use super::{churn, fast_commit, journal_diff};
+use super::{churn, fast_commit, journal_diff, journal_formats};
 use crate::command::cmd;
 use crate::image;
 use crate::kernel_mount::{Frozen, Mount};
@@ -46,6 +46,7 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
         let name = format!("{set}{options}");
         report.case(&name, || one_set(&bed, set, options, scope.pick(2, 20), &mut rng));
     }
+    journal_formats::run(&bed, report);
     fast_commit::run(&bed, scope, &mut rng, report);
     Ok(())
 }

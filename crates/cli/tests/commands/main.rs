@@ -2,6 +2,7 @@
 
 mod deep;
 mod errors;
+mod journal_device;
 mod json;
 mod manual;
 mod mkfs;

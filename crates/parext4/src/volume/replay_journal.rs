@@ -88,7 +88,9 @@ fn replay(device: &Arc<dyn Device>, external: Option<&Arc<dyn Device>>) -> Resul
     let mut jsb = place.superblock;
     jsb.set_start(0);
     jsb.set_sequence(place.next_sequence);
-    jsb.set_incompat(jsb.incompat() - JournalIncompat::FAST_COMMIT);
+    if jsb.incompat().contains(JournalIncompat::FAST_COMMIT) {
+        jsb.set_incompat(jsb.incompat() - JournalIncompat::FAST_COMMIT);
+    }
     let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
     jsb.encode(&mut block);
     write(&*place.map.device, place.map.place(place.map.superblock)?.0, &block)?;

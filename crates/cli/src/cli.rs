@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    bench, cat, completions, demo, fallocate, fiemap, get, image, info, install_helper, ls, man, mkdir, mkfs, mount,
-    put, recover, rm, stat, takeover, umount,
+    bench, cat, completions, demo, fallocate, fiemap, get, image, info, install_helper, ls, man, mkdir, mkfs,
+    mount, put, recover, rm, stat, takeover, umount,
 };
 
 /// The meaning of the exit status, for the help and the manual page.

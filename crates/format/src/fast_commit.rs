@@ -194,9 +194,7 @@ fn change(tag: &Tag<'_>) -> Option<Change> {
             let len = u32::from(len) - if unwritten { extent::MAX_WRITTEN } else { 0 };
             Change::AddRange(ino, Extent { logical: FileBlock(u32_at(value, 4)), physical, len, unwritten })
         }
-        DEL_RANGE => {
-            Change::DelRange { ino, start: FileBlock(u32_at(value, 4)), len: u32_at(value, 8) }
-        }
+        DEL_RANGE => Change::DelRange { ino, start: FileBlock(u32_at(value, 4)), len: u32_at(value, 8) },
         CREATE => Change::Create(name()),
         LINK => Change::Link(name()),
         UNLINK => Change::Unlink(name()),

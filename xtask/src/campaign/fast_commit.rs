@@ -33,8 +33,7 @@ const SETS: &[&str] = &[
 pub fn run(bed: &TestBed, scope: Scope, rng: &mut Rng, report: &mut Report) {
     for set in SETS {
         report.case(set, || {
-            let fast: u32 =
-                (0..scope.pick(2, 40)).map(|_| one_crash(bed, set, rng)).sum::<Result<u32>>()?;
+            let fast: u32 = (0..scope.pick(2, 40)).map(|_| one_crash(bed, set, rng)).sum::<Result<u32>>()?;
             ensure!(fast > 0, "the kernel made no fast commit");
             Ok(())
         });
@@ -168,10 +167,13 @@ impl Tree {
             (13, Some(file)) => {
                 let mode = ["--keep-size", "--punch-hole", "--zero-range"][self.rng.usize(..3)];
                 let (offset, length) = (self.rng.u32(..100_000), self.rng.u32(1..100_000));
-                let range = ["--offset", &offset.to_string(), "--length", &length.to_string()].map(String::from);
+                let range =
+                    ["--offset", &offset.to_string(), "--length", &length.to_string()].map(String::from);
                 Command::new("fallocate").arg(mode).args(range).arg(file).output()?;
             }
-            (14, Some(file)) => fs::set_permissions(file, fs::Permissions::from_mode(self.rng.u32(..0o1000)))?,
+            (14, Some(file)) => {
+                fs::set_permissions(file, fs::Permissions::from_mode(self.rng.u32(..0o1000)))?
+            }
             (_, Some(file)) => chown(file, Some(self.rng.u32(..9)), Some(self.rng.u32(..70_000)))?,
             _ => {}
         }

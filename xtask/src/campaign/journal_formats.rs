@@ -22,7 +22,7 @@ struct Format {
     mke2fs: &'static str,
     /// Options of the debugfs command that opens the journal.
     open: &'static str,
-    /// Whether the journal has a superblock of version 1, as those of early ext3.
+    /// Whether the journal has a superblock of version 1, as in early ext3.
     version_1: bool,
 }
 

@@ -74,12 +74,7 @@ fn complete_fast_commits_are_read() {
     area.name(LINK, b"name");
     area.tail(TID, 0);
     let name = Name { parent: InodeNo(2), ino: InodeNo(12), name: b"name"[..].into() };
-    let extent = Extent {
-        logical: FileBlock(5),
-        physical: FsBlock(1 << 32 | 99),
-        len: 3,
-        unwritten: true,
-    };
+    let extent = Extent { logical: FileBlock(5), physical: FsBlock(1 << 32 | 99), len: 3, unwritten: true };
     let changes = [
         Change::Create(name),
         Change::AddRange(InodeNo(12), extent),
@@ -111,7 +106,8 @@ fn other_areas_hold_nothing() {
 
 #[test]
 fn a_bad_length_ends_the_area() {
-    let bad = [(LINK, 8), (LINK, 264), (ADD_RANGE, 15), (DEL_RANGE, 13), (INODE, 131), (INODE, 261), (TAIL, 7)];
+    let bad =
+        [(LINK, 8), (LINK, 264), (ADD_RANGE, 15), (DEL_RANGE, 13), (INODE, 131), (INODE, 261), (TAIL, 7)];
     for (kind, len) in bad {
         let mut area = Writer::default();
         area.head(0, TID);

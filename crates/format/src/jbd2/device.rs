@@ -44,7 +44,8 @@ impl JournalDevice {
     /// If the device is no journal device, or its checksum is wrong.
     pub fn parse(device: &[u8]) -> Result<Self> {
         let fail = |field, problem: &str| FormatError::new(STRUCTURE, field, problem);
-        let bytes = device.get(OFFSET..OFFSET + SIZE).ok_or_else(|| fail("s_magic", "the device is too short"))?;
+        let bytes =
+            device.get(OFFSET..OFFSET + SIZE).ok_or_else(|| fail("s_magic", "the device is too short"))?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         if u16::from_le_bytes([bytes[S_MAGIC], bytes[S_MAGIC + 1]]) != MAGIC {
             return Err(fail("s_magic", "no superblock"));

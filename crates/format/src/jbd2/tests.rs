@@ -60,12 +60,18 @@ fn superblock_checks() {
     // A superblock of version 1 has no features.
     bytes[7] = 3;
     let mut first = JournalSuperblock::parse(&bytes).unwrap();
-    assert_eq!((first.incompat(), first.compat(), first.uuid()), (JournalIncompat::empty(), JournalCompat::empty(), [0; 16]));
+    assert_eq!(
+        (first.incompat(), first.compat(), first.uuid()),
+        (JournalIncompat::empty(), JournalCompat::empty(), [0; 16])
+    );
     // The bytes after the fields of version 1 have no meaning, so version 2 begins with zeros there.
     first.set_incompat(JournalIncompat::REVOKE);
     first.encode(&mut bytes);
     let second = JournalSuperblock::parse(&bytes).unwrap();
-    assert_eq!((second.incompat(), second.compat(), second.uuid()), (JournalIncompat::REVOKE, JournalCompat::empty(), [0; 16]));
+    assert_eq!(
+        (second.incompat(), second.compat(), second.uuid()),
+        (JournalIncompat::REVOKE, JournalCompat::empty(), [0; 16])
+    );
     assert_eq!((second.maxlen(), bytes[0x43], &bytes[0x44..0x400]), (2000, 1, &[0; 0x3bc][..]));
     bytes[7] = 2;
     assert_eq!(JournalSuperblock::parse(&bytes).unwrap_err().field, "h_blocktype");

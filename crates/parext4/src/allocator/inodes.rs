@@ -4,8 +4,8 @@
 
 use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap};
 
-use super::group::{Group, Inodes};
 use super::Allocator;
+use super::group::{Group, Inodes};
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::journal::Handle;

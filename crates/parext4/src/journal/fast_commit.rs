@@ -16,9 +16,9 @@
 use std::io::IoSlice;
 
 use parext4_device::{AlignedBuf, Device};
+use parext4_format::LogBlock;
 use parext4_format::fast_commit::{Change, Scan};
 use parext4_format::jbd2::{self, JournalSuperblock};
-use parext4_format::LogBlock;
 
 use super::log::{Content, Log, LogMap};
 use super::log_walk::BlockReader;
@@ -104,9 +104,7 @@ fn erase_from(map: &LogMap, superblock: &JournalSuperblock, tid: u32) -> Result<
 
 fn write(map: &LogMap, log: LogBlock, block: &AlignedBuf) -> Result<()> {
     let (offset, _) = map.place(log)?;
-    map.device
-        .write_at(offset, &[IoSlice::new(block)])
-        .map_err(|e| Error::device("writing the journal", e))
+    map.device.write_at(offset, &[IoSlice::new(block)]).map_err(|e| Error::device("writing the journal", e))
 }
 
 fn flush(map: &LogMap) -> Result<()> {

@@ -130,7 +130,8 @@ impl Log {
 
     /// Returns the number of log blocks that a transaction of `blocks` blocks without revoke records occupies.
     pub(super) fn len_of(&self, blocks: usize) -> u32 {
-        let descriptors = blocks.div_ceil(jbd2::tags_per_descriptor(self.map.block_size as usize, self.format));
+        let descriptors =
+            blocks.div_ceil(jbd2::tags_per_descriptor(self.map.block_size as usize, self.format));
         u32::try_from(blocks + descriptors + 1).unwrap_or(u32::MAX / 2)
     }
 
@@ -150,7 +151,12 @@ impl Log {
     }
 
     /// Writes transaction `tid`, as [`write`](Self::write) does.
-    pub(super) fn write_blocks(&mut self, tid: u64, revoked: &[FsBlock], contents: &[Content<'_>]) -> Result<LogSpan> {
+    pub(super) fn write_blocks(
+        &mut self,
+        tid: u64,
+        revoked: &[FsBlock],
+        contents: &[Content<'_>],
+    ) -> Result<LogSpan> {
         let blocks = self.encode(tid, revoked, contents);
         self.append(&blocks)?;
         guarded!(Fault::DataUnflushed, self.flush_all()?);

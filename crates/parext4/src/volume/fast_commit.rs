@@ -138,7 +138,8 @@ impl Replay<'_> {
     fn set_inode(&mut self, ino: InodeNo, logged: &[u8]) -> Result<()> {
         let superblock = &self.engine.superblock;
         if let Some(node) = self.node(ino)? {
-            let mut raw = RawInode::parse_logged(logged, Some(&node.inode.core_with_times()), superblock, ino)?;
+            let mut raw =
+                RawInode::parse_logged(logged, Some(&node.inode.core_with_times()), superblock, ino)?;
             if !is_another(&node, &raw) {
                 return self.update(&node, &mut raw);
             }
@@ -177,7 +178,10 @@ impl Replay<'_> {
     fn delete(&self, node: Node) -> Result<()> {
         let has_links = node.inode.core().links > 0;
         if node.inode.is_dir() && has_links {
-            return Err(Error::corrupt(format_args!("fast commit: directory inode {} is replaced", node.ino())));
+            return Err(Error::corrupt(format_args!(
+                "fast commit: directory inode {} is replaced",
+                node.ino()
+            )));
         }
         self.engine.transact(1 + Orphans::CREDITS, |handle| {
             node.inode.join(handle);
@@ -262,10 +266,14 @@ mod tests {
     fn difference_of_runs() {
         let run = |(start, len): (u64, u32)| Run { start: FsBlock(start), len };
         let list = |runs: &[(u64, u32)]| runs.iter().copied().map(run).collect::<Vec<_>>();
-        let rest = |all: &[(u64, u32)], without: &[(u64, u32)]| difference(&mut list(all), &mut list(without));
+        let rest =
+            |all: &[(u64, u32)], without: &[(u64, u32)]| difference(&mut list(all), &mut list(without));
         assert_eq!(rest(&[(10, 10)], &[]), list(&[(10, 10)]));
         assert_eq!(rest(&[(10, 10), (30, 5)], &[(5, 50)]), []);
         assert_eq!(rest(&[(10, 10), (30, 5)], &[(12, 2), (18, 14)]), list(&[(10, 2), (14, 4), (32, 3)]));
-        assert_eq!(rest(&[(30, 5), (10, 10)], &[(19, 1), (12, 2), (12, 4)]), list(&[(10, 2), (16, 3), (30, 5)]));
+        assert_eq!(
+            rest(&[(30, 5), (10, 10)], &[(19, 1), (12, 2), (12, 4)]),
+            list(&[(10, 2), (16, 3), (30, 5)])
+        );
     }
 }

@@ -25,10 +25,7 @@ pub(super) fn missing(superblock: &Superblock) -> Error {
 /// # Errors
 /// [`Error::Invalid`] if the device is no journal, or that of another volume. [`Error::Unsupported`] if several volumes use it, as for the
 /// kernel. Corruption; failed reads.
-pub(super) fn open(
-    device: &Arc<dyn Device>,
-    volume: &Superblock,
-) -> Result<(LogMap, JournalSuperblock)> {
+pub(super) fn open(device: &Arc<dyn Device>, volume: &Superblock) -> Result<(LogMap, JournalSuperblock)> {
     let found = read(&**device)?;
     let wrong = |what: String| Err(Error::invalid(format_args!("the journal device: {what}")));
     if found.uuid != volume.journal_uuid() {
@@ -36,7 +33,11 @@ pub(super) fn open(
         return wrong(format!("its UUID is {found}, and the volume's journal has {wanted}"));
     }
     if found.block_size != volume.block_size() {
-        return wrong(format!("blocks of {} bytes, the volume's have {}", found.block_size, volume.block_size()));
+        return wrong(format!(
+            "blocks of {} bytes, the volume's have {}",
+            found.block_size,
+            volume.block_size()
+        ));
     }
     if device.size() / u64::from(found.block_size) < found.blocks {
         return wrong(format!("{} blocks, but it has only {} bytes", found.blocks, device.size()));

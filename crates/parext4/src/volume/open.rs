@@ -95,7 +95,8 @@ impl Volume {
         });
         let find = || JournalPlace::find(&device, &found, external.as_ref(), read_only.is_some());
         let journal = if recover { find()? } else { None };
-        let (device, journal) = recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
+        let (device, journal) =
+            recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
         // The replay may have replaced the superblock by a block of the log, which passed no check yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;
         check_replayed(&found, &superblock)?;

@@ -10,8 +10,8 @@ use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::{Access, Superblock};
 use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 
-use super::{fast_commit, journal_device};
 use super::overlay::{Blocks, OverlayDevice, ScratchDevice};
+use super::{fast_commit, journal_device};
 use crate::body::{Body, BodyRoot};
 use crate::convert::to_usize;
 use crate::engine::Use;
@@ -110,7 +110,7 @@ impl JournalPlace {
         Ok(Some(Self { map, superblock, next_sequence, is_written: true }))
     }
 
-    /// Writes the blocks of the log to their home locations, and those that its fast commits change.
+    /// Writes the blocks of the log, and the blocks that its fast commits change, to their home locations.
     pub(super) fn replay_home(
         mut self,
         device: &Arc<dyn Device>,
@@ -126,7 +126,8 @@ impl JournalPlace {
         let (mut next, mut blocks) = (recovered.next_sequence, recovered.blocks);
         let mut transactions = recovered.transactions;
         if let Some(changed) = self.fast_commits(device, next, build)? {
-            let mut contents: Vec<_> = changed.iter().map(|(&block, bytes)| (FsBlock(block), bytes)).collect();
+            let mut contents: Vec<_> =
+                changed.iter().map(|(&block, bytes)| (FsBlock(block), bytes)).collect();
             contents.sort_unstable_by_key(|&(block, _)| block);
             journal::log_replayed(device, &self.map, &mut self.superblock, next, &contents)?;
             for (block, bytes) in &contents {
@@ -174,8 +175,7 @@ impl JournalPlace {
         build: BuildScratch,
     ) -> Result<Option<Blocks>> {
         let (superblock, access) = read_usable_superblock(&**device)?;
-        let changes =
-            journal::scan_fast_commits(&self.map, &self.superblock, tid, superblock.inode_size())?;
+        let changes = journal::scan_fast_commits(&self.map, &self.superblock, tid, superblock.inode_size())?;
         if changes.is_empty() {
             return Ok(None);
         }

@@ -54,7 +54,8 @@ struct Area {
 impl Area {
     fn new() -> Self {
         let device = MemDevice::new(16 << 20);
-        mkfs(&device, &MkfsOptions::new().block_size(4096).journal_blocks(JOURNAL).device_is_zero(true)).unwrap();
+        mkfs(&device, &MkfsOptions::new().block_size(4096).journal_blocks(JOURNAL).device_is_zero(true))
+            .unwrap();
         let journal_at = usize::try_from(journal_offset(&device)).unwrap();
         let mut image = device.snapshot();
         let mut superblock = Superblock::parse(&image[1024..2048]).unwrap();
@@ -103,9 +104,8 @@ impl Area {
         let desc = GroupDesc::parse(&self.replayed[BLOCK..2 * BLOCK], &self.superblock, GroupNo(0)).unwrap();
         let table = usize::try_from(desc.inode_table.get()).unwrap() * BLOCK;
         let found = (1..1000).contains(&ino).then(|| table + (ino as usize - 1) * 256);
-        let found = found.and_then(|at| {
-            Inode::parse(&self.replayed[at..at + 256], &self.superblock, InodeNo(ino)).ok()
-        });
+        let found = found
+            .and_then(|at| Inode::parse(&self.replayed[at..at + 256], &self.superblock, InodeNo(ino)).ok());
         let mut inode = found.unwrap_or_else(|| Inode::new(mode, &self.superblock));
         (inode.mode, inode.size, inode.links, inode.flags) = (mode, size, links, InodeFlags::EXTENTS);
         let mut bytes = vec![0; 256];

@@ -35,7 +35,9 @@ fn make() -> [MemDevice; 2] {
 /// Returns the contents of a journal device, as mke2fs makes it, that a volume uses.
 fn journal_of(user: &[u8; 16]) -> Vec<u8> {
     let mut image = vec![0; JOURNAL_BLOCKS as usize * BLOCK];
-    for (at, value) in [(0x4, JOURNAL_BLOCKS), (0x18, 2), (0x38, 0xef53), (0x60, Incompat::JOURNAL_DEV.bits())] {
+    for (at, value) in
+        [(0x4, JOURNAL_BLOCKS), (0x18, 2), (0x38, 0xef53), (0x60, Incompat::JOURNAL_DEV.bits())]
+    {
         image[1024 + at..][..4].copy_from_slice(&value.to_le_bytes());
     }
     image[1024 + 0x68..][..16].copy_from_slice(&UUID);
@@ -104,7 +106,9 @@ fn assert_clean(devices: &[MemDevice; 2], what: &str) {
     let files = [0, 1].map(|_| tempfile::NamedTempFile::new().unwrap());
     devices.iter().zip(&files).for_each(|(device, file)| device.save(file.path()).unwrap());
     let mut command = Command::new("e2fsck");
-    let Some(output) = tool(command.arg("-fn").arg("-j").arg(files[1].path()).arg(files[0].path())) else { return };
+    let Some(output) = tool(command.arg("-fn").arg("-j").arg(files[1].path()).arg(files[0].path())) else {
+        return;
+    };
     assert_eq!(output.status.code(), Some(0), "{what}: {}", String::from_utf8_lossy(&output.stdout));
 }
 
@@ -141,7 +145,9 @@ fn crashes_with_two_devices() {
         for (round, _) in synced.iter().enumerate().filter(|(_, at)| **at <= end) {
             assert!(volume.exists(format!("/dir{round}")).unwrap(), "{what}: /dir{round} is lost");
             match volume.read(format!("/file{round}")) {
-                Ok(found) => assert!(found == vec![round as u8 + 1; 20_000], "{what}: /file{round} has other contents"),
+                Ok(found) => {
+                    assert!(found == vec![round as u8 + 1; 20_000], "{what}: /file{round} has other contents")
+                }
                 Err(_) => assert!(matches!(round, 2 | 7), "{what}: /file{round} is lost"),
             }
         }

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::sync::Arc;
 
 /// Limit of the area of fast commits, in bytes. The kernel uses 256 blocks unless told otherwise.
-const MAX_AREA: u64 = 64 << 20;
+const MAX_AREA: u64 = 16 << 20;
 
 /// Returns the changes of the fast commits of transaction `tid`, the one after the last complete one of the log.
 ///

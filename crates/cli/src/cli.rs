@@ -1,11 +1,13 @@
 //! The command line: the commands, and the functions that run them.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    bench, cat, check, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs,
-    mount, put, recover, rm, stat, takeover, umount,
+    bench, cat, check, completions, demo, fallocate, fiemap, get, image, info, install_helper, ls, man,
+    mkdir, mkfs, mount, put, recover, rm, stat, takeover, umount,
 };
 
 /// The meaning of the exit status, for the help and the manual page.
@@ -21,6 +23,9 @@ stderr that names the image and the path; 2 if the command line is wrong.";
 #[derive(Debug, Parser)]
 #[command(name = "parext4", version, after_long_help = EXIT_STATUS)]
 pub struct Cli {
+    /// The device with the journal, if the volume has it on a device of its own
+    #[arg(long, global = true, value_name = "DEVICE")]
+    journal: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -56,6 +61,7 @@ enum Command {
 impl Cli {
     /// Runs the command.
     pub fn run(self) -> Result<()> {
+        image::set_journal(self.journal);
         match self.command {
             Command::Mkfs(args) => mkfs::run(args),
             Command::Info(args) => info::run(&args),

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,26 @@ use crate::{hints, in_use, mmp};
 const SERVER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two attempts to open such an image.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
+
+/// The journal device that the command line names.
+static JOURNAL: OnceLock<PathBuf> = OnceLock::new();
+
+/// Sets the journal device of all volumes that the command opens.
+pub fn set_journal(device: Option<PathBuf>) {
+    if let Some(device) = device {
+        let _ = JOURNAL.set(device);
+    }
+}
+
+/// Returns the journal device that the command line names.
+pub fn journal() -> Option<&'static Path> {
+    JOURNAL.get().map(PathBuf::as_path)
+}
+
+/// Opens the journal device that the command line names, if it does.
+fn open_journal(read_only: bool) -> Result<Option<Arc<dyn Device>>> {
+    journal().map(|device| open_device(device, &DeviceOptions::new().read_only(read_only))).transpose()
+}
 
 /// Opens the device of a volume that a user named.
 pub fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
@@ -72,7 +92,7 @@ fn not_opened(image: &Path, error: io::Error) -> Error {
 pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions) -> Result<Volume> {
     let device = open_device(image, device)?;
     mmp::announce_wait(image, &*device, options.read_only);
-    let options = options.clone().mmp(mmp::options(image));
+    let options = options.clone().mmp(mmp::options(image)).journal_device(open_journal(options.read_only)?);
     let opened = Volume::open_device(Arc::clone(&device), &options);
     let volume = opened.map_err(|error| not_a_volume(image, &*device, error))?;
     mmp::warn_reader(image, &volume);
@@ -83,7 +103,7 @@ pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions
 pub fn replay_journal(image: &Path) -> Result<Replayed> {
     let device = open_device(image, &DeviceOptions::new())?;
     mmp::announce_wait(image, &*device, false);
-    let options = VolumeOptions::new().mmp(mmp::options(image));
+    let options = VolumeOptions::new().mmp(mmp::options(image)).journal_device(open_journal(false)?);
     options.replay_journal(Arc::clone(&device)).map_err(|error| not_a_volume(image, &*device, error))
 }
 

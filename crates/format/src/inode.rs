@@ -6,6 +6,7 @@
 mod file_type;
 mod flags;
 mod inline;
+mod logged;
 mod raw;
 mod timestamp;
 mod value;

@@ -4,6 +4,7 @@
 
 mod commit;
 mod descriptor;
+mod device;
 mod revoke;
 mod superblock;
 
@@ -12,6 +13,7 @@ pub use descriptor::{
     Tag, data_checksum, encode_descriptor, parse_descriptor, tag_checksum_matches, tags_per_descriptor,
     verify_descriptor,
 };
+pub use device::JournalDevice;
 pub use revoke::{encode_revoke, parse_revoke, revokes_per_block, verify_revoke};
 pub use superblock::{JournalCompat, JournalIncompat, JournalSuperblock, SUPERBLOCK_SIZE};
 

@@ -12,6 +12,7 @@ pub mod checksum;
 pub mod dir_entry;
 mod error;
 pub mod extent;
+pub mod fast_commit;
 pub mod features;
 pub mod group_desc;
 pub mod hash;

@@ -194,6 +194,12 @@ impl Superblock {
         self.raw.s_uuid
     }
 
+    /// Returns the UUID of the journal if it is on a device of its own.
+    #[must_use]
+    pub const fn journal_uuid(&self) -> [u8; 16] {
+        self.raw.s_journal_uuid
+    }
+
     /// Returns the volume's label; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn label(&self) -> String {

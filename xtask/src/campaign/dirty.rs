@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-use super::{churn, journal_diff};
+use super::{churn, fast_commit, journal_diff, journal_formats};
 use crate::command::cmd;
 use crate::image;
 use crate::kernel_mount::{Frozen, Mount};
@@ -26,13 +26,14 @@ const OUTER_SIZE: u64 = 512 << 20;
 const IMAGE_SIZE: u64 = 128 << 20;
 const WRITERS: u64 = 3;
 
-/// Option sets: the usual one with small blocks of journal, without checksums, with checksums of both widths.
-const SETS: &[&str] = &[
-    "-b 4096 -J size=4 -O 64bit,metadata_csum,orphan_file",
-    "-b 1024 -J size=4 -O ^64bit,^metadata_csum,^orphan_file",
-    "-b 2048 -J size=8 -O ^64bit,metadata_csum,^orphan_file",
-    "-b 1024 -J size=8 -O 64bit,metadata_csum,orphan_file",
-    "-b 4096 -J size=16 -O 64bit,^metadata_csum,^orphan_file",
+/// Options of mke2fs and of the mount: the usual ones with small blocks of journal, without checksums, with checksums of each
+/// kind, with a commit block that is written along with its transaction.
+const SETS: &[(&str, &str)] = &[
+    ("-b 4096 -J size=4 -O 64bit,metadata_csum,orphan_file", ""),
+    ("-b 1024 -J size=4 -O ^64bit,^metadata_csum,^orphan_file", ",journal_checksum"),
+    ("-b 2048 -J size=8 -O ^64bit,metadata_csum,^orphan_file", ""),
+    ("-b 1024 -J size=8 -O ^64bit,^metadata_csum,orphan_file", ""),
+    ("-b 4096 -J size=16 -O 64bit,^metadata_csum,^orphan_file", ",data=writeback,journal_async_commit"),
 ];
 
 /// Runs the campaign.
@@ -41,20 +42,23 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let mut rng = Rng::new();
     let seed = rng.get_seed();
     println!("seed {seed:#x}");
-    for set in SETS {
-        report.case(set, || one_set(&bed, set, scope.pick(2, 20), &mut rng));
+    for (set, options) in SETS {
+        let name = format!("{set}{options}");
+        report.case(&name, || one_set(&bed, set, options, scope.pick(2, 20), &mut rng));
     }
+    journal_formats::run(&bed, report);
+    fast_commit::run(&bed, scope, &mut rng, report);
     Ok(())
 }
 
 /// Crashes the kernel's mount of one image again and again while writers work on it.
-fn one_set(bed: &TestBed, set: &str, rounds: u32, rng: &mut Rng) -> Result<()> {
+fn one_set(bed: &TestBed, set: &str, options: &str, rounds: u32, rng: &mut Rng) -> Result<()> {
     let outer_image = bed.path("outer.image");
     image::mke2fs(&outer_image, OUTER_SIZE, "-b 4096")?;
     let outer = Mount::new(&outer_image, &bed.path("outer"), "rw,noatime")?;
     let image = outer.dir().join("image");
     image::mke2fs(&image, IMAGE_SIZE, set)?;
-    let inner = Mount::new(&image, &bed.path("inner"), "rw,data=ordered,commit=1")?;
+    let inner = Mount::new(&image, &bed.path("inner"), &format!("rw,commit=1{options}"))?;
 
     let stop = AtomicBool::new(false);
     let synced = Mutex::new(Vec::new());

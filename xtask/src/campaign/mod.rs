@@ -2,7 +2,9 @@
 
 pub mod churn;
 pub mod dirty;
+pub mod fast_commit;
 pub mod journal_diff;
+pub mod journal_formats;
 pub mod kill;
 pub mod mkfs;
 pub mod mount;

@@ -95,6 +95,12 @@ impl Manifest {
         Ok(())
     }
 
+    /// Replaces the modification time of each directory by any time.
+    pub fn forget_times_of_dirs(&mut self) {
+        let is_dir = |entry: &&mut Entry| FileType::from_raw_mode(entry.mode) == FileType::Directory;
+        self.entries.values_mut().filter(is_dir).for_each(|entry| entry.modified = None);
+    }
+
     /// Fails with the first differences if `other` is not the same tree.
     pub fn compare(&self, other: &Manifest) -> Result<()> {
         self.compare_paths(other, self.entries.keys().chain(other.entries.keys()))

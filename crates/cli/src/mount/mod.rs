@@ -56,9 +56,15 @@ pub struct Args {
 }
 
 impl Args {
+    /// Returns the lists of options, with the journal device that the command line names.
+    fn lists(&self) -> Vec<String> {
+        let journal = image::journal().map(|device| format!("journal_path={}", device.display()));
+        self.options.iter().cloned().chain(journal).collect()
+    }
+
     fn mount_options(&self) -> Result<MountOptions> {
         let mut options = MountOptions::new();
-        self.options.iter().try_for_each(|list| options.add(list))?;
+        self.lists().iter().try_for_each(|list| options.add(list))?;
         options.standby |= self.standby;
         Ok(options)
     }
@@ -74,11 +80,12 @@ pub fn run(args: &Args) -> Result<()> {
     let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;
     check_dir(&dir)?;
     if !args.foreground && !args.daemon {
-        return daemon::start(&image, &dir, &args.options, args.standby);
+        return daemon::start(&image, &dir, &args.lists(), args.standby);
     }
     if args.daemon {
         rustix::process::setsid().context("leaving the terminal")?;
     }
+    image::set_journal(options.journal.clone());
     log::start(options.log.as_deref().map(log::open).transpose()?);
     let mut startup = Startup::new(args.daemon);
     let served = serve(&image, &dir, options, &args.options, &mut startup);

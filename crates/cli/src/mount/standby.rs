@@ -20,6 +20,7 @@ pub fn take_over(
     mut ready: impl FnMut() -> Result<()>,
 ) -> Result<Volume> {
     ensure!(!options.read_only, "a standby writes; mount with \"ro\" and without standby to only read");
+    ensure!(options.journal.is_none(), "a standby cannot take over a volume with a journal device");
     let Some(claim) = StandbyClaim::new(dir).with_context(|| dir.display().to_string())? else {
         bail!("{}: another standby waits to mount there", dir.display());
     };

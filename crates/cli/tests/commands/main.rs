@@ -3,6 +3,7 @@
 mod check;
 mod deep;
 mod errors;
+mod journal_device;
 mod json;
 mod manual;
 mod mkfs;

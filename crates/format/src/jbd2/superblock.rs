@@ -13,6 +13,10 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 const CRC32C: u8 = 4;
 /// jbd2 refuses a shorter journal (`JBD2_MIN_JOURNAL_BLOCKS`).
 const MIN_BLOCKS: u32 = 1024;
+/// The number of blocks for fast commits if `s_num_fc_blocks` is 0 (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
+const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
+/// Bytes of the fields of version 1.
+const V1_SIZE: usize = 0x24;
 /// Offset of `s_checksum`.
 const CHECKSUM: usize = 0xfc;
 const STRUCTURE: &str = "journal superblock";
@@ -48,7 +52,8 @@ bitflags::bitflags! {
 impl JournalIncompat {
     /// The features with checksums.
     const CSUM: Self = Self::CSUM_V2.union(Self::CSUM_V3);
-    const SUPPORTED: Self = Self::REVOKE.union(Self::BIT64).union(Self::ASYNC_COMMIT).union(Self::CSUM);
+    const SUPPORTED: Self =
+        Self::REVOKE.union(Self::BIT64).union(Self::ASYNC_COMMIT).union(Self::CSUM).union(Self::FAST_COMMIT);
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
@@ -152,7 +157,7 @@ impl JournalSuperblock {
     /// `journal_blocks` of them for it.
     pub fn check(&self, block_size: u32, journal_blocks: u64) -> Result<()> {
         let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new(STRUCTURE, field, problem));
-        let (first, start, maxlen) = (self.first(), self.start(), self.maxlen());
+        let (first, start, maxlen, end) = (self.first(), self.start(), self.maxlen(), self.log_end());
         if self.raw.s_blocksize.get() != block_size {
             return fail("s_blocksize", format_args!("{} is not {block_size}", self.raw.s_blocksize.get()));
         }
@@ -169,8 +174,11 @@ impl JournalSuperblock {
             );
             return fail("s_maxlen", problem);
         }
-        if start != 0 && !(first..maxlen).contains(&start) {
-            return fail("s_start", format_args!("{start} is not in {first}..{maxlen}"));
+        if end < first.saturating_add(MIN_BLOCKS - 1) {
+            return fail("s_num_fc_blocks", format_args!("leaves the log only blocks {first}..{end}"));
+        }
+        if start != 0 && !(first..end).contains(&start) {
+            return fail("s_start", format_args!("{start} is not in {first}..{end}"));
         }
         Ok(())
     }
@@ -179,6 +187,38 @@ impl JournalSuperblock {
     #[must_use]
     pub fn maxlen(&self) -> u32 {
         self.raw.s_maxlen.get()
+    }
+
+    /// Returns the block of the journal after the last one of the log: the end of the journal, or with
+    /// [`JournalIncompat::FAST_COMMIT`] the block before the area of fast commits.
+    #[must_use]
+    pub fn log_end(&self) -> u32 {
+        match self.incompat().contains(JournalIncompat::FAST_COMMIT) {
+            true => self.end_before_fast_commits().unwrap_or(self.maxlen()),
+            false => self.maxlen(),
+        }
+    }
+
+    /// Returns the blocks of the journal that are reserved for fast commits. Empty without [`JournalIncompat::FAST_COMMIT`].
+    #[must_use]
+    pub fn fast_commit_blocks(&self) -> std::ops::Range<u32> {
+        // As in jbd2, one block after the log is not used.
+        self.log_end().saturating_add(1).min(self.maxlen())..self.maxlen()
+    }
+
+    /// Returns true if the journal is long enough for a log and the area of fast commits.
+    #[must_use]
+    pub fn has_room_for_fast_commits(&self) -> bool {
+        self.end_before_fast_commits().is_some_and(|end| end - self.first() >= MIN_BLOCKS - 1)
+    }
+
+    /// Returns the end of a log that leaves room for the area of fast commits, or `None` if jbd2 would not use the area.
+    fn end_before_fast_commits(&self) -> Option<u32> {
+        let area = match self.raw.s_num_fc_blocks.get() {
+            0 => DEFAULT_FAST_COMMIT_BLOCKS,
+            blocks => blocks,
+        };
+        self.maxlen().checked_sub(area).filter(|&end| end >= MIN_BLOCKS)
     }
 
     /// Returns the first block of the log (`s_first`), in blocks of the journal.
@@ -205,10 +245,17 @@ impl JournalSuperblock {
         self.raw.s_errno.get().cast_signed()
     }
 
-    /// Returns the journal's UUID (`s_uuid`).
+    /// Returns the UUIDs of the volumes that use a journal on a device of its own (`s_users`), at most 48.
+    pub fn users(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
+        let users = if self.is_version_2() { self.raw.s_nr_users.get() } else { 0 };
+        let mut uuids = self.raw.s_users.chunks_exact(16).take(users as usize);
+        std::iter::from_fn(move || uuids.next()?.first_chunk().copied())
+    }
+
+    /// Returns the journal's UUID (`s_uuid`); zeros in version 1, which has none.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
-        self.raw.s_uuid
+        if self.is_version_2() { self.raw.s_uuid } else { [0; 16] }
     }
 
     /// `s_feature_incompat`, unknown bits included; none in version 1.
@@ -224,8 +271,11 @@ impl JournalSuperblock {
     }
 
     fn feature(&self, field: &U32) -> u32 {
-        let has_features = self.raw.s_header.h_blocktype.get() == BlockType::SuperblockV2 as u32;
-        if has_features { field.get() } else { 0 }
+        if self.is_version_2() { field.get() } else { 0 }
+    }
+
+    fn is_version_2(&self) -> bool {
+        self.raw.s_header.h_blocktype.get() == BlockType::SuperblockV2 as u32
     }
 
     /// Returns the name of a feature that is not supported, or `None` if the journal can be used.
@@ -233,9 +283,7 @@ impl JournalSuperblock {
     pub fn unsupported(&self) -> Option<String> {
         let unknown = self.incompat().difference(JournalIncompat::SUPPORTED);
         let read_only = self.feature(&self.raw.s_feature_ro_compat);
-        if unknown.contains(JournalIncompat::FAST_COMMIT) {
-            Some("journal fast_commit".to_owned())
-        } else if !unknown.is_empty() {
+        if !unknown.is_empty() {
             Some(format!("journal incompat {:#x}", unknown.bits()))
         } else {
             (read_only != 0).then(|| format!("journal ro_compat {read_only:#x}"))
@@ -259,14 +307,30 @@ impl JournalSuperblock {
 
     /// Sets [`Self::incompat`]; a superblock of version 1 becomes one of version 2.
     pub fn set_incompat(&mut self, incompat: JournalIncompat) {
-        self.raw.s_header.h_blocktype = U32::new(BlockType::SuperblockV2 as u32);
+        self.upgrade();
         self.raw.s_feature_incompat = U32::new(incompat.bits());
         self.raw.s_checksum_type = if self.has_checksum() { CRC32C } else { 0 };
+    }
+
+    /// Makes a superblock of version 1 one of version 2 without features. Version 1 ends at `s_errno`; the bytes after it have
+    /// no meaning and are cleared.
+    fn upgrade(&mut self) {
+        if self.is_version_2() {
+            return;
+        }
+        self.raw.as_mut_bytes()[V1_SIZE..].fill(0);
+        self.raw.s_header.h_blocktype = U32::new(BlockType::SuperblockV2 as u32);
+        self.raw.s_nr_users = U32::new(1);
     }
 
     /// Sets [`Self::compat`], of a superblock of version 2.
     pub fn set_compat(&mut self, compat: JournalCompat) {
         self.raw.s_feature_compat = U32::new(compat.bits());
+    }
+
+    /// Sets the number of blocks for fast commits (`s_num_fc_blocks`).
+    pub fn set_fast_commit_blocks(&mut self, blocks: u32) {
+        self.raw.s_num_fc_blocks = U32::new(blocks);
     }
 
     /// Sets [`Self::uuid`], from which the seed of all checksums in the journal is computed.

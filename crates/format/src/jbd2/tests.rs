@@ -49,7 +49,8 @@ fn superblock_checks() {
     superblock.set_compat(JournalCompat::CHECKSUM);
     assert_eq!(superblock.compat(), JournalCompat::CHECKSUM);
     superblock.set_incompat(JournalIncompat::FAST_COMMIT);
-    assert_eq!(superblock.unsupported().unwrap(), "journal fast_commit");
+    assert_eq!((superblock.unsupported(), superblock.log_end()), (None, 1744));
+    assert_eq!(superblock.fast_commit_blocks(), 1745..2000);
     superblock.set_incompat(JournalIncompat::from_bits_retain(0x80));
     assert_eq!(superblock.unsupported().unwrap(), "journal incompat 0x80");
     superblock.set_incompat(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3);
@@ -58,7 +59,20 @@ fn superblock_checks() {
     assert_eq!(JournalSuperblock::parse(&bytes).unwrap_err().field, "s_feature_incompat");
     // A superblock of version 1 has no features.
     bytes[7] = 3;
-    assert!(JournalSuperblock::parse(&bytes).unwrap().incompat().is_empty());
+    let mut first = JournalSuperblock::parse(&bytes).unwrap();
+    assert_eq!(
+        (first.incompat(), first.compat(), first.uuid()),
+        (JournalIncompat::empty(), JournalCompat::empty(), [0; 16])
+    );
+    // The bytes after the fields of version 1 have no meaning, so version 2 begins with zeros there.
+    first.set_incompat(JournalIncompat::REVOKE);
+    first.encode(&mut bytes);
+    let second = JournalSuperblock::parse(&bytes).unwrap();
+    assert_eq!(
+        (second.incompat(), second.compat(), second.uuid()),
+        (JournalIncompat::REVOKE, JournalCompat::empty(), [0; 16])
+    );
+    assert_eq!((second.maxlen(), bytes[0x43], &bytes[0x44..0x400]), (2000, 1, &[0; 0x3bc][..]));
     bytes[7] = 2;
     assert_eq!(JournalSuperblock::parse(&bytes).unwrap_err().field, "h_blocktype");
 }

@@ -2,7 +2,7 @@
 
 use super::Superblock;
 use crate::error::{FormatError, Result};
-use crate::features::{Compat, Incompat, RoCompat};
+use crate::features::{Incompat, RoCompat};
 
 /// The access to a file system that its features permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +50,7 @@ impl Superblock {
     ///
     /// # Errors
     /// Names the features that forbid reading: unsupported `incompat` features, missing required ones (ext2 and ext3
-    /// have no `extent`), `fast_commit` (its journal blocks are not replayed), an external journal,
-    /// an encoding of names that is not known.
+    /// have no `extent`), an encoding of names that is not known.
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 
@@ -65,14 +64,6 @@ impl Superblock {
             let names = missing.names().join(", ");
             return refuse("s_feature_incompat", format!("feature missing (an ext2 or ext3?): {names}"));
         }
-        let fast_commit = self.compat().intersection(Compat::FAST_COMMIT);
-        if !fast_commit.is_empty() {
-            return refuse("s_feature_compat", unsupported_features(&fast_commit.names()));
-        }
-        if self.compat().contains(Compat::HAS_JOURNAL) && self.journal_inode() == 0 {
-            return refuse("s_journal_inum", "an external journal is not supported".to_owned());
-        }
-
         let because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
     }

@@ -146,7 +146,7 @@ const ACCEPTED: Rows = &[
 /// Options that must not be ignored, and the reason why they are refused.
 const REFUSED: Rows = &[
     (&["sb="], "only the first superblock is read; repair the volume with \"e2fsck -b\""),
-    (&["journal_dev=", "journal_path=", "journal="], "the journal must be in the volume"),
+    (&["journal="], "name a journal device with journal_path="),
     (&["abort", "test_dummy_encryption", "test_dummy_encryption="], "it is for tests of the kernel's ext4"),
     (&["inlinecrypt"], "encrypted volumes are not supported"),
     (&["errors=panic"], "a program cannot stop the machine; use \"remount-ro\""),

@@ -112,6 +112,9 @@ pub struct MountOptions {
     /// Use the journal, and replay it if necessary. If false, a volume whose journal needs recovery can only be mounted
     /// read-only.
     pub recover: bool,
+    /// The device with the journal, by a path or a URL, of a volume whose journal is on a device of its own. Only the command line
+    /// program opens it; other programs set [`VolumeOptions::journal_device`](parext4::VolumeOptions).
+    pub journal: Option<PathBuf>,
     /// Reaction to corruption. `None` selects what the superblock says.
     pub on_error: Option<OnError>,
     /// The user that may use the reserved blocks beside root. `None` selects what the superblock says.
@@ -154,6 +157,7 @@ impl Default for MountOptions {
             remount: false,
             standby: false,
             recover: true,
+            journal: None,
             on_error: None,
             resuid: None,
             resgid: None,

@@ -1,5 +1,6 @@
 //! Parses lists of options, separated by commas.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parext4::OnError;
@@ -84,6 +85,12 @@ impl MountOptions {
             ("gid", _) => self.gid = Some(id(value).ok_or_else(|| expected("the number of a group"))?),
             ("resuid", _) => self.resuid = Some(id(value).ok_or_else(|| expected("the number of a user"))?),
             ("resgid", _) => self.resgid = Some(id(value).ok_or_else(|| expected("the number of a group"))?),
+            ("journal_path", "") => return Err(expected("a device")),
+            ("journal_path", _) => self.journal = Some(value.into()),
+            ("journal_dev", _) => {
+                let device = value.parse().ok().and_then(device_path);
+                self.journal = Some(device.ok_or_else(|| expected("the number of a block device"))?);
+            }
             ("log", "") => return Err(expected("a file")),
             ("log", _) => self.log = Some(value.into()),
             ("errors", "continue") => self.on_error = Some(OnError::Continue),
@@ -96,6 +103,14 @@ impl MountOptions {
         }
         Ok(())
     }
+}
+
+/// Returns the path of a block device by its number, in the encoding of the kernel (`new_decode_dev`).
+fn device_path(number: u32) -> Option<PathBuf> {
+    let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xf_ff00);
+    let facts = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).ok()?;
+    let name = facts.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+    Some(Path::new("/dev").join(name))
 }
 
 /// Parses the number of a user or group. The largest number is invalid: it stands for none.

@@ -182,6 +182,13 @@ impl MountOptions {
         self
     }
 
+    /// Sets [`journal`](field@Self::journal).
+    #[must_use]
+    pub fn journal(mut self, device: impl Into<Option<PathBuf>>) -> Self {
+        self.journal = device.into();
+        self
+    }
+
     /// Sets [`on_error`](field@Self::on_error).
     #[must_use]
     pub fn on_error(mut self, reaction: impl Into<Option<OnError>>) -> Self {

@@ -58,6 +58,9 @@ impl fmt::Display for MountOptions {
                 write!(f, ",{name}={id}")?;
             }
         }
+        if let Some(journal) = &self.journal {
+            write!(f, ",journal_path={}", journal.display())?;
+        }
         if let Some(name) = &self.fsname {
             write!(f, ",fsname={name}")?;
         }

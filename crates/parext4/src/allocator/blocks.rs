@@ -243,7 +243,7 @@ impl Allocator {
     }
 
     /// Splits a run at group boundaries. Returns each part with its group.
-    fn split(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (GroupNo, GroupRun)> {
+    pub(super) fn split(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (GroupNo, GroupRun)> {
         let (mut start, mut left) = (start, len);
         std::iter::from_fn(move || {
             if left == 0 {

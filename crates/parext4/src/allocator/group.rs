@@ -55,7 +55,7 @@ pub(super) struct Blocks {
     uninit: bool,
     checksum: u32,
     bitmap: Option<Arc<MetaBlock>>,
-    free: FreeExtents,
+    pub(super) free: FreeExtents,
     /// Number of blocks that are free in the bitmap but not in `free`: blocks of windows, blocks being discarded, and blocks
     /// freed by a transaction that is not durable. While it is above zero, the bitmap and `free` stay in memory.
     in_windows: u32,
@@ -154,7 +154,7 @@ impl Group {
         Ok(Some(Run::in_group(&self.layout, self.number, run)))
     }
 
-    fn mark_in_use(
+    pub(super) fn mark_in_use(
         self: &Arc<Self>,
         handle: &Handle<'_>,
         blocks: &mut Blocks,
@@ -219,12 +219,12 @@ impl Group {
         handle.join(self);
     }
 
-    fn update_hints(&self, blocks: &Blocks) {
+    pub(super) fn update_hints(&self, blocks: &Blocks) {
         self.largest_hint.store(blocks.free.largest(), Ordering::Relaxed);
     }
 
     /// Returns the block bitmap. On first use, reads or creates it and builds the free extents.
-    fn load_blocks(&self, cache: &MetaCache, blocks: &mut Blocks) -> Result<Arc<MetaBlock>> {
+    pub(super) fn load_blocks(&self, cache: &MetaCache, blocks: &mut Blocks) -> Result<Arc<MetaBlock>> {
         self.used_at.store(cache.budget().now(), Ordering::Relaxed);
         if let Some(bitmap) = &blocks.bitmap {
             return Ok(Arc::clone(bitmap));

@@ -5,6 +5,7 @@
 use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap};
 
 use super::Allocator;
+use super::group::{Group, Inodes};
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::journal::Handle;
@@ -102,17 +103,31 @@ impl Allocator {
             return Ok(None);
         };
         let ino = InodeNo(number.get() * per_group + index + 1);
+        let block = self.take_inode_at(handle, group, &mut inodes, (ino, index), is_dir)?;
+        Ok(Some((ino, block)))
+    }
+
+    /// Marks inode `ino` of `group` in use, with its number in the group. Returns its table block, in which the inode is zeroed.
+    pub(super) fn take_inode_at(
+        &self,
+        handle: &Handle<'_>,
+        group: &Arc<Group>,
+        inodes: &mut Inodes,
+        (ino, index): (InodeNo, u32),
+        is_dir: bool,
+    ) -> Result<Arc<MetaBlock>> {
+        let bitmap = group.load_inodes(&self.cache, inodes)?;
         // Still under the group's lock, so that the first of two new inodes in one fresh block zeroes it.
         let block = self.prepare_table_block(handle, ino, index, &bitmap.snapshot())?;
         handle.change(&bitmap, |bytes| bitmap::set_range(bytes, index, 1));
         inodes.free_count = inodes.free_count.saturating_sub(1);
         inodes.used_dirs += u32::from(is_dir);
-        inodes.table_unused = inodes.table_unused.min(per_group - index - 1);
+        inodes.table_unused = inodes.table_unused.min(self.layout.inodes_per_group - index - 1);
         inodes.uninit = false;
         group.free_inodes_hint.store(inodes.free_count, Ordering::Relaxed);
         group.used_dirs_hint.store(inodes.used_dirs, Ordering::Relaxed);
         group.touch(handle);
-        Ok(Some((ino, block)))
+        Ok(block)
     }
 
     /// Returns the table block of a new inode. If no other inode of the block is in use, the block is zeroed, because the device may

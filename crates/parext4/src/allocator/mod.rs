@@ -18,6 +18,7 @@ mod free_extents;
 mod group;
 mod inodes;
 mod kept;
+mod logged;
 mod per_block_baseline;
 mod placement;
 mod request;

@@ -94,7 +94,7 @@ impl Allocator {
             self.unclaimed.fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| Some(free.min(keep)));
     }
 
-    fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
+    pub(super) fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
         if blocks == 0 {
             // An empty claim succeeds even if the pool is in use.
             return Ok(());

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod inline;
+mod logged;
 mod preallocation;
 mod shift;
 mod space;

@@ -8,7 +8,6 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use parext4_device::{AlignedBuf, Device};
-use parext4_format::LogBlock;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
@@ -46,7 +45,7 @@ impl ErrorRecorder {
         let start = Superblock::OFFSET - Superblock::OFFSET % sector;
         let at = to_usize(Superblock::OFFSET - start);
         // No other block changes: blocks are at least as large as sectors.
-        let recorded = self.change(start, sector, |bytes| {
+        let recorded = Self::change(&self.device, start, sector, |bytes| {
             let mut superblock = Superblock::parse(&bytes[at..])?;
             found.record_in(&mut superblock);
             superblock.encode(&mut bytes[at..]);
@@ -59,7 +58,7 @@ impl ErrorRecorder {
 
     fn set_journal_error(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        self.change(log.place(LogBlock::SUPERBLOCK)?.0, log.block_size.into(), |bytes| {
+        Self::change(&log.device, log.place(log.superblock)?.0, log.block_size.into(), |bytes| {
             let mut superblock = JournalSuperblock::parse(bytes)?;
             superblock.set_errno(-libc::EIO);
             superblock.encode(bytes);
@@ -67,10 +66,14 @@ impl ErrorRecorder {
         })
     }
 
-    fn change(&self, offset: u64, len: u64, change: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    fn change(
+        device: &Arc<dyn Device>,
+        offset: u64,
+        len: u64,
+        change: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut bytes = AlignedBuf::zeroed(to_usize(len));
         let failed = |what| move |e| Error::device(what, e);
-        let device = &self.device;
         device.read_at(offset, &mut [IoSliceMut::new(&mut bytes)]).map_err(failed("reading a superblock"))?;
         change(&mut bytes)?;
         device.write_at(offset, &[IoSlice::new(&bytes)]).map_err(failed("writing a superblock"))?;

@@ -1,4 +1,4 @@
-//! The log: the journal inode's blocks used as a ring, and the encoding of one transaction into them.
+//! The log: the blocks of the journal inode, or of a device of its own, used as a ring, and the encoding of one transaction into them.
 //!
 //! Not responsible for room in the log and for where it begins (`checkpoint`, `tail`), nor for reading it (`replay`).
 //! Invariant: the commit block of a transaction is written only after a flush that covers its log blocks and all file
@@ -14,7 +14,7 @@ use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
 use parext4_format::{FsBlock, LogBlock};
 
 use super::pending::LogSpan;
-use super::transaction::{FrozenBlock, FrozenTransaction};
+use super::transaction::FrozenTransaction;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::sync::Arc;
@@ -34,7 +34,13 @@ pub(crate) struct LogExtent {
 /// Maps log blocks to device offsets.
 #[derive(Clone, Debug)]
 pub(crate) struct LogMap {
+    /// The device with the log: the volume's, or one of its own.
+    pub device: Arc<dyn Device>,
+    /// True if the log is not on the volume's device.
+    pub external: bool,
     pub block_size: u32,
+    /// The log block with the journal's superblock.
+    pub superblock: LogBlock,
     pub extents: Vec<LogExtent>,
 }
 
@@ -58,9 +64,13 @@ impl LogMap {
     }
 }
 
+/// A block of the volume, and the contents that a transaction gives it.
+pub(super) type Content<'a> = (FsBlock, &'a Arc<AlignedBuf>);
+
 /// The log of an open volume, as written from its head. Only the committer uses it.
 #[derive(Debug)]
 pub(super) struct Log {
+    /// The volume's device.
     device: Arc<dyn Device>,
     map: Arc<LogMap>,
     format: TagFormat,
@@ -85,7 +95,7 @@ impl Log {
             uuid: superblock.uuid(),
             seed: superblock.checksum_seed(),
             first: LogBlock(superblock.first()),
-            end: LogBlock(superblock.maxlen()),
+            end: LogBlock(superblock.log_end()),
             head: LogBlock(superblock.first()),
             used: false,
         }
@@ -114,54 +124,72 @@ impl Log {
     /// Returns the number of log blocks that a transaction occupies.
     pub(super) fn blocks_needed(&self, frozen: &FrozenTransaction) -> u32 {
         let size = self.map.block_size as usize;
-        let descriptors = frozen.blocks.len().div_ceil(jbd2::tags_per_descriptor(size, self.format));
         let revokes = frozen.revoked.len().div_ceil(jbd2::revokes_per_block(size, self.format));
-        u32::try_from(frozen.blocks.len() + descriptors + revokes + 1).unwrap_or(u32::MAX / 2)
+        self.len_of(frozen.blocks.len()).saturating_add(u32::try_from(revokes).unwrap_or(u32::MAX / 2))
+    }
+
+    /// Returns the number of log blocks that a transaction of `blocks` blocks without revoke records occupies.
+    pub(super) fn len_of(&self, blocks: usize) -> u32 {
+        let descriptors =
+            blocks.div_ceil(jbd2::tags_per_descriptor(self.map.block_size as usize, self.format));
+        u32::try_from(blocks + descriptors + 1).unwrap_or(u32::MAX / 2)
     }
 
     /// Writes a transaction and makes it durable:
     ///
     /// 1. writes the revoke, descriptor and data blocks;
-    /// 2. flushes, which also covers the file data that the transaction reveals (I3, H8);
+    /// 2. flushes both devices, which also covers the file data that the transaction reveals (I3, H8);
     /// 3. writes the commit block;
-    /// 4. flushes.
+    /// 4. flushes the log.
     ///
     /// The caller has made sure that the log has room.
     pub(super) fn write(&mut self, frozen: &FrozenTransaction) -> Result<LogSpan> {
         self.used = true;
-        let blocks = self.encode(frozen);
+        let contents: Vec<Content<'_>> =
+            frozen.blocks.iter().map(|frozen| (frozen.block.number(), &frozen.bytes)).collect();
+        self.write_blocks(frozen.tid, &frozen.revoked, &contents)
+    }
+
+    /// Writes transaction `tid`, as [`write`](Self::write) does.
+    pub(super) fn write_blocks(
+        &mut self,
+        tid: u64,
+        revoked: &[FsBlock],
+        contents: &[Content<'_>],
+    ) -> Result<LogSpan> {
+        let blocks = self.encode(tid, revoked, contents);
         self.append(&blocks)?;
-        guarded!(Fault::DataUnflushed, self.flush()?);
-        let commit = self.commit_block(frozen.tid);
+        guarded!(Fault::DataUnflushed, self.flush_all()?);
+        let commit = self.commit_block(tid);
         self.append(&[commit])?;
         guarded!(Fault::CommitUnflushed, self.flush()?);
         let len = u32::try_from(blocks.len() + 1).unwrap_or(u32::MAX / 2);
         Ok(LogSpan { len, end: self.head })
     }
 
-    fn encode(&self, frozen: &FrozenTransaction) -> Vec<Arc<AlignedBuf>> {
+    fn encode(&self, tid: u64, revoked: &[FsBlock], contents: &[Content<'_>]) -> Vec<Arc<AlignedBuf>> {
         let size = self.map.block_size as usize;
-        let mut out = Vec::with_capacity(frozen.blocks.len() + 8);
-        for chunk in frozen.revoked.chunks(jbd2::revokes_per_block(size, self.format)) {
+        let mut out = Vec::with_capacity(contents.len() + 8);
+        for chunk in revoked.chunks(jbd2::revokes_per_block(size, self.format)) {
             let mut block = AlignedBuf::zeroed(size);
-            jbd2::encode_revoke(&mut block, self.format, sequence(frozen.tid), self.seed, chunk);
+            jbd2::encode_revoke(&mut block, self.format, sequence(tid), self.seed, chunk);
             out.push(Arc::new(block));
         }
-        for chunk in frozen.blocks.chunks(jbd2::tags_per_descriptor(size, self.format)) {
-            self.encode_chunk(frozen.tid, chunk, &mut out);
+        for chunk in contents.chunks(jbd2::tags_per_descriptor(size, self.format)) {
+            self.encode_chunk(tid, chunk, &mut out);
         }
         out
     }
 
     /// Encodes one descriptor block, followed by the blocks that it describes.
-    fn encode_chunk(&self, tid: u64, chunk: &[FrozenBlock], out: &mut Vec<Arc<AlignedBuf>>) {
+    fn encode_chunk(&self, tid: u64, chunk: &[Content<'_>], out: &mut Vec<Arc<AlignedBuf>>) {
         let mut tags = Vec::with_capacity(chunk.len());
         let mut bodies = Vec::with_capacity(chunk.len());
-        for frozen in chunk {
-            let escaped = jbd2::needs_escape(&frozen.bytes);
-            let body = if escaped { escape(&frozen.bytes) } else { Arc::clone(&frozen.bytes) };
+        for &(number, bytes) in chunk {
+            let escaped = jbd2::needs_escape(bytes);
+            let body = if escaped { escape(bytes) } else { Arc::clone(bytes) };
             tags.push(Tag {
-                block: frozen.block.number(),
+                block: number,
                 escaped,
                 deleted: false,
                 // jbd2 computes the checksum of the block as logged, after the escape.
@@ -190,7 +218,8 @@ impl Log {
             let to_wrap = self.end - self.head;
             let run = blocks.len().min(together as usize).min(to_wrap as usize).min(RUN);
             let slices: Vec<IoSlice<'_>> = blocks[..run].iter().map(|b| IoSlice::new(b)).collect();
-            self.device.write_at(offset, &slices).map_err(|e| Error::device("writing the journal", e))?;
+            let device = &self.map.device;
+            device.write_at(offset, &slices).map_err(|e| Error::device("writing the journal", e))?;
             let run_blocks = u32::try_from(run).unwrap_or(0);
             self.head += run_blocks;
             if self.head >= self.end {
@@ -207,7 +236,8 @@ impl Log {
             while len > 0 {
                 let zeros =
                     &zeros()[..usize::try_from(len).map_or(zeros().len(), |len| len.min(zeros().len()))];
-                self.device
+                let device = &self.map.device;
+                device
                     .write_at(offset, &[IoSlice::new(zeros)])
                     .map_err(|e| Error::device("zeroing the journal", e))?;
                 (offset, len) = (offset + zeros.len() as u64, len - zeros.len() as u64);
@@ -220,7 +250,7 @@ impl Log {
     /// Discards all blocks of an empty log on the device.
     pub(super) fn discard(&self) -> Result<()> {
         self.each_run(|offset, len| {
-            self.device.discard(offset, len).map_err(|e| Error::device("discarding the journal", e))
+            self.map.device.discard(offset, len).map_err(|e| Error::device("discarding the journal", e))
         })
     }
 
@@ -236,8 +266,17 @@ impl Log {
         Ok(())
     }
 
+    /// Flushes the log, and the volume's device if the log is on another one.
+    fn flush_all(&self) -> Result<()> {
+        if self.map.external {
+            self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
+        }
+        self.flush()
+    }
+
+    /// Flushes the log.
     fn flush(&self) -> Result<()> {
-        self.device.flush().map_err(|e| Error::device("flushing the device", e))
+        self.map.device.flush().map_err(|e| Error::device("flushing the journal", e))
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::io::IoSliceMut;
 
-use parext4_device::{AlignedBuf, Device};
+use parext4_device::AlignedBuf;
 use parext4_format::LogBlock;
 use parext4_format::jbd2::{self, BlockType, JournalCompat, JournalSuperblock, Tag, TagFormat};
 
@@ -31,9 +31,9 @@ pub(super) struct LogWalk<'a> {
 }
 
 impl<'a> LogWalk<'a> {
-    pub(super) fn new(device: &'a dyn Device, map: &'a LogMap, superblock: &'a JournalSuperblock) -> Self {
+    pub(super) fn new(map: &'a LogMap, superblock: &'a JournalSuperblock) -> Self {
         Self {
-            reader: BlockReader::new(device, map),
+            reader: BlockReader::new(map),
             superblock,
             format: TagFormat::from(superblock),
             seed: superblock.checksum_seed(),
@@ -51,7 +51,7 @@ impl<'a> LogWalk<'a> {
 
     /// Returns the number of log blocks, which limits every walk.
     fn ring(&self) -> u32 {
-        self.superblock.maxlen() - self.superblock.first()
+        self.superblock.log_end() - self.superblock.first()
     }
 
     /// Returns the log block that is `by` blocks after `log` in the ring.
@@ -235,15 +235,14 @@ impl<'a> LogWalk<'a> {
 
 /// Reads log blocks, up to 256 contiguous ones with one request.
 pub(super) struct BlockReader<'a> {
-    device: &'a dyn Device,
     map: &'a LogMap,
     first: LogBlock,
     run: Vec<AlignedBuf>,
 }
 
 impl<'a> BlockReader<'a> {
-    pub(super) fn new(device: &'a dyn Device, map: &'a LogMap) -> Self {
-        Self { device, map, first: LogBlock::default(), run: Vec::new() }
+    pub(super) fn new(map: &'a LogMap) -> Self {
+        Self { map, first: LogBlock::default(), run: Vec::new() }
     }
 
     /// Returns the contents of a log block.
@@ -265,7 +264,8 @@ impl<'a> BlockReader<'a> {
         let count = together.min(READ_AHEAD) as usize;
         let mut run = vec![AlignedBuf::zeroed(self.map.block_size as usize); count];
         let mut slices: Vec<IoSliceMut<'_>> = run.iter_mut().map(|b| IoSliceMut::new(b)).collect();
-        self.device.read_at(offset, &mut slices).map_err(|e| Error::device("reading the journal", e))?;
+        let device = &self.map.device;
+        device.read_at(offset, &mut slices).map_err(|e| Error::device("reading the journal", e))?;
         self.first = log;
         self.run = run;
         Ok(())

@@ -24,6 +24,7 @@ mod checkpoint;
 mod checkpoint_thread;
 mod commit_lock;
 mod empty;
+mod fast_commit;
 mod gate;
 mod handle;
 mod log;
@@ -37,6 +38,7 @@ use parext4_device::Device;
 use parext4_format::jbd2::JournalSuperblock;
 
 pub use empty::EmptiedLog;
+pub(crate) use fast_commit::{log_replayed, scan_fast_commits};
 #[cfg(shuttle)]
 pub use gate::{EnterResult, Gate, Permit};
 pub(crate) use handle::Handle;
@@ -109,7 +111,7 @@ impl Journal {
             Some((map, superblock)) => {
                 let map = Arc::new(map);
                 let log = Log::new(Arc::clone(&device), Arc::clone(&map), &superblock);
-                (Some(log), Some(LogTail::new(Arc::clone(&device), map, superblock, first_tid)?))
+                (Some(log), Some(LogTail::new(map, superblock, first_tid)?))
             }
             None => (None, None),
         };

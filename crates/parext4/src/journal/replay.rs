@@ -15,7 +15,7 @@
 
 use std::io::IoSliceMut;
 
-use parext4_device::{AlignedBuf, Device};
+use parext4_device::AlignedBuf;
 use parext4_format::jbd2::{self, JournalSuperblock};
 use parext4_format::{FsBlock, LogBlock};
 
@@ -38,10 +38,10 @@ pub(crate) struct Recovered {
 ///
 /// # Errors
 /// If it cannot be read, is corrupt, or needs a journal feature that parext4 lacks ([`Error::Unsupported`]).
-pub(crate) fn read_superblock(device: &dyn Device, map: &LogMap) -> Result<JournalSuperblock> {
+pub(crate) fn read_superblock(map: &LogMap) -> Result<JournalSuperblock> {
     let mut bytes = AlignedBuf::zeroed(map.block_size as usize);
-    let (offset, _) = map.place(LogBlock::SUPERBLOCK)?;
-    device
+    let (offset, _) = map.place(map.superblock)?;
+    map.device
         .read_at(offset, &mut [IoSliceMut::new(&mut bytes)])
         .map_err(|e| Error::device("reading the journal superblock", e))?;
     let superblock = JournalSuperblock::parse(&bytes)?;
@@ -59,7 +59,6 @@ pub(crate) fn read_superblock(device: &dyn Device, map: &LogMap) -> Result<Journ
 /// If the log is corrupt, if it contains blocks outside the volume or of the journal itself, or if `sink` fails. In the
 /// first two cases `sink` has not been called.
 pub(crate) fn replay(
-    device: &dyn Device,
     map: &LogMap,
     superblock: &JournalSuperblock,
     blocks_count: u64,
@@ -69,7 +68,7 @@ pub(crate) fn replay(
         let next_sequence = superblock.sequence();
         return Ok(Recovered { next_sequence, transactions: 0, blocks: 0 });
     }
-    let mut walk = LogWalk::new(device, map, superblock);
+    let mut walk = LogWalk::new(map, superblock);
     let own = OwnBlocks::new(map);
     let transactions = walk.scan()?;
     let revoked = walk.revokes(transactions)?;
@@ -104,18 +103,14 @@ pub(crate) fn replay(
 ///
 /// # Errors
 /// If the log cannot be read.
-pub(crate) fn newest_sequence(
-    device: &dyn Device,
-    map: &LogMap,
-    superblock: &JournalSuperblock,
-) -> Result<u32> {
+pub(crate) fn newest_sequence(map: &LogMap, superblock: &JournalSuperblock) -> Result<u32> {
     let oldest = superblock.sequence();
     if superblock.start() == 0 {
         return Ok(oldest);
     }
-    let mut reader = BlockReader::new(device, map);
+    let mut reader = BlockReader::new(map);
     let mut newest = oldest;
-    for log in (superblock.first()..superblock.maxlen()).map(LogBlock) {
+    for log in (superblock.first()..superblock.log_end()).map(LogBlock) {
         if let Some((_, sequence)) = jbd2::header(reader.block(log)?)
             && before(newest, sequence)
             && before(oldest, sequence)
@@ -126,7 +121,8 @@ pub(crate) fn newest_sequence(
     Ok(newest)
 }
 
-/// The blocks of the volume that belong to the journal, as sorted, disjoint ranges `(start, end)`.
+/// The blocks of the volume that belong to the journal, as sorted, disjoint ranges `(start, end)`. Empty if the journal is on
+/// a device of its own.
 struct OwnBlocks(Vec<(u64, u64)>);
 
 impl OwnBlocks {
@@ -135,7 +131,7 @@ impl OwnBlocks {
             let start = extent.physical.get();
             (start, start.saturating_add(extent.len.into()))
         };
-        let mut ranges: Vec<_> = map.extents.iter().map(range).collect();
+        let mut ranges: Vec<_> = map.extents.iter().filter(|_| !map.external).map(range).collect();
         ranges.sort_unstable();
         Self(ranges)
     }
@@ -147,6 +143,6 @@ impl OwnBlocks {
 }
 
 /// Returns true if sequence number `a` is older than `b`. Sequence numbers wrap around.
-fn before(a: u32, b: u32) -> bool {
+pub(super) fn before(a: u32, b: u32) -> bool {
     a != b && b.wrapping_sub(a) < 1 << 31
 }

@@ -5,9 +5,9 @@
 
 use std::io::IoSlice;
 
-use parext4_device::{AlignedBuf, Device};
+use parext4_device::AlignedBuf;
 use parext4_format::LogBlock;
-use parext4_format::jbd2::JournalSuperblock;
+use parext4_format::jbd2::{JournalIncompat, JournalSuperblock};
 
 use super::log::{LogMap, sequence};
 use crate::error::{Error, Result};
@@ -16,7 +16,6 @@ use crate::sync::Arc;
 /// The journal's superblock of an open volume.
 #[derive(Debug)]
 pub(super) struct LogTail {
-    device: Arc<dyn Device>,
     map: Arc<LogMap>,
     superblock: JournalSuperblock,
 }
@@ -27,20 +26,15 @@ impl LogTail {
     ///
     /// # Errors
     /// If the journal's superblock cannot be written and flushed.
-    pub(super) fn new(
-        device: Arc<dyn Device>,
-        map: Arc<LogMap>,
-        superblock: JournalSuperblock,
-        next_tid: u64,
-    ) -> Result<Self> {
-        let mut tail = Self { device, map, superblock };
+    pub(super) fn new(map: Arc<LogMap>, superblock: JournalSuperblock, next_tid: u64) -> Result<Self> {
+        let mut tail = Self { map, superblock };
         tail.empty(next_tid)?;
         Ok(tail)
     }
 
     /// Returns the number of blocks of the log.
     pub(super) fn capacity(&self) -> u32 {
-        self.superblock.maxlen() - self.superblock.first()
+        self.superblock.log_end() - self.superblock.first()
     }
 
     /// Makes recovery replay the log from block `start`, where transaction `tid` will begin. Durable with the next flush.
@@ -72,15 +66,21 @@ impl LogTail {
     fn write(&mut self, start: Option<LogBlock>, next_tid: u64) -> Result<()> {
         self.superblock.set_start(start.map_or(0, LogBlock::get));
         self.superblock.set_sequence(sequence(next_tid));
-        let (offset, _) = self.map.place(LogBlock::SUPERBLOCK)?;
+        let mut written = self.superblock.clone();
+        if start.is_none() {
+            // As jbd2: implementations without fast commits can then use the journal.
+            written.set_incompat(written.incompat() - JournalIncompat::FAST_COMMIT);
+        }
+        let (offset, _) = self.map.place(self.map.superblock)?;
         let mut block = AlignedBuf::zeroed(self.map.block_size as usize);
-        self.superblock.encode(&mut block);
-        self.device
+        written.encode(&mut block);
+        self.map
+            .device
             .write_at(offset, &[IoSlice::new(&block)])
             .map_err(|e| Error::device("writing the journal superblock", e))
     }
 
     fn flush(&self) -> Result<()> {
-        self.device.flush().map_err(|e| Error::device("flushing the device", e))
+        self.map.device.flush().map_err(|e| Error::device("flushing the journal", e))
     }
 }

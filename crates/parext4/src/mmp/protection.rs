@@ -57,6 +57,11 @@ impl Protection {
         Ok(Some((Self { lease, keeper, thread }, Arc::new(leased))))
     }
 
+    /// Returns a device that belongs to the volume, too, and whose writes need the same lease.
+    pub(crate) fn lease(&self, device: &Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(LeasedDevice::new(Arc::clone(device), &self.lease))
+    }
+
     /// Sets the health of the volume, which stops when another machine takes the volume over.
     pub(crate) fn attach(&self, health: &Arc<Health>) {
         self.lease.attach(health);

@@ -32,6 +32,7 @@ mod iter;
 mod link;
 mod links;
 mod lock;
+mod logged;
 mod names;
 mod new_inode;
 mod read_dir;

@@ -95,8 +95,14 @@ impl Volume {
             None => Arc::new(CountedDevice::new(device, &written)) as Arc<dyn Device>,
         };
         let recover = options.recover && live.is_none();
-        let journal = if recover { JournalPlace::find(&device, &found)? } else { None };
-        let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
+        let external = options.journal_device.as_ref().map(|external| match &protection {
+            Some(protection) => protection.lease(external),
+            None => Arc::clone(external),
+        });
+        let find = || JournalPlace::find(&device, &found, external.as_ref(), read_only.is_some());
+        let journal = if recover { find()? } else { None };
+        let (device, journal) =
+            recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
         // The replay may have replaced the superblock by a block of the log, which passed no check yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;
         check_replayed(&found, &superblock)?;
@@ -192,6 +198,26 @@ fn read_only_reason(device: &dyn Device, options: &VolumeOptions, access: Access
     }
 }
 
+/// Builds an engine over a volume in memory, to compute what fast commits change. It does not write to the journal.
+pub(super) fn build_scratch(
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    journal: &JournalPlace,
+) -> Result<Use> {
+    let journal = JournalPlace { is_written: false, ..journal.clone() };
+    let options = VolumeOptions::new().cache_bytes(1 << 20);
+    let parts = Parts {
+        device,
+        superblock,
+        journal: Some(journal),
+        read_only: None,
+        protection: None,
+        live: None,
+        written: Arc::default(),
+    };
+    Ok(Use::new(&build(parts, &options)?))
+}
+
 /// What an engine is built from.
 struct Parts {
     device: Arc<dyn Device>,
@@ -211,7 +237,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
     let (desc_blocks, descs) = read_descriptors(&cache, &superblock, read_only.is_some())?;
-    let log = journal.iter().flat_map(|journal| &journal.map.extents);
+    let log = journal.iter().filter(|journal| !journal.map.external).flat_map(|journal| &journal.map.extents);
     layout.set_system_zone(&superblock, &descs, log.map(|extent| (extent.physical, extent.len)))?;
     let layout = Arc::new(layout);
 
@@ -233,7 +259,8 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     let hooks =
         Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy), health: Arc::clone(&health) };
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
-    let log = journal.filter(|_| read_only.is_none()).map(|journal| (journal.map, journal.superblock));
+    let log = journal.filter(|journal| read_only.is_none() && journal.is_written);
+    let log = log.map(|journal| (journal.map, journal.superblock));
     let log_map = log.as_ref().map(|(map, _)| map.clone());
     let recorder = Arc::new(ErrorRecorder::new(&device, &health, log_map));
     let journal = Journal::new(

@@ -38,6 +38,10 @@ pub struct VolumeOptions {
     /// `read_only`: it lacks the changes that are only in the journal, and may be inconsistent. Any other volume is changed
     /// like a volume without a journal.
     pub recover: bool,
+    /// The device with the journal, of a volume whose journal is on a device of its own. `None` by default.
+    ///
+    /// Such a volume can only be opened with it, except to read a volume that was closed cleanly.
+    pub journal_device: Option<Arc<dyn Device>>,
     /// Budget of inodes, directories and other metadata in memory, in bytes. Entries in use may exceed it.
     ///
     /// The default is a 128th of the memory that the process may use, but at least 16 MiB and at most 1 GiB.
@@ -73,6 +77,7 @@ impl Default for VolumeOptions {
         Self {
             read_only: false,
             recover: true,
+            journal_device: None,
             metadata_cache_bytes: default_metadata_cache(),
             cache_bytes: (machine::memory() / 4).max(64 << 20),
             cache_idle: Some(Duration::from_secs(60)),
@@ -110,6 +115,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn recover(mut self, recover: bool) -> Self {
         self.recover = recover;
+        self
+    }
+
+    /// Sets [`journal_device`](field@Self::journal_device).
+    #[must_use]
+    pub fn journal_device(mut self, device: impl Into<Option<Arc<dyn Device>>>) -> Self {
+        self.journal_device = device.into();
         self
     }
 

@@ -25,9 +25,7 @@ impl Use {
     /// # Errors
     /// A failed read; any error after which the volume stops.
     pub(crate) fn process_orphans(&self) -> Result<()> {
-        let mut inodes = self.read_list()?;
-        inodes.extend(self.read_file()?);
-        for inode in inodes {
+        for inode in self.load_orphans()? {
             let named = inode.core().links > 0;
             let finished = if named { self.finish_truncation(&inode) } else { self.delete_inode(&inode) };
             match finished {
@@ -39,6 +37,16 @@ impl Use {
             }
         }
         self.health.check()
+    }
+
+    /// Reads the list of orphans and the orphan file. Returns the orphans.
+    ///
+    /// # Errors
+    /// A failed read; any error after which the volume stops.
+    pub(super) fn load_orphans(&self) -> Result<Vec<Arc<Inode>>> {
+        let mut inodes = self.read_list()?;
+        inodes.extend(self.read_file()?);
+        Ok(inodes)
     }
 }
 

@@ -1,39 +1,43 @@
 //! Finds the journal and replays it, before the open reads any other structure.
 
-use std::collections::HashMap;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::IoSlice;
 
-use parext4_device::{AlignedBuf, Device, forward_device};
+use parext4_device::{AlignedBuf, Device};
 use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::Inode as RawInode;
 use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
-use parext4_format::superblock::Superblock;
+use parext4_format::superblock::{Access, Superblock};
 use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 
-use super::VolumeOptions;
+use super::overlay::{Blocks, OverlayDevice, ScratchDevice};
+use super::{fast_commit, journal_device};
 use crate::body::{Body, BodyRoot};
 use crate::convert::to_usize;
-use crate::superblock::{read_superblock, read_usable_superblock};
-
+use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::journal::{self, LogExtent, LogMap};
 use crate::layout::Layout;
 use crate::mapping::State;
 use crate::memory::Budget;
 use crate::meta::{BlockKind, MetaCache};
-use crate::mmp::Protection;
+use crate::superblock::read_usable_superblock;
 use crate::sync::Arc;
 
 /// The journal of a volume that is being opened.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct JournalPlace {
     pub map: LogMap,
     pub superblock: JournalSuperblock,
     pub next_sequence: u32,
+    /// False if the volume is changed without the journal, which only tells which blocks belong to it.
+    pub is_written: bool,
 }
 
-/// Result of [`replay_journal`].
+/// Returns an engine over a volume in memory, which does not write to the journal.
+pub(super) type BuildScratch = fn(Arc<dyn Device>, Superblock, &JournalPlace) -> Result<Use>;
+
+/// Result of [`replay_journal`](crate::replay_journal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replayed {
@@ -44,127 +48,7 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    const NOTHING: Self = Self { transactions: 0, blocks: 0 };
-}
-
-/// Returns true if an open must replay the journal of the volume on `device`: the volume is in use, or was not closed
-/// cleanly.
-///
-/// ```
-/// use parext4::{MemDevice, MkfsOptions, mkfs, needs_recovery};
-///
-/// let device = MemDevice::new(16 << 20);
-/// mkfs(&device, &MkfsOptions::new())?;
-/// assert!(!needs_recovery(&device)?);
-/// # Ok::<(), parext4::Error>(())
-/// ```
-///
-/// # Errors
-/// The errors of [`Volume::open_device`](crate::Volume::open_device).
-pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
-    let (superblock, _) = read_usable_superblock(device)?;
-    Ok(superblock.incompat().contains(Incompat::RECOVER))
-}
-
-/// Replays the journal of the volume on `device` if it needs recovery, as `e2fsck -E journal_only` does. Processes no
-/// orphans, and checks nothing else.
-///
-/// ```
-/// use std::sync::Arc;
-/// use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, needs_recovery, replay_journal};
-///
-/// let device = Arc::new(MemDevice::new(16 << 20));
-/// mkfs(&*device, &MkfsOptions::new())?;
-/// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
-/// volume.mkdir("/dir", 0o755)?;
-/// volume.abort()?;
-/// drop(volume);
-/// assert!(replay_journal(device.clone())?.transactions > 0);
-/// assert!(!needs_recovery(&*device)?);
-/// # Ok::<(), parext4::Error>(())
-/// ```
-///
-/// # Errors
-/// The errors of [`Volume::open_device`](crate::Volume::open_device).
-pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
-    VolumeOptions::new().replay_journal(device)
-}
-
-impl VolumeOptions {
-    /// Replays the journal as [`replay_journal`] does, with these options of multi-mount protection.
-    ///
-    /// # Errors
-    /// The errors of [`replay_journal`].
-    pub fn replay_journal(&self, device: Arc<dyn Device>) -> Result<Replayed> {
-        let (superblock, _) = read_usable_superblock(&*device)?;
-        if !superblock.incompat().contains(Incompat::RECOVER) {
-            return Ok(Replayed::NOTHING);
-        }
-        let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp)? else {
-            return replay(&device);
-        };
-        let done = replay(&device);
-        protection.release(done.is_ok());
-        done
-    }
-}
-
-/// Returns a read-only view of the volume on `device` as a replay of its journal would leave it. Nothing is written. Without
-/// anything to replay, the view is `device` itself.
-///
-/// ```
-/// use std::sync::Arc;
-/// use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, replay_in_memory};
-///
-/// let device = Arc::new(MemDevice::new(16 << 20));
-/// mkfs(&*device, &MkfsOptions::new())?;
-/// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
-/// volume.mkdir("/dir", 0o755)?;
-/// volume.abort()?;
-/// let (view, replayed) = replay_in_memory(device)?;
-/// assert!(replayed.transactions > 0 && view.read_only());
-/// # Ok::<(), parext4::Error>(())
-/// ```
-///
-/// # Errors
-/// The errors of [`Volume::open_device`](crate::Volume::open_device).
-pub fn replay_in_memory(device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Replayed)> {
-    let (superblock, _) = read_usable_superblock(&*device)?;
-    let needs = superblock.incompat().contains(Incompat::RECOVER);
-    let Some(place) = JournalPlace::find(&device, &superblock)?.filter(|_| needs) else {
-        return Ok((device, Replayed::NOTHING));
-    };
-    let (_, overlay, done) = place.replay_in_memory(device, &superblock)?;
-    Ok((Arc::new(overlay), done))
-}
-
-fn replay(device: &Arc<dyn Device>) -> Result<Replayed> {
-    let (superblock, _) = read_usable_superblock(&**device)?;
-    let needs = superblock.incompat().contains(Incompat::RECOVER);
-    let Some(place) = JournalPlace::find(device, &superblock)?.filter(|_| needs) else {
-        return Ok(Replayed::NOTHING);
-    };
-    let device = &**device;
-    let (place, done) = place.replay_home(device, &superblock)?;
-    let mut jsb = place.superblock;
-    jsb.set_start(0);
-    jsb.set_sequence(place.next_sequence);
-    let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
-    jsb.encode(&mut block);
-    write(device, place.map.place(LogBlock::SUPERBLOCK)?.0, &block)?;
-    // Empties the log before clearing the flag. In the other order, a crash in between would discard the log as stale.
-    flush(device)?;
-
-    let found = superblock;
-    let mut superblock = read_superblock(device)?;
-    superblock.keep_errors_of(&found);
-    superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
-    let mut bytes = AlignedBuf::zeroed(4096);
-    read(device, 0, &mut bytes)?;
-    superblock.encode(&mut bytes[1024..2048]);
-    write(device, 0, &bytes)?;
-    flush(device)?;
-    Ok(done)
+    pub(super) const NOTHING: Self = Self { transactions: 0, blocks: 0 };
 }
 
 /// Replays or skips the log. Returns the device to continue with: if `in_memory` is set and the log needs replay, an
@@ -174,64 +58,145 @@ pub(super) fn recover(
     journal: Option<JournalPlace>,
     superblock: &Superblock,
     in_memory: bool,
+    build: BuildScratch,
 ) -> Result<(Arc<dyn Device>, Option<JournalPlace>)> {
     let Some(place) = journal else { return Ok((device, None)) };
     let (device, place) = if !superblock.incompat().contains(Incompat::RECOVER) {
         // Without the flag, all blocks in the log are stale, as in the kernel.
-        let place = if in_memory { place } else { place.skip_log(&*device)? };
+        let place = if in_memory { place } else { place.skip_log()? };
         (device, place)
     } else if in_memory {
-        let (place, overlay, _) = place.replay_in_memory(device, superblock)?;
+        let (place, overlay, _) = place.replay_in_memory(device, superblock, build)?;
         (Arc::new(overlay) as Arc<dyn Device>, place)
     } else {
-        let (place, _) = place.replay_home(&*device, superblock)?;
+        let (place, _) = place.replay_home(&device, superblock, build)?;
         (device, place)
     };
     Ok((device, Some(place)))
 }
 
 impl JournalPlace {
-    /// Finds the journal, if the volume has one.
-    pub(super) fn find(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<Option<Self>> {
-        if !superblock.compat().contains(Compat::HAS_JOURNAL) {
-            return Ok(None);
+    /// Finds the journal, if the volume has one: in the volume, or on `external`. A volume that is only read and needs no recovery
+    /// is used without a journal on a device that was not named.
+    pub(super) fn find(
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+        external: Option<&Arc<dyn Device>>,
+        read_only: bool,
+    ) -> Result<Option<Self>> {
+        let has_journal = superblock.compat().contains(Compat::HAS_JOURNAL);
+        let is_external = has_journal && superblock.journal_inode() == 0;
+        match external {
+            Some(external) if is_external => {
+                let (map, superblock) = journal_device::open(external, superblock)?;
+                let next_sequence = superblock.sequence();
+                return Ok(Some(Self { map, superblock, next_sequence, is_written: true }));
+            }
+            Some(_) => return Err(Error::invalid("the volume has no journal on a device of its own")),
+            None if is_external => {
+                let needed = !read_only || superblock.incompat().contains(Incompat::RECOVER);
+                return if needed { Err(journal_device::missing(superblock)) } else { Ok(None) };
+            }
+            None if !has_journal => return Ok(None),
+            None => {}
         }
         let ino = InodeNo(superblock.journal_inode());
         if ino != InodeNo::JOURNAL {
             return Err(Error::corrupt_field("superblock", "s_journal_inum", ino));
         }
         let map = journal_map(device, superblock)?;
-        let superblock = journal::read_superblock(&**device, &map)?;
+        let superblock = journal::read_superblock(&map)?;
         let next_sequence = superblock.sequence();
-        Ok(Some(Self { map, superblock, next_sequence }))
+        Ok(Some(Self { map, superblock, next_sequence, is_written: true }))
     }
 
-    fn replay_home(mut self, device: &dyn Device, superblock: &Superblock) -> Result<(Self, Replayed)> {
+    /// Writes the blocks of the log, and the blocks that its fast commits change, to their home locations.
+    pub(super) fn replay_home(
+        mut self,
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+        build: BuildScratch,
+    ) -> Result<(Self, Replayed)> {
         let bits = superblock.block_bits();
-        let blocks = superblock.blocks_count();
-        let recovered = journal::replay(device, &self.map, &self.superblock, blocks, &mut |block, bytes| {
-            write(device, block.get() << bits, &AlignedBuf::from_slice(bytes))
+        let count = superblock.blocks_count();
+        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |block, bytes| {
+            write(&**device, block.get() << bits, &AlignedBuf::from_slice(bytes))
         })?;
-        flush(device)?;
-        self.restart_after(recovered.next_sequence);
-        Ok((self, Replayed { transactions: recovered.transactions, blocks: recovered.blocks }))
+        flush(&**device)?;
+        let (mut next, mut blocks) = (recovered.next_sequence, recovered.blocks);
+        let mut transactions = recovered.transactions;
+        if let Some(changed) = self.fast_commits(device, next, build)? {
+            let mut contents: Vec<_> =
+                changed.iter().map(|(&block, bytes)| (FsBlock(block), bytes)).collect();
+            contents.sort_unstable_by_key(|&(block, _)| block);
+            journal::log_replayed(device, &self.map, &mut self.superblock, next, &contents)?;
+            for (block, bytes) in &contents {
+                write(&**device, block.get() << bits, bytes)?;
+            }
+            flush(&**device)?;
+            (next, blocks) = (next.wrapping_add(1), blocks + contents.len() as u64);
+            transactions += 1;
+        }
+        self.restart_after(next);
+        Ok((self, Replayed { transactions, blocks }))
     }
 
-    fn replay_in_memory(
+    /// Replays the log, and its fast commits, into memory. Returns the device as they leave it.
+    pub(super) fn replay_in_memory(
         mut self,
         device: Arc<dyn Device>,
         superblock: &Superblock,
+        build: BuildScratch,
     ) -> Result<(Self, OverlayDevice, Replayed)> {
-        let mut blocks = HashMap::new();
-        let count = superblock.blocks_count();
-        let recovered =
-            journal::replay(&*device, &self.map, &self.superblock, count, &mut |block, bytes| {
-                blocks.insert(block.get(), bytes.to_vec());
-                Ok(())
-            })?;
-        self.restart_after(recovered.next_sequence);
-        let overlay = OverlayDevice { inner: device, block_size: superblock.block_size(), blocks };
-        Ok((self, overlay, Replayed { transactions: recovered.transactions, blocks: recovered.blocks }))
+        let mut blocks = Blocks::new();
+        let (count, block_size) = (superblock.blocks_count(), superblock.block_size());
+        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |block, bytes| {
+            blocks.insert(block.get(), Arc::new(AlignedBuf::from_slice(bytes)));
+            Ok(())
+        })?;
+        let replayed = Arc::new(OverlayDevice::new(Arc::clone(&device), block_size, blocks.clone()));
+        let next = recovered.next_sequence;
+        let mut done = Replayed { transactions: recovered.transactions, blocks: recovered.blocks };
+        if let Some(changed) = self.fast_commits(&(replayed as Arc<dyn Device>), next, build)? {
+            done.transactions += 1;
+            done.blocks += changed.len() as u64;
+            blocks.extend(changed);
+        }
+        self.restart_after(next);
+        Ok((self, OverlayDevice::new(device, block_size, blocks), done))
+    }
+
+    /// Returns the blocks that the fast commits of transaction `tid` change, or `None` if there are no fast commits. `device` has
+    /// the blocks of the log at their home locations.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the volume has a feature that forbids to change it, or the fast commits change more blocks than
+    /// the log has. Corruption.
+    fn fast_commits(
+        &self,
+        device: &Arc<dyn Device>,
+        tid: u32,
+        build: BuildScratch,
+    ) -> Result<Option<Blocks>> {
+        let (superblock, access) = read_usable_superblock(&**device)?;
+        let changes = journal::scan_fast_commits(&self.map, &self.superblock, tid, superblock.inode_size())?;
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        if let Access::ReadOnly { because } = access {
+            let because = because.join(", ");
+            return Err(Error::Unsupported(format!("fast commits with feature {because}; run e2fsck")));
+        }
+        let unsupported = superblock.incompat().intersection(Incompat::INLINE_DATA | Incompat::ENCRYPT);
+        if !unsupported.is_empty() {
+            let names = unsupported.names().join(", ");
+            return Err(Error::Unsupported(format!("fast commits with feature {names}; run e2fsck")));
+        }
+        let limit = self.superblock.log_end() - self.superblock.first();
+        let scratch = Arc::new(ScratchDevice::new(Arc::clone(device), superblock.block_size(), limit));
+        let engine = build(Arc::clone(&scratch) as Arc<dyn Device>, superblock, self)?;
+        fast_commit::replay(&engine, &changes)?;
+        Ok(Some(scratch.take()))
     }
 
     /// Sets the journal features that match the volume's. The caller has replayed or skipped the log, because the replay
@@ -242,8 +207,8 @@ impl JournalPlace {
     }
 
     /// Discards a log that is not replayed: the next transaction gets a number that does not continue any block of the log.
-    fn skip_log(mut self, device: &dyn Device) -> Result<Self> {
-        let newest = journal::newest_sequence(device, &self.map, &self.superblock)?;
+    fn skip_log(mut self) -> Result<Self> {
+        let newest = journal::newest_sequence(&self.map, &self.superblock)?;
         self.restart_after(newest);
         Ok(self)
     }
@@ -265,6 +230,9 @@ fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
     if superblock.checksum_seed().is_some() {
         features |= JournalIncompat::CSUM_V3;
     }
+    // With the feature, the log ends before the area of fast commits, although this crate writes none.
+    let fast_commit = superblock.compat().contains(Compat::FAST_COMMIT) && jsb.has_room_for_fast_commits();
+    features.set(JournalIncompat::FAST_COMMIT, fast_commit);
     jsb.set_incompat(features);
     // An obsolete checksum of commit blocks. It excludes the later kinds, and this crate does not write it.
     jsb.set_compat(jsb.compat() - JournalCompat::CHECKSUM);
@@ -291,7 +259,8 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
         };
         extents.push(LogExtent { log: LogBlock(run.logical.get()), physical, len: run.len });
     }
-    Ok(LogMap { block_size: layout.block_size.bytes(), extents })
+    let (device, block_size) = (Arc::clone(device), layout.block_size.bytes());
+    Ok(LogMap { device, external: false, block_size, superblock: LogBlock::SUPERBLOCK, extents })
 }
 
 fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) -> Result<RawInode> {
@@ -312,63 +281,10 @@ fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) ->
     Ok(RawInode::parse(raw, superblock, InodeNo::JOURNAL)?)
 }
 
-fn read(device: &dyn Device, offset: u64, bytes: &mut AlignedBuf) -> Result<()> {
-    device.read_at(offset, &mut [IoSliceMut::new(bytes)]).map_err(|e| Error::device("reading the volume", e))
-}
-
-fn write(device: &dyn Device, offset: u64, bytes: &AlignedBuf) -> Result<()> {
+pub(super) fn write(device: &dyn Device, offset: u64, bytes: &AlignedBuf) -> Result<()> {
     device.write_at(offset, &[IoSlice::new(bytes)]).map_err(|e| Error::device("replaying the journal", e))
 }
 
-fn flush(device: &dyn Device) -> Result<()> {
+pub(super) fn flush(device: &dyn Device) -> Result<()> {
     device.flush().map_err(|e| Error::device("flushing the device", e))
-}
-
-/// A read-only device that returns replayed blocks in place of its own, for a volume that must not be written.
-#[derive(Debug)]
-struct OverlayDevice {
-    inner: Arc<dyn Device>,
-    block_size: u32,
-    blocks: HashMap<u64, Vec<u8>>,
-}
-
-impl Device for OverlayDevice {
-    forward_device!(this => this.inner; size, sector_size, network);
-
-    fn read_only(&self) -> bool {
-        true
-    }
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.inner.read_at(offset, bufs)?;
-        let block_size = u64::from(self.block_size);
-        let mut at = offset;
-        for buf in bufs {
-            let mut rest = &mut buf[..];
-            while !rest.is_empty() {
-                let skip = at % block_size;
-                let here = to_usize(block_size - skip).min(rest.len());
-                let (now, later) = rest.split_at_mut(here);
-                if let Some(block) = self.blocks.get(&(at / block_size)) {
-                    let skip = to_usize(skip);
-                    now.copy_from_slice(&block[skip..skip + here]);
-                }
-                rest = later;
-                at += here as u64;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_at(&self, _: u64, _: &[IoSlice<'_>]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
 }

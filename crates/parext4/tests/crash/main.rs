@@ -2,7 +2,9 @@
 
 mod buffered;
 mod checkpoint;
+mod fast_commit;
 mod faults;
+mod journal_device;
 mod orphans;
 mod parallel;
 mod recovery;

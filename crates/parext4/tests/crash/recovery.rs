@@ -194,7 +194,7 @@ fn a_logged_superblock_is_checked_like_any_superblock() {
         ("0x80000000", |sb| sb.set_incompat(sb.incompat() | Incompat::from_bits_retain(1 << 31))),
         ("its device only", |sb| sb.raw_mut().s_blocks_count_lo.set(8000)),
         ("s_blocks_count", |sb| sb.raw_mut().s_blocks_count_lo.set(4000)),
-        ("external journal", |sb| sb.raw_mut().s_journal_inum.set(0)),
+        ("s_journal_inum", |sb| sb.raw_mut().s_journal_inum.set(0)),
     ];
     for (expected, change) in changes {
         let error = refusal(&with_logged_superblock(change));

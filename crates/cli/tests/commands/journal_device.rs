@@ -1,0 +1,82 @@
+//! A journal on a device of its own, made by mke2fs: the kernel and parext4 use it in turn.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::command::{ScratchImage, text};
+use testkit::{kernel_umount, skipped, tool};
+
+/// A loop device; detached when dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn attach(image: &Path) -> Option<Self> {
+        let output = tool(Command::new("losetup").args(["--find", "--show"]).arg(image))?;
+        let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then(|| Self(device.into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        tool(Command::new("losetup").arg("--detach").arg(&self.0));
+    }
+}
+
+fn ok(command: &mut Command) {
+    let output = tool(command).expect("the program is installed");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn mke2fs(options: &[&str], device: &Path) {
+    ok(Command::new("mke2fs").args(["-q", "-F", "-b", "4096"]).args(options).arg(device));
+}
+
+fn fsck(volume: &Path, journal: &Path) {
+    ok(Command::new("e2fsck").args(["-fn", "-j"]).arg(journal).arg(volume));
+}
+
+#[test]
+fn the_kernel_and_parext4_use_a_journal_device_in_turn() {
+    let scratch = ScratchImage::empty();
+    let (volume, journal) = (scratch.path("volume"), scratch.path("journal"));
+    let (crashed, its_journal) = (scratch.path("crashed"), scratch.path("its-journal"));
+    for (path, mib) in [(&volume, 48), (&journal, 6)] {
+        std::fs::File::create(path).unwrap().set_len(mib << 20).unwrap();
+    }
+    let devices = (Loop::attach(&volume), Loop::attach(&journal));
+    let (Some(volume_loop), Some(journal_loop)) = devices else { return skipped("no loop devices") };
+    mke2fs(&["-O", "journal_dev"], &journal_loop.0);
+    mke2fs(&["-t", "ext4", "-J", &format!("device={}", text(&journal_loop.0))], &volume_loop.0);
+    let dir = scratch.path("mount");
+    std::fs::create_dir(&dir).unwrap();
+    let mount = || ok(Command::new("mount").args(["-t", "ext4"]).arg(&volume_loop.0).arg(&dir));
+
+    mount();
+    std::fs::write(dir.join("kernel"), "by the kernel").unwrap();
+    ok(Command::new("sync").arg("--file-system").arg(&dir));
+    for (from, to) in [(&volume, &crashed), (&journal, &its_journal)] {
+        std::fs::copy(from, to).unwrap();
+    }
+    kernel_umount(&dir);
+
+    let inside = |path: &str| format!("{}:{path}", crashed.display());
+    let error = scratch.fails(&["cat", &inside("/kernel")]);
+    assert!(error.contains("--journal"), "{error}");
+    let with = ["--journal", &text(&its_journal)];
+    assert_eq!(scratch.ok(&[&with[..], &["cat", &inside("/kernel")]].concat()), "by the kernel");
+    let replayed = scratch.ok(&[&with[..], &["recover", &text(&crashed)]].concat());
+    assert!(!replayed.starts_with("replayed 0 "), "{replayed}");
+    fsck(&crashed, &its_journal);
+    // The volume is clean, so it can be read without the journal.
+    assert_eq!(scratch.ok(&["cat", &inside("/kernel")]), "by the kernel");
+    scratch.ok(&[&["mkdir"], &with[..], &[&inside("/ours")[..]]].concat());
+    fsck(&crashed, &its_journal);
+
+    let own = ["--journal", &text(&journal)];
+    scratch.ok(&[&own[..], &["mkdir", &format!("{}:/ours", volume.display())]].concat());
+    mount();
+    assert!(dir.join("ours").is_dir(), "the kernel does not see the change");
+    kernel_umount(&dir);
+    fsck(&volume, &journal);
+}

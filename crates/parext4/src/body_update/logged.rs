@@ -1,0 +1,85 @@
+//! Maps blocks that a fast commit names, for its replay.
+//!
+//! The replay has claimed the blocks, and no other operation uses the volume.
+
+use parext4_format::BlockRange;
+use parext4_format::extent::Extent;
+
+use super::inline::has_no_blocks;
+use crate::body::Body;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::mapping::State;
+use crate::sync::Arc;
+
+impl Engine {
+    /// Maps the blocks of `extent` as it says. Frees the blocks that were mapped there before, unless they are the same. Returns
+    /// the parts of `extent` that are newly mapped.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::error::Error::NoSpace) if the map needs a block and there is none. Corruption.
+    pub(crate) fn map_logged(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Extent>> {
+        let runs: Vec<_> = self.body(inode)?.runs(extent.blocks()).collect();
+        let mut mapped = Vec::new();
+        for run in runs {
+            let physical = extent.physical + u64::from(run.logical - extent.logical);
+            let part = Extent { logical: run.logical, physical, len: run.len, ..extent };
+            match run.state {
+                State::Hole => mapped.push(part),
+                State::Written(at) | State::Unwritten(at) if at != physical => {
+                    self.unmap_logged(inode, run.blocks())?;
+                    mapped.push(part);
+                }
+                State::Written(_) if extent.unwritten => self.mark_logged_unwritten(inode, run.blocks())?,
+                State::Unwritten(_) if !extent.unwritten => self.mark_logged_written(inode, run.blocks())?,
+                State::Written(_) | State::Unwritten(_) => {}
+            }
+        }
+        mapped.iter().try_for_each(|&part| self.map_hole(inode, part))?;
+        Ok(mapped)
+    }
+
+    /// Unmaps and frees `blocks`.
+    ///
+    /// # Errors
+    /// As [`map_logged`](Self::map_logged).
+    pub(crate) fn unmap_logged(&self, inode: &Arc<Inode>, blocks: BlockRange) -> Result<()> {
+        while !self.transact(self.map_credits(inode)?, |handle| self.remove_range(handle, inode, blocks))? {}
+        Ok(())
+    }
+
+    fn map_hole(&self, inode: &Arc<Inode>, extent: Extent) -> Result<()> {
+        self.transact(self.map_credits(inode)?, |handle| {
+            inode.join(handle);
+            let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
+            let mut writer = map.lock();
+            let plan = writer.plan_fill(handle.tid(), extent)?;
+            let mut reservation = self.allocator.reserve(plan.blocks)?;
+            let goal = extent.physical;
+            self.edit(handle, inode, goal, &mut reservation, |edit| writer.carry_out(edit, plan))?;
+            inode.add_blocks(u64::from(extent.len), self.layout.block_size);
+            Ok(())
+        })
+    }
+
+    fn mark_logged_written(&self, inode: &Arc<Inode>, mut blocks: BlockRange) -> Result<()> {
+        while !blocks.is_empty() {
+            let done = self.transact(self.map_credits(inode)?, |handle| {
+                let mut reservation = self.allocator.reserve(self.body(inode)?.conversion_blocks())?;
+                self.convert(handle, inode, blocks, &mut reservation)
+            })?;
+            blocks = blocks.skip(done);
+        }
+        Ok(())
+    }
+
+    fn mark_logged_unwritten(&self, inode: &Arc<Inode>, mut blocks: BlockRange) -> Result<()> {
+        while !blocks.is_empty() {
+            let done =
+                self.transact(self.map_credits(inode)?, |handle| self.make_unwritten(handle, inode, blocks))?;
+            blocks = blocks.skip(done);
+        }
+        Ok(())
+    }
+}

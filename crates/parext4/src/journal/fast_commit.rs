@@ -1,0 +1,112 @@
+//! Fast commits that the kernel left: reads their area, and logs the transaction that replaces them.
+//!
+//! Not responsible for what the changes mean to the volume; the caller computes the blocks that they change. parext4 writes
+//! no fast commits.
+//!
+//! The fast commits belong to the transaction after the last complete one of the log, and are valid only until the log has that
+//! transaction. So the replay may be interrupted at any write:
+//!
+//! 1. The caller has written the blocks of the log to their home locations, and flushed.
+//! 2. [`log_replayed`] makes the log begin at its first block, where no block of that transaction is, and flushes. The fast
+//!    commits are still valid.
+//! 3. It writes the transaction with all blocks that the fast commits change, as any commit does. From then on, a recovery
+//!    replays the transaction and ignores the fast commits.
+//! 4. The caller writes the blocks to their home locations, and empties the log.
+
+use std::io::IoSlice;
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::LogBlock;
+use parext4_format::fast_commit::{Change, Scan};
+use parext4_format::jbd2::{self, JournalSuperblock};
+
+use super::log::{Content, Log, LogMap};
+use super::log_walk::BlockReader;
+use super::replay::before;
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+
+/// Limit of the area of fast commits, in bytes. The kernel uses 256 blocks unless told otherwise.
+const MAX_AREA: u64 = 16 << 20;
+
+/// Returns the changes of the fast commits of transaction `tid`, the one after the last complete one of the log.
+///
+/// # Errors
+/// If the area cannot be read or is too large, or has a feature that is not known.
+pub(crate) fn scan_fast_commits(
+    map: &LogMap,
+    superblock: &JournalSuperblock,
+    tid: u32,
+    inode_size: u16,
+) -> Result<Vec<Change>> {
+    let area = superblock.fast_commit_blocks();
+    if superblock.start() == 0 || area.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut reader = BlockReader::new(map);
+    let mut scan = Scan::new(tid, inode_size);
+    let (first, most) = (area.start, MAX_AREA / u64::from(map.block_size));
+    for log in area {
+        if !scan.block(reader.block(LogBlock(log))?)? {
+            break;
+        }
+        if u64::from(log - first) >= most {
+            return Err(Error::Unsupported(format!("fast commits of more than {most} blocks; run e2fsck")));
+        }
+    }
+    Ok(scan.finish())
+}
+
+/// Writes transaction `tid` with `contents` into a log whose transactions are all at their home locations, and makes it durable.
+/// Until then, fast commits of `tid` stay valid.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the log is too short for it; a failed write or flush.
+pub(crate) fn log_replayed(
+    device: &Arc<dyn Device>,
+    map: &LogMap,
+    superblock: &mut JournalSuperblock,
+    tid: u32,
+    contents: &[Content<'_>],
+) -> Result<()> {
+    let mut log = Log::new(Arc::clone(device), Arc::new(map.clone()), superblock);
+    let (needed, room) = (log.len_of(contents.len()), superblock.log_end() - superblock.first());
+    if needed >= room {
+        return Err(Error::Unsupported(format!(
+            "fast commits that change {} blocks, with a log of {room} blocks; run e2fsck",
+            contents.len()
+        )));
+    }
+    erase_from(map, superblock, tid)?;
+    superblock.set_start(superblock.first());
+    superblock.set_sequence(tid);
+    let mut block = AlignedBuf::zeroed(map.block_size as usize);
+    superblock.encode(&mut block);
+    write(map, map.superblock, &block)?;
+    flush(map)?;
+    log.write_blocks(tid.into(), &[], contents).map(drop)
+}
+
+/// Overwrites the blocks of transactions from `tid` on, which were never complete, so that none can be taken for a part of the
+/// transaction that is written now.
+fn erase_from(map: &LogMap, superblock: &JournalSuperblock, tid: u32) -> Result<()> {
+    let mut reader = BlockReader::new(map);
+    let mut stale = Vec::new();
+    for log in (superblock.first()..superblock.log_end()).map(LogBlock) {
+        if jbd2::header(reader.block(log)?).is_some_and(|(_, sequence)| !before(sequence, tid)) {
+            stale.push(log);
+        }
+    }
+    let zeros = AlignedBuf::zeroed(map.block_size as usize);
+    stale.iter().try_for_each(|&log| write(map, log, &zeros))?;
+    if stale.is_empty() { Ok(()) } else { flush(map) }
+}
+
+fn write(map: &LogMap, log: LogBlock, block: &AlignedBuf) -> Result<()> {
+    let (offset, _) = map.place(log)?;
+    map.device.write_at(offset, &[IoSlice::new(block)]).map_err(|e| Error::device("writing the journal", e))
+}
+
+fn flush(map: &LogMap) -> Result<()> {
+    map.device.flush().map_err(|e| Error::device("flushing the journal", e))
+}

@@ -1,0 +1,279 @@
+//! Replays fast commits: computes the blocks that they change.
+//!
+//! The changes are made by the operations of an engine over a device in memory, whose contents are the volume's and which keeps
+//! what is written. So nothing reaches the volume before all changes are known, and the caller logs them as one transaction
+//! (`journal/fast_commit.rs`). Not responsible for reading the fast commits and for writing the blocks.
+//!
+//! The result is what the kernel's replay gives, with these differences: an inode that lost its last name is deleted, also a
+//! directory, and the blocks that the kernel allocated for an inode which did not survive are free.
+//!
+//! As in the kernel, changes of inodes and directories that do not exist are ignored: the kernel logs no creation of an inode
+//! that was deleted again.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use parext4_format::extent::Extent;
+use parext4_format::fast_commit::{Change, Name};
+use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
+use parext4_format::{BlockRange, FsBlock, InodeNo};
+
+use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
+use crate::engine::{Orphans, Use};
+use crate::error::{Error, Result};
+use crate::node::Node;
+
+/// Makes `changes` on the volume of `engine`, and makes them durable.
+///
+/// # Errors
+/// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`].
+pub(super) fn replay(engine: &Use, changes: &[Change]) -> Result<()> {
+    engine.load_orphans()?;
+    let mut replay = Replay { engine, nodes: HashMap::new(), claimed: Vec::new(), mapped: Vec::new() };
+    // Before any block is allocated: a directory must not get a block that the kernel gave to a file.
+    for change in changes {
+        if let Change::AddRange(_, extent) = change {
+            replay.claim(extent)?;
+        }
+    }
+    for change in changes {
+        replay.make(change)?;
+    }
+    replay.free_unmapped()?;
+    // Deletes the inodes without names.
+    drop(replay);
+    engine.journal.commit_all().map(drop)
+}
+
+struct Replay<'a> {
+    engine: &'a Use,
+    /// The inodes changed so far. They are deleted at the end if they have no name then, because a later change may give them
+    /// one.
+    nodes: HashMap<InodeNo, Node>,
+    /// Blocks that were free and are in use now.
+    claimed: Vec<Run>,
+    /// Blocks that were mapped. They may have been unmapped since, and are free then.
+    mapped: Vec<Run>,
+}
+
+impl Replay<'_> {
+    fn make(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::AddRange(ino, extent) => self.add_range(*ino, *extent),
+            Change::DelRange { ino, start, len } => {
+                let Some(node) = self.node(*ino)? else { return Ok(()) };
+                let start = start.to_u64();
+                let blocks = BlockRange::clamped(start, start + u64::from(*len));
+                self.engine.unmap_logged(&node.inode, blocks)
+            }
+            Change::Create(name) => self.create(name),
+            Change::Link(name) => self.with_both(name, |dir, node| dir.add_logged(&name.name, node, false)),
+            Change::Unlink(name) => self.with_both(name, |dir, node| dir.remove_logged(&name.name, node)),
+            Change::Inode(ino, logged) => self.set_inode(*ino, logged),
+        }
+    }
+
+    /// Marks the free blocks of an extent in use.
+    fn claim(&mut self, extent: &Extent) -> Result<()> {
+        let engine = self.engine;
+        for part in engine.allocator.parts(extent.physical, extent.len)? {
+            let claimed =
+                engine.transact(ALLOCATE_CREDITS, |handle| engine.allocator.claim_logged(handle, part))?;
+            self.claimed.extend(claimed);
+        }
+        Ok(())
+    }
+
+    fn add_range(&mut self, ino: InodeNo, extent: Extent) -> Result<()> {
+        let Some(node) = self.node(ino)? else { return Ok(()) };
+        if node.file_type() != FileType::Regular || extent.len == 0 || extent.blocks().count() < extent.len {
+            return Err(Error::corrupt(format_args!("fast commit: inode {ino} maps {extent:?}")));
+        }
+        // A change between the two may have freed blocks that this one maps again.
+        if self.engine.allocator.has_held_blocks() {
+            self.engine.journal.commit_all()?;
+        }
+        self.claim(&extent)?;
+        let mapped = self.engine.map_logged(&node.inode, extent)?;
+        self.mapped.extend(mapped.iter().map(|part| Run { start: part.physical, len: part.len }));
+        Ok(())
+    }
+
+    fn create(&mut self, name: &Name) -> Result<()> {
+        self.with_both(name, |dir, node| {
+            if node.inode.is_dir() {
+                node.init_logged_dir(dir)?;
+            }
+            dir.add_logged(&name.name, node, true)
+        })
+    }
+
+    /// Calls `change` with the directory and the inode of a name, if both exist.
+    fn with_both(&mut self, name: &Name, change: impl FnOnce(&Node, &Node) -> Result<()>) -> Result<()> {
+        let (Some(dir), Some(node)) = (self.node(name.parent)?, self.node(name.ino)?) else { return Ok(()) };
+        if !dir.inode.is_dir() {
+            return Err(Error::corrupt(format_args!("fast commit: inode {} is no directory", name.parent)));
+        }
+        change(&dir, &node)
+    }
+
+    /// Returns an inode, or `None` if none of this number is in use.
+    ///
+    /// # Errors
+    /// Corruption, also if the volume has no file or directory of this number.
+    fn node(&mut self, ino: InodeNo) -> Result<Option<Node>> {
+        let layout = &self.engine.layout;
+        let own = ino.get() < layout.first_inode && ino != InodeNo::ROOT
+            || ino.get() == self.engine.superblock.orphan_file_inode();
+        if own || ino.get() > layout.inodes_count {
+            return Err(Error::corrupt(format_args!("fast commit: inode {ino} is no file")));
+        }
+        match self.nodes.entry(ino) {
+            Entry::Occupied(entry) => Ok(Some(entry.get().clone())),
+            Entry::Vacant(_) if !self.engine.allocator.inode_in_use(ino)? => Ok(None),
+            Entry::Vacant(entry) => Ok(Some(entry.insert(self.engine.node(ino)?).clone())),
+        }
+    }
+
+    fn set_inode(&mut self, ino: InodeNo, logged: &[u8]) -> Result<()> {
+        let superblock = &self.engine.superblock;
+        if let Some(node) = self.node(ino)? {
+            let mut raw =
+                RawInode::parse_logged(logged, Some(&node.inode.core_with_times()), superblock, ino)?;
+            if !is_another(&node, &raw) {
+                return self.update(&node, &mut raw);
+            }
+            // The number was freed and is in use again.
+            self.nodes.remove(&ino);
+            self.delete(node)?;
+        }
+        let raw = RawInode::parse_logged(logged, None, superblock, ino)?;
+        if raw.links > 0 { self.add_inode(ino, raw) } else { Ok(()) }
+    }
+
+    /// Sets the fields of an inode. Its body, and its attributes in a block, stay as they are: ranges change the body, and the kernel
+    /// logs no changes of attributes. A directory is logged only when it is created.
+    fn update(&self, node: &Node, raw: &mut RawInode) -> Result<()> {
+        if node.inode.is_dir() {
+            return Ok(());
+        }
+        self.engine.transact(1 + Orphans::CREDITS, |handle| {
+            let inode = &node.inode;
+            inode.join(handle);
+            {
+                let mut core = inode.core_with_times();
+                // In the list of orphans, it is the next one.
+                raw.dtime = core.dtime;
+                (raw.file_acl, raw.blocks) = (core.file_acl, core.blocks);
+                raw.flags.set(InodeFlags::EXTENTS, core.flags.contains(InodeFlags::EXTENTS));
+                *core = raw.clone();
+                inode.set_flags(&mut core, raw.flags);
+            }
+            inode.set_size(raw.size);
+            if raw.links == 0 { self.engine.orphans.add(self.engine, handle, inode) } else { Ok(()) }
+        })
+    }
+
+    /// Deletes an inode whatever its names, which later changes remove or have removed.
+    fn delete(&self, node: Node) -> Result<()> {
+        let has_links = node.inode.core().links > 0;
+        if node.inode.is_dir() && has_links {
+            return Err(Error::corrupt(format_args!(
+                "fast commit: directory inode {} is replaced",
+                node.ino()
+            )));
+        }
+        self.engine.transact(1 + Orphans::CREDITS, |handle| {
+            node.inode.join(handle);
+            node.inode.core().links = 0;
+            self.engine.orphans.add(self.engine, handle, &node.inode)
+        })?;
+        drop(node);
+        self.engine.health.check()
+    }
+
+    /// Creates an inode without a name.
+    fn add_inode(&mut self, ino: InodeNo, mut raw: RawInode) -> Result<()> {
+        let is_dir = raw.file_type() == FileType::Directory;
+        (raw.blocks, raw.file_acl, raw.dtime) = (0, 0, 0);
+        if is_dir {
+            // The blocks and entries follow, each in a change of its own.
+            (raw.size, raw.links) = (0, 2);
+            raw.flags.remove(InodeFlags::INDEX);
+        }
+        let inode = self.engine.transact(INODE_CREDITS + 1, |handle| {
+            let block = self.engine.allocator.allocate_logged_inode(handle, ino, is_dir)?;
+            let inode = self.engine.logged_inode(ino, raw, block)?;
+            inode.join(handle);
+            Ok(inode)
+        })?;
+        self.nodes.insert(ino, Node::new(self.engine, inode));
+        Ok(())
+    }
+
+    /// Frees the claimed blocks that no change has mapped: their inode was deleted, and the kernel has logged that only by its name.
+    fn free_unmapped(&mut self) -> Result<()> {
+        for run in difference(&mut self.claimed, &mut self.mapped) {
+            self.engine.transact(FREE_CREDITS, |handle| {
+                self.engine.allocator.free_data(handle, run.start, run.len)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if a logged inode is not the one of the same number that the volume has. A new inode has another generation and
+/// another time of creation; a program may set the generation, but not the time.
+fn is_another(node: &Node, raw: &RawInode) -> bool {
+    let core = node.inode.core();
+    let another = core.generation != raw.generation && (core.crtime != raw.crtime || raw.extra_isize == 0);
+    another || raw.file_type() != node.file_type()
+}
+
+/// Returns the blocks of `all` that are not in `without`. The runs of each list may overlap only in `without`.
+fn difference(all: &mut [Run], without: &mut [Run]) -> Vec<Run> {
+    all.sort_unstable_by_key(|run| run.start);
+    without.sort_unstable_by_key(|run| run.start);
+    let mut without = without.iter().peekable();
+    let mut rest = Vec::new();
+    for run in all {
+        let (mut at, end) = (run.start, run.start + u64::from(run.len));
+        // A later run of `all` may overlap the last one.
+        while let Some(hole) = without.peek().filter(|hole| hole.start < end) {
+            push(&mut rest, at, hole.start.min(end));
+            at = at.max(hole.start + u64::from(hole.len));
+            if at >= end {
+                break;
+            }
+            without.next();
+        }
+        push(&mut rest, at, end);
+    }
+    rest
+}
+
+fn push(runs: &mut Vec<Run>, start: FsBlock, end: FsBlock) {
+    if let Some(len) = end.checked_distance(start).filter(|&len| len > 0) {
+        runs.push(Run { start, len: u32::try_from(len).unwrap_or(u32::MAX) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn difference_of_runs() {
+        let run = |(start, len): (u64, u32)| Run { start: FsBlock(start), len };
+        let list = |runs: &[(u64, u32)]| runs.iter().copied().map(run).collect::<Vec<_>>();
+        let rest =
+            |all: &[(u64, u32)], without: &[(u64, u32)]| difference(&mut list(all), &mut list(without));
+        assert_eq!(rest(&[(10, 10)], &[]), list(&[(10, 10)]));
+        assert_eq!(rest(&[(10, 10), (30, 5)], &[(5, 50)]), []);
+        assert_eq!(rest(&[(10, 10), (30, 5)], &[(12, 2), (18, 14)]), list(&[(10, 2), (14, 4), (32, 3)]));
+        assert_eq!(
+            rest(&[(30, 5), (10, 10)], &[(19, 1), (12, 2), (12, 4)]),
+            list(&[(10, 2), (16, 3), (30, 5)])
+        );
+    }
+}

@@ -57,6 +57,8 @@ pub enum Fault {
     EmptyLogUnrecorded,
     /// H13: a freed block is allocated while a checkpoint writes an old version of it.
     FreedDuringCheckpoint,
+    /// I1: the completion of a write leaves a claimed block unwritten in the map.
+    ClaimStaysClaim,
     /// H9: a write that was widened uses what it saw before it held the wider range.
     WidenUnchecked,
     /// H9: a write holds the range to which it was widened shared, as it may hold its own blocks.

@@ -26,7 +26,7 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::CSUM_SEED);
 
 /// The `incompat` features that a file system must have.
-const INCOMPAT_REQUIRED: Incompat = Incompat::FILETYPE.union(Incompat::EXTENTS);
+const INCOMPAT_REQUIRED: Incompat = Incompat::FILETYPE;
 
 /// The `ro_compat` features that are supported for writing.
 const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
@@ -43,8 +43,7 @@ impl Superblock {
     /// Returns the access that the features permit.
     ///
     /// # Errors
-    /// Names the features that forbid reading: unsupported `incompat` features, missing required ones (ext2 and ext3
-    /// have no `extent`), `fast_commit` (its journal blocks are not replayed), an external journal.
+    /// Names the features that forbid reading: unsupported `incompat` features, missing required ones, `fast_commit` (its journal blocks are not replayed), an external journal.
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 

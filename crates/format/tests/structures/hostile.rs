@@ -103,7 +103,6 @@ fn features_decide_the_access() {
         ("incompat bit 0x40000000", |sb| {
             sb.set_incompat(sb.incompat() | Incompat::from_bits_retain(1 << 30));
         }),
-        ("extent", |sb| sb.set_incompat(sb.incompat() - Incompat::EXTENTS)),
         ("fast_commit", |sb| sb.set_compat(sb.compat() | Compat::FAST_COMMIT)),
     ];
     for (name, change) in refused {

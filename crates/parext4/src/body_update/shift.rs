@@ -3,7 +3,6 @@
 use parext4_format::{BlockRange, FileBlock};
 
 use crate::allocator::{FREE_CREDITS, Reservation};
-use crate::body::Body;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -18,7 +17,7 @@ impl Engine {
     /// Returns the credits with which one handle can remove `blocks` and move all blocks after them, if the journal has that many.
     /// With fewer, it takes several handles.
     pub(crate) fn shift_credits(&self, inode: &Inode, blocks: BlockRange) -> Result<u32> {
-        let Body::Extents(map) = self.body(inode)?;
+        let map = self.extents(inode)?;
         let pieces: u32 = map.runs(blocks).map(|run| u32::from(!run.is_hole())).sum();
         let (after, end) = {
             let map = map.lock();
@@ -47,8 +46,8 @@ impl Engine {
         shift: &mut Shift,
         reservation: &mut Reservation<'_>,
     ) -> Result<bool> {
+        let map = self.extents(inode)?;
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)?;
         let mut map = map.lock();
         let first = FileBlock::from_u64(shift.start);
         let cut = first.and_then(|first| Some((first, map.extent_from(first)?)));

@@ -38,7 +38,7 @@ use crate::findings::ErrorPlace;
 use crate::health::Health;
 use crate::inode::{Inode, InodeCache};
 use crate::journal::{Handle, Journal};
-use crate::layout::Layout;
+use crate::layout::{Layout, MAX_FILE_BLOCKS};
 use crate::meta::MetaCache;
 use crate::mmp::{MmpState, Protection};
 use crate::page_cache::PageCache;
@@ -164,6 +164,12 @@ impl Engine {
     /// Returns the counters of the superblock.
     pub(crate) fn counts(&self) -> &Arc<SuperCounts> {
         self.allocator.counts()
+    }
+
+    /// Returns the maximum size of a file in bytes, which depends on the format of its body.
+    pub(crate) fn max_size(&self, inode: &Inode) -> u64 {
+        let blocks = if inode.has_extents() { MAX_FILE_BLOCKS } else { self.layout.max_indirect_blocks };
+        blocks * self.block_size()
     }
 
     /// Returns the block size in bytes.

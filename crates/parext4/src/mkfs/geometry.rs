@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use parext4_format::mmp::MAX_UPDATE_INTERVAL;
+use parext4_format::{BlockSize, indirect};
 
 use super::MkfsOptions;
 use crate::convert::saturating_u32;
@@ -13,8 +14,8 @@ use crate::error::{Error, Result};
 
 /// Number of the first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`). `lost+found` gets it.
 pub(super) const FIRST_INODE: u32 = 11;
-/// Size of a group descriptor with `64bit`, in bytes.
-pub(super) const DESC_SIZE: u32 = 64;
+/// Sizes of a group descriptor with `64bit` and without, in bytes.
+const DESC_SIZES: [u32; 2] = [64, 32];
 /// `s_log_groups_per_flex`: 16 groups keep their bitmaps and inode tables together.
 pub(super) const LOG_GROUPS_PER_FLEX: u8 = 4;
 /// A last group with fewer blocks than this, beyond its own metadata, is left out.
@@ -38,6 +39,8 @@ pub(super) struct Geometry {
     pub inodes_per_group: u32,
     /// In bytes.
     pub inode_size: u16,
+    /// Whether files are mapped by extents. Without them the volume does not have `64bit`.
+    pub extents: bool,
     /// Length of each group's inode table, in blocks.
     pub inode_table_blocks: u32,
     /// Length of the descriptor table, in blocks.
@@ -46,6 +49,10 @@ pub(super) struct Geometry {
     pub reserved_gdt_blocks: u32,
     /// Number of blocks that only root may use.
     pub reserved_blocks: u64,
+}
+
+fn desc_size(extents: bool) -> u32 {
+    DESC_SIZES[usize::from(!extents)]
 }
 
 /// Defaults of mke2fs, which depend on the size of the device.
@@ -86,15 +93,18 @@ impl Geometry {
         let wanted_blocks = (size - size % SIZE_UNIT) / u64::from(block_size);
         let wanted_inodes =
             (wanted_blocks * u64::from(block_size) / inode_ratio).max(u64::from(FIRST_INODE) + 1);
-        let inode_size = options.inode_size;
-        let geometry = Self::fit(wanted_blocks, wanted_inodes, block_size, inode_size)?;
+        let (inode_size, extents) = (options.inode_size, options.extents);
+        if !extents && wanted_blocks > indirect::MAX_BLOCK {
+            return Err(Error::invalid("a volume of 2^32 blocks and more must have extents"));
+        }
+        let geometry = Self::fit(wanted_blocks, wanted_inodes, block_size, inode_size, extents)?;
         let reserved_blocks = reserved_blocks(wanted_blocks, geometry.blocks_count, options.reserved_percent);
         Ok(Self { reserved_blocks, ..geometry })
     }
 
     /// Returns the geometry, without the last group if that is too small to be useful.
-    fn fit(blocks: u64, inodes: u64, block_size: u32, inode_size: u16) -> Result<Self> {
-        let whole = Self::with_blocks(blocks, inodes, block_size, inode_size)?;
+    fn fit(blocks: u64, inodes: u64, block_size: u32, inode_size: u16, extents: bool) -> Result<Self> {
+        let whole = Self::with_blocks(blocks, inodes, block_size, inode_size, extents)?;
         let last = whole.group(whole.group_count - 1);
         let last_len = last.end - last.start;
         let partial = last_len < u64::from(whole.blocks_per_group);
@@ -104,10 +114,16 @@ impl Geometry {
         if whole.group_count == 1 {
             return Err(too_small(blocks, block_size));
         }
-        Self::with_blocks(last.start, inodes, block_size, inode_size)
+        Self::with_blocks(last.start, inodes, block_size, inode_size, extents)
     }
 
-    fn with_blocks(blocks: u64, inodes: u64, block_size: u32, inode_size: u16) -> Result<Self> {
+    fn with_blocks(
+        blocks: u64,
+        inodes: u64,
+        block_size: u32,
+        inode_size: u16,
+        extents: bool,
+    ) -> Result<Self> {
         let first_data_block = u32::from(block_size == 1024);
         let blocks_per_group = 8 * block_size;
         let group_count = blocks.saturating_sub(first_data_block.into()).div_ceil(blocks_per_group.into());
@@ -119,7 +135,8 @@ impl Geometry {
         })?;
         let inodes_per_group = inodes_per_group(inodes, group_count, block_size, inode_size)?;
         let inode_table_blocks = (inodes_per_group * u32::from(inode_size)).div_ceil(block_size);
-        let gdt_blocks = group_count.div_ceil(block_size / DESC_SIZE);
+        let descs = block_size / desc_size(extents);
+        let gdt_blocks = group_count.div_ceil(descs);
         let geometry = Self {
             block_size,
             blocks_count: blocks,
@@ -128,9 +145,10 @@ impl Geometry {
             group_count,
             inodes_per_group,
             inode_size,
+            extents,
             inode_table_blocks,
             gdt_blocks,
-            reserved_gdt_blocks: reserved_gdt_blocks(blocks, first_data_block, block_size, gdt_blocks),
+            reserved_gdt_blocks: reserved_gdt_blocks(blocks, first_data_block, block_size, descs),
             reserved_blocks: 0,
         };
         if geometry.group_overhead(0) > u64::from(blocks_per_group) {
@@ -140,6 +158,17 @@ impl Geometry {
             )));
         }
         Ok(geometry)
+    }
+
+    /// Returns the size of a group descriptor in bytes.
+    pub(super) fn desc_size(&self) -> u32 {
+        desc_size(self.extents)
+    }
+
+    /// Returns the shape of the trees of indirect blocks.
+    pub(super) fn shape(&self) -> indirect::Shape {
+        let size = BlockSize::from_bits(self.block_size.ilog2());
+        indirect::Shape::new(size.unwrap_or(BlockSize::MAX))
     }
 
     /// Returns the blocks of one group, as block numbers of the volume.
@@ -236,15 +265,16 @@ fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: 
     Err(Error::invalid(format_args!("{group_count} groups need more inodes than ext4 can count")))
 }
 
-/// Returns the number of blocks to reserve for descriptors of later groups, as mke2fs does.
-fn reserved_gdt_blocks(blocks: u64, first_data_block: u32, block_size: u32, gdt_blocks: u32) -> u32 {
+/// Returns the number of blocks to reserve for descriptors of later groups, as mke2fs does. A block has `descs` descriptors.
+fn reserved_gdt_blocks(blocks: u64, first_data_block: u32, block_size: u32, descs: u32) -> u32 {
     let limit = u64::from(u32::MAX);
     if blocks > limit {
         return 0;
     }
     let most = if blocks < limit / MAX_GROWTH { blocks * MAX_GROWTH } else { limit };
     let groups = (most - u64::from(first_data_block)).div_ceil(8 * u64::from(block_size));
-    let wanted = groups.div_ceil(u64::from(block_size / DESC_SIZE)) - u64::from(gdt_blocks);
+    let now = (blocks - u64::from(first_data_block)).div_ceil(8 * u64::from(block_size));
+    let wanted = groups.div_ceil(descs.into()) - now.div_ceil(descs.into());
     // The resize inode's double-indirect block must have a pointer for each of them.
     saturating_u32(wanted).min(block_size / 4)
 }

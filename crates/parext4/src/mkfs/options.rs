@@ -29,6 +29,9 @@ pub struct MkfsOptions {
     pub journal: bool,
     /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
     pub journal_blocks: Option<u32>,
+    /// Maps files by extents. Without them files are mapped by indirect blocks, as in ext2 and ext3, and the volume does not
+    /// have the feature `64bit` either, which requires extents.
+    pub extents: bool,
     /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`, the default: if
     /// other machines reach the device ([`Device::sharing`](crate::Device::sharing)).
     pub mmp: Option<bool>,
@@ -58,6 +61,7 @@ impl Default for MkfsOptions {
             inode_ratio: None,
             journal: true,
             journal_blocks: None,
+            extents: true,
             mmp: None,
             mmp_update_interval: DEFAULT_UPDATE_INTERVAL,
             inode_size: 256,
@@ -116,6 +120,13 @@ impl MkfsOptions {
     #[must_use]
     pub fn journal_blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {
         self.journal_blocks = blocks.into();
+        self
+    }
+
+    /// Sets [`extents`](field@Self::extents).
+    #[must_use]
+    pub fn extents(mut self, extents: bool) -> Self {
+        self.extents = extents;
         self
     }
 

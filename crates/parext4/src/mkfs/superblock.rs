@@ -6,7 +6,7 @@ use parext4_format::inode::Inode;
 use parext4_format::superblock::{MAGIC, RawSuperblock, STATE_VALID, Superblock};
 use zerocopy::FromZeros;
 
-use super::geometry::{DESC_SIZE, FIRST_INODE, Geometry, LOG_GROUPS_PER_FLEX};
+use super::geometry::{FIRST_INODE, Geometry, LOG_GROUPS_PER_FLEX};
 use super::placement::Placement;
 use super::{Identity, MkfsOptions};
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     raw.s_state.set(STATE_VALID);
     raw.s_rev_level.set(1);
     set_geometry(&mut raw, geometry);
-    set_policies(&mut raw, identity);
+    set_policies(&mut raw, geometry, identity);
     raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
     // Refuses a geometry that could not be opened, before anything is written.
     let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;
@@ -65,13 +65,16 @@ fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
         raw.s_min_extra_isize.set(EXTRA_ISIZE);
         raw.s_want_extra_isize.set(EXTRA_ISIZE);
     }
-    raw.s_desc_size.set(u16::try_from(DESC_SIZE).expect("64"));
+    if geometry.extents {
+        raw.s_desc_size.set(u16::try_from(geometry.desc_size()).expect("64"));
+    }
     raw.s_reserved_gdt_blocks.set(u16::try_from(geometry.reserved_gdt_blocks).expect("at most 1024"));
     raw.s_log_groups_per_flex = LOG_GROUPS_PER_FLEX;
 }
 
-fn set_policies(raw: &mut RawSuperblock, identity: &Identity) {
-    let incompat = Incompat::FILETYPE | Incompat::EXTENTS | Incompat::BIT64 | Incompat::FLEX_BG;
+fn set_policies(raw: &mut RawSuperblock, geometry: &Geometry, identity: &Identity) {
+    let mut incompat = Incompat::FILETYPE | Incompat::FLEX_BG;
+    incompat.set(Incompat::EXTENTS | Incompat::BIT64, geometry.extents);
     let ro_compat = RoCompat::SPARSE_SUPER
         | RoCompat::LARGE_FILE
         | RoCompat::HUGE_FILE

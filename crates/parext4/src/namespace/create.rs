@@ -3,6 +3,7 @@
 //! Responsible for allocating a new inode and its first block, and for undoing that if space runs out. Not responsible for the
 //! directory entry: [`insert`](super::insert) adds it. Invariant: a failed call leaves no inode and no block allocated.
 
+use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 
@@ -128,7 +129,9 @@ impl Node {
         match raw.block.get_mut(..target.len()).filter(|_| symlink::is_short(target)) {
             Some(block) => block.copy_from_slice(target),
             None => {
-                raw.flags |= InodeFlags::EXTENTS;
+                if self.engine.superblock.incompat().contains(Incompat::EXTENTS) {
+                    raw.flags |= InodeFlags::EXTENTS;
+                }
                 prepared.contents = Contents::Target(target);
             }
         }

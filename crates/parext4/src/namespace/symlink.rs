@@ -44,7 +44,7 @@ pub(super) fn write_target(
     if engine.add_blocks(handle, inode, first, true, engine.credentials())? < 1 {
         return Err(Error::NoSpace);
     }
-    let State::Written(block) = engine.body(inode)?.state_of(FileBlock::ZERO) else {
+    let State::Written(block) = engine.body(inode)?.state_of(FileBlock::ZERO)? else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
     let block = engine.cache.create(block, BlockKind::Symlink(inode.ino()))?;
@@ -87,7 +87,7 @@ impl Node {
         if len == 0 || len as u64 >= self.engine.block_size() {
             return Err(corrupt("i_size is out of range"));
         }
-        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO) else {
+        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO)? else {
             return Err(corrupt("it has no block"));
         };
         let bytes = self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot();

@@ -28,6 +28,7 @@ impl Engine {
         self.discard_pages(inode, alone.pages(self, inode, PageRange::ALL, Mode::Exclusive));
         if inode.has_body() {
             self.free_tail(inode, BlockRange::ALL)?;
+            self.release_all_claims(inode);
         }
         self.note_nothing_past_end(inode);
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;

@@ -307,6 +307,11 @@ impl DirectFile {
     fn keep_space(&self, cached: &Cached, index: PageIndex, page: &Page<'_>, touched: u8) -> Result<u8> {
         let (dirty, reserved) = page.marks();
         let missing = self.missing(index, touched & !dirty & !reserved)?;
+        for (block, mask) in self.node.units().of_page(index) {
+            if missing & mask != 0 {
+                self.engine().reserve_for_delayed(self.inode(), block)?;
+            }
+        }
         self.delay(cached, missing)
     }
 
@@ -338,12 +343,13 @@ impl DirectFile {
             return Ok(0);
         }
         let body = self.engine().body(self.inode())?;
-        let holes = self
-            .node
-            .units()
-            .of_page(index)
-            .filter(|&(block, mask)| among & mask != 0 && body.state_of(block) == State::Hole);
-        Ok(holes.fold(0, |holes, (_, mask)| holes | mask))
+        let mut holes = 0;
+        for (block, mask) in self.node.units().of_page(index) {
+            if among & mask != 0 && body.state_of(block)? == State::Hole {
+                holes |= mask;
+            }
+        }
+        Ok(holes)
     }
 
     /// Reserves space for units of cached data. Returns the units that have it.

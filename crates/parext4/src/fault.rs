@@ -57,8 +57,10 @@ pub enum Fault {
     EmptyLogUnrecorded,
     /// H13: a freed block is allocated while a checkpoint writes an old version of it.
     FreedDuringCheckpoint,
-    /// I1: the completion of a write leaves a claimed block unwritten in the map.
-    ClaimStaysClaim,
+    /// Two threads that add one leaf of indirect blocks to those in memory each use their own.
+    LeafAddedTwice,
+    /// Leaves of indirect blocks are dropped from memory while a thread changes them.
+    LeavesDroppedInUse,
     /// H9: a write that was widened uses what it saw before it held the wider range.
     WidenUnchecked,
     /// H9: a write holds the range to which it was widened shared, as it may hold its own blocks.

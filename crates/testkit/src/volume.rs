@@ -20,16 +20,30 @@ pub struct Shape {
     pub journal: bool,
     /// Bytes of the volume for each inode; the default of mke2fs if `None`.
     pub inode_ratio: Option<u64>,
+    /// Whether files are mapped by extents, or by indirect blocks.
+    pub extents: bool,
 }
 
 impl Shape {
     /// Returns the format of a volume of `mib` MiB with blocks of `block_size` bytes.
     pub const fn new(mib: u64, block_size: u32, journal: bool) -> Self {
-        Self { mib, block_size, journal, inode_ratio: None }
+        Self { mib, block_size, journal, inode_ratio: None, extents: true }
+    }
+
+    /// Returns the format of a volume whose files are mapped by indirect blocks.
+    #[must_use]
+    pub const fn without_extents(mut self) -> Self {
+        self.extents = false;
+        self
     }
 
     fn options(self) -> MkfsOptions {
-        MkfsOptions::new().block_size(self.block_size).journal(self.journal).inode_ratio(self.inode_ratio)
+        let Self { block_size, journal, inode_ratio, extents, .. } = self;
+        MkfsOptions::new()
+            .block_size(block_size)
+            .journal(journal)
+            .inode_ratio(inode_ratio)
+            .extents(extents)
     }
 
     /// Makes an empty volume on a new device.

@@ -34,6 +34,7 @@ use parext4_format::{BlockRange, FileBlock};
 
 use crate::convert::saturating_u32;
 use crate::error::Result;
+use crate::fault::{Fault, guarded};
 use crate::layout::Layout;
 use crate::mapping::{Mapping, State};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
@@ -46,7 +47,7 @@ use nodes::{Nodes, Source};
 pub(crate) use writer::{LeafPart, Writer};
 
 /// When more leaves than this are in memory, those that can be read again are dropped.
-const MAX_LEAVES: usize = 4096;
+const MAX_LEAVES: usize = if cfg!(shuttle) { 2 } else { 4096 };
 
 /// The map of one file.
 #[derive(Debug)]
@@ -206,7 +207,7 @@ impl IndirectMap {
     /// nodes.
     fn keep(&self, number: u32, leaf: Leaf) -> Arc<Leaf> {
         let mut in_memory = self.in_memory.lock();
-        if let Some(leaf) = self.leaves.get(number) {
+        if let Some(leaf) = guarded!(Fault::LeafAddedTwice, self.leaves.get(number)) {
             return leaf;
         }
         if in_memory.leaves.len() >= in_memory.clean_at {
@@ -220,7 +221,10 @@ impl IndirectMap {
 
     /// Drops the leaves that can be read again, unless a thread changes the map. A thread that is reading one keeps it.
     fn drop_unused(&self, in_memory: &mut InMemory) {
-        let Some(_changing) = self.changing.try_write() else { return };
+        let changing = self.changing.try_write();
+        if guarded!(Fault::LeavesDroppedInUse, changing.is_none()) {
+            return;
+        }
         let InMemory { dirty, leaves, clean_at } = in_memory;
         leaves.retain(|&number| {
             let Some(leaf) = self.leaves.get(number) else { return false };

@@ -25,7 +25,9 @@ use crate::volume::Volume;
 /// If the map cannot be loaded.
 pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
     let node = file.node();
-    let Body::Extents(map) = node.engine.body(&node.inode)? else { return Err(Error::Unsupported(String::new())) };
+    let Body::Extents(map) = node.engine.body(&node.inode)? else {
+        return Err(Error::Unsupported(String::new()));
+    };
     map.lock().set_capacity(entries);
     Ok(())
 }
@@ -42,7 +44,9 @@ pub fn leave_blocks(volume: &Volume, blocks: i32) {
 /// If the map cannot be loaded.
 pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
     let node = file.node();
-    let Body::Extents(map) = node.engine.body(&node.inode)? else { return Err(Error::Unsupported(String::new())) };
+    let Body::Extents(map) = node.engine.body(&node.inode)? else {
+        return Err(Error::Unsupported(String::new()));
+    };
     Ok(map.lock().nodes_fit())
 }
 

@@ -39,11 +39,7 @@ impl Shape {
 
     fn options(self) -> MkfsOptions {
         let Self { block_size, journal, inode_ratio, extents, .. } = self;
-        MkfsOptions::new()
-            .block_size(block_size)
-            .journal(journal)
-            .inode_ratio(inode_ratio)
-            .extents(extents)
+        MkfsOptions::new().block_size(block_size).journal(journal).inode_ratio(inode_ratio).extents(extents)
     }
 
     /// Makes an empty volume on a new device.

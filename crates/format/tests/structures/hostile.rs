@@ -98,7 +98,7 @@ fn features_decide_the_access() {
         with(|sb| sb.set_ro_compat(sb.ro_compat() | RoCompat::VERITY | RoCompat::from_bits_retain(1 << 31))),
         Ok(Access::ReadOnly { because: vec!["verity".to_owned(), "ro_compat bit 0x80000000".to_owned()] })
     );
-    let refused: [(&str, Change<Superblock>); 4] = [
+    let refused: [(&str, Change<Superblock>); 3] = [
         ("inline_data", |sb| sb.set_incompat(sb.incompat() | Incompat::INLINE_DATA)),
         ("incompat bit 0x40000000", |sb| {
             sb.set_incompat(sb.incompat() | Incompat::from_bits_retain(1 << 30));

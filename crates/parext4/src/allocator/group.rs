@@ -11,8 +11,8 @@ use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, bitmap};
 
-use super::{Run, Taking};
 use super::free_extents::{End, FreeExtents};
+use super::{Run, Taking};
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};

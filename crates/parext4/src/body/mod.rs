@@ -169,6 +169,17 @@ impl Body {
         }
     }
 
+    /// Checks all of the body that was not checked when it was loaded: reads all indirect blocks.
+    ///
+    /// # Errors
+    /// Corruption, a failed read.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Self::Extents(_) => Ok(()),
+            Self::Indirect(map) => map.check(),
+        }
+    }
+
     /// Encodes the body into the inode's `i_block`, and changed metadata blocks of the body into their buffers. No handle
     /// is open.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {

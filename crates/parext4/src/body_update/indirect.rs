@@ -37,7 +37,14 @@ impl Engine {
     ) -> Result<u32> {
         if self.layout.blocks_count > indirect::MAX_BLOCK {
             let problem = "blocks are added only in volumes of less than 2^32 blocks";
-            return Err(Error::Unsupported(format!("inode {}: a file without extents: {problem}", inode.ino())));
+            return Err(Error::Unsupported(format!(
+                "inode {}: a file without extents: {problem}",
+                inode.ino()
+            )));
+        }
+        if !options.written {
+            // A failed write leaves its claims.
+            self.note_preallocated(inode);
         }
         let writer = if options.written || options.in_order { map.lock() } else { map.lock_shared() };
         let holes = holes_of(map, blocks)?;
@@ -50,8 +57,6 @@ impl Engine {
             inode.join(handle);
             Taking::InUse(handle)
         } else {
-            // A failed write leaves its claims.
-            self.note_preallocated(inode);
             Taking::Claim
         };
         let request =
@@ -261,7 +266,12 @@ impl Engine {
     }
 
     /// Frees pointer blocks that were removed. Returns their number.
-    fn free_pointers(&self, handle: &Handle<'_>, inode: &Arc<Inode>, freed: &mut Vec<FsBlock>) -> Result<u32> {
+    fn free_pointers(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        freed: &mut Vec<FsBlock>,
+    ) -> Result<u32> {
         let mut count = 0;
         for block in freed.drain(..) {
             self.allocator.free_metadata(handle, block, 1)?;

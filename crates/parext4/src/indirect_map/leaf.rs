@@ -164,9 +164,7 @@ impl Leaf {
         for at in first..first + count as usize {
             let bit = 1 << (at % 64);
             let (word, pointer) = (&self.claimed[at / 64], &self.pointers[at]);
-            let pointer_to = |start: FsBlock| {
-                saturating_u32(start.get().saturating_add((at - first) as u64))
-            };
+            let pointer_to = |start: FsBlock| saturating_u32(start.get().saturating_add((at - first) as u64));
             match change {
                 Change::Claim(start) => {
                     word.fetch_or(bit, Ordering::Release);
@@ -192,6 +190,11 @@ impl Leaf {
             Change::Convert => drop(self.claims.fetch_sub(count, Ordering::AcqRel)),
             Change::Unmap => drop(self.used.fetch_sub(count, Ordering::AcqRel)),
         }
+    }
+
+    /// Returns the pointers, claims included.
+    pub(super) fn pointers(&self) -> Vec<u32> {
+        self.pointers.iter().map(|pointer| pointer.load(Ordering::Acquire)).collect()
     }
 
     /// Returns the pointers as the device stores them: claimed blocks are holes there.

@@ -19,6 +19,7 @@
 //!
 //! Source of the format: kernel documentation, "Direct/Indirect Block Addressing".
 
+mod check;
 mod claims;
 mod encode;
 mod leaf;
@@ -99,10 +100,7 @@ impl IndirectMap {
             leaves: LeafTable::new(shape),
             changing: RwLock::new(Rank::ExtentMap, ()),
             nodes: RwLock::new(Rank::MapView, nodes),
-            in_memory: Mutex::new(
-                Rank::MapLeaf,
-                InMemory { clean_at: MAX_LEAVES, ..InMemory::default() },
-            ),
+            in_memory: Mutex::new(Rank::MapLeaf, InMemory { clean_at: MAX_LEAVES, ..InMemory::default() }),
             claims: AtomicU64::new(0),
             source,
         })

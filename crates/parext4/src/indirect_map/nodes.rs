@@ -57,17 +57,11 @@ impl Source {
 
     /// Checks that all pointers lead to blocks that a file may have.
     pub(super) fn check(&self, pointers: &[u32]) -> Result<()> {
-        let together = |a: &u32, b: &u32| *a != 0 && a.checked_add(1) == Some(*b);
-        let runs = pointers.chunk_by(together).filter(|run| run[0] != 0);
-        let mut all: Vec<(u64, u64)> = runs.map(|run| (run[0].into(), run.len() as u64)).collect();
-        for &(start, len) in &all {
+        let runs: Vec<_> = runs(pointers).collect();
+        for &(start, len) in &runs {
             self.layout.check_data_range(FsBlock(start), len)?;
         }
-        all.sort_unstable();
-        match all.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
-            Some(pair) => Err(twice(pair[1].0)),
-            None => Ok(()),
-        }
+        check_disjoint(runs)
     }
 }
 
@@ -331,6 +325,22 @@ fn is_below(shape: Shape, block: PointerBlock, above: PointerBlock) -> bool {
     match shape.holder(block) {
         Holder::Root(_) => false,
         Holder::Block(holder, _) => holder == above || is_below(shape, holder, above),
+    }
+}
+
+/// Returns the contiguous blocks of `pointers`, as `(start, length)`.
+pub(super) fn runs(pointers: &[u32]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let together = |a: &u32, b: &u32| *a != 0 && a.checked_add(1) == Some(*b);
+    let runs = pointers.chunk_by(together).filter(|run| run[0] != 0);
+    runs.map(|run| (run[0].into(), run.len() as u64))
+}
+
+/// Returns an error if two runs have a block in common.
+pub(super) fn check_disjoint(mut runs: Vec<(u64, u64)>) -> Result<()> {
+    runs.sort_unstable();
+    match runs.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        Some(pair) => Err(twice(pair[1].0)),
+        None => Ok(()),
     }
 }
 

@@ -194,12 +194,7 @@ impl Inode {
     ///
     /// # Errors
     /// As [`Body::load`].
-    pub(crate) fn body(
-        &self,
-        layout: &Arc<Layout>,
-        cache: &Arc<MetaCache>,
-        disjoint: bool,
-    ) -> Result<&Body> {
+    pub(crate) fn body(&self, layout: &Arc<Layout>, cache: &Arc<MetaCache>, disjoint: bool) -> Result<&Body> {
         if let Some(body) = self.body.get() {
             return Ok(body);
         }

@@ -58,7 +58,8 @@ impl VolumeWriter<'_> {
             table.push((InodeNo::RESIZE, inode));
         }
         let journal = self.placement.journal.as_ref();
-        let journal = journal.map(|location| Ok::<_, Error>((location, inodes.journal(location)?))).transpose()?;
+        let journal =
+            journal.map(|location| Ok::<_, Error>((location, inodes.journal(location)?))).transpose()?;
         if let Some((location, (inode, leaves))) = &journal {
             self.write_images("the journal's map", leaves.clone())?;
             self.write_journal(location, inode, identity)?;

@@ -18,7 +18,8 @@ fn exercise(volume: &Volume) {
         at = end;
     }
     for n in 0..40_u64 {
-        let offset = [n * 1024, 12 + n * 8192, 268 << 10, (65804 << 10) + n * 300_000][(n % 4) as usize] / 512 * 512;
+        let offset =
+            [n * 1024, 12 + n * 8192, 268 << 10, (65804 << 10) + n * 300_000][(n % 4) as usize] / 512 * 512;
         let _ = file.read_at(&mut bytes, offset);
         let _ = file.write_at(&bytes[..4096], offset);
         let _ = file.punch_hole(offset + 1024, 100_000);
@@ -44,7 +45,8 @@ fn image() -> Option<(MemDevice, Vec<usize>)> {
     volume.close().unwrap();
     // The pointer blocks: (IND), (DIND) and (TIND) in the list of debugfs.
     let stat = image.debugfs("stat /file");
-    let blocks = stat.split("IND):").skip(1).filter_map(|rest| rest.split([',', '\n']).next()?.trim().parse().ok());
+    let blocks =
+        stat.split("IND):").skip(1).filter_map(|rest| rest.split([',', '\n']).next()?.trim().parse().ok());
     let blocks: Vec<usize> = blocks.collect();
     let inode = image.debugfs("imap /file");
     let place = |key: &str| {

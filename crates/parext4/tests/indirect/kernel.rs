@@ -115,6 +115,32 @@ fn files_are_equal_through_the_kernel() {
     }
 }
 
+/// A file that debugfs has written to an ext2 volume, without a journal.
+#[test]
+fn files_of_debugfs_are_read_and_changed() {
+    let Some(image) = Image::mke2fs(8, &["-t", "ext2", "-b", "2048"]) else { return };
+    let content: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), &content).unwrap();
+    image.debugfs_write(&format!("write {} file", source.path().display()));
+    let volume = image.open();
+    let Ok(file) = volume.direct_file("/file") else { return };
+    let mut bytes = vec![0; content.len()];
+    file.buffered().unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == content, "read");
+    file.set_len(1_500_000).unwrap();
+    file.punch_hole(100_000, 1_000_000).unwrap();
+    drop(file);
+    volume.close().unwrap();
+    image.fsck();
+    let (mut wanted, copy) = (content[..1_500_000].to_vec(), source.path().with_extension("copy"));
+    wanted[100_000..1_100_000].fill(0);
+    image.debugfs(&format!("dump file {}", copy.display()));
+    let read = std::fs::read(&copy).unwrap();
+    std::fs::remove_file(copy).unwrap();
+    assert!(read == wanted, "read by debugfs");
+}
+
 /// In a volume that was converted to extents, old files keep their indirect blocks, and new files have extents.
 #[test]
 fn one_volume_has_files_of_both_kinds() {

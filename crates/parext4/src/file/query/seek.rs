@@ -106,7 +106,8 @@ impl DirectFile {
         let unit = layout.block_size;
         let Some(block) = unit.block_at(offset) else { return Ok(None) };
         // A run is contiguous on the device, and as long as it can be.
-        let run = self.engine().body(self.inode())?.runs(BlockRange::starting_at(block)).next().transpose()?;
+        let run =
+            self.engine().body(self.inode())?.runs(BlockRange::starting_at(block)).next().transpose()?;
         let Some(Mapping { state: State::Written(start), len, .. }) = run else { return Ok(None) };
         let within = u64::from(unit.offset_in_block(offset));
         Ok(Some((layout.offset(start) + within, (u64::from(len) << unit.bits()) - within)))

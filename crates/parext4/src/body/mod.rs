@@ -22,7 +22,7 @@ pub(crate) enum Body {
     /// A tree of extents.
     Extents(ExtentMap),
     /// Indirect blocks, as in ext2 and ext3.
-    Indirect(IndirectMap),
+    Indirect(Box<IndirectMap>),
 }
 
 /// The fields of an inode from which its body is read.
@@ -63,7 +63,7 @@ impl Body {
     ) -> Result<Self> {
         if !root.flags.contains(InodeFlags::EXTENTS) {
             let map = IndirectMap::load(&root.block, layout, BlockKind::Indirect(root.ino), cache);
-            return map.map(Self::Indirect).map_err(|error| error.of_inode(root.ino));
+            return map.map(|map| Self::Indirect(Box::new(map))).map_err(|error| error.of_inode(root.ino));
         }
         let kind = BlockKind::ExtentNode(root.ino, root.seed);
         let map = ExtentMap::load(&root.block, layout, kind, cache, disjoint);

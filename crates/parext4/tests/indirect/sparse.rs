@@ -80,7 +80,7 @@ impl Sparse {
             0..6 => {
                 let byte = 1 + u8::try_from(rng.below(255)).unwrap();
                 file.write(&vec![byte; usize::try_from(len * self.block).unwrap()], first * self.block);
-                (first..first + len).for_each(|block| drop(self.written.insert(block, byte)));
+                self.written.extend((first..first + len).map(|block| (block, byte)));
                 self.blocks = self.blocks.max(first + len);
             }
             6..9 => {

@@ -1,7 +1,7 @@
 //! Indirect blocks: the map of a file without extents, as ext2 and ext3 have it.
 //!
-//! `i_block` holds 15 block numbers of 32 bits: 12 of the first blocks of the file, then those of the single, the double and
-//! the triple indirect block. A *pointer block* is full of block numbers; 0 is a hole, or a missing pointer block. A
+//! `i_block` holds 15 block numbers of 32 bits: 12 of the first blocks of the file, then of the single, the double and the
+//! triple indirect block. A *pointer block* is full of block numbers; 0 is a hole, or a missing pointer block. A
 //! *leaf* is a pointer block whose pointers are blocks of the file. Pointer blocks have no header and no checksum.
 //!
 //! Source: kernel documentation, "Direct/Indirect Block Addressing".
@@ -30,7 +30,7 @@ pub struct Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PointerBlock {
     /// The leaf of this number. Leaf 0 is the single indirect block; the next leaves are below the double indirect block,
-    /// and all others below the triple one.
+    /// and all later ones below the triple one.
     Leaf(u32),
     /// The double indirect block, whose pointers are leaves.
     Double,

@@ -57,7 +57,7 @@ pub enum Fault {
     EmptyLogUnrecorded,
     /// H13: a freed block is allocated while a checkpoint writes an old version of it.
     FreedDuringCheckpoint,
-    /// Two threads that add one leaf of indirect blocks to those in memory each use their own.
+    /// Two threads that read or add one leaf of indirect blocks each use their own copy.
     LeafAddedTwice,
     /// Leaves of indirect blocks are dropped from memory while a thread changes them.
     LeavesDroppedInUse,

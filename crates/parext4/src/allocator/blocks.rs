@@ -210,8 +210,8 @@ impl Allocator {
         len.min((offset + 1).saturating_add(self.layout.blocks_per_group))
     }
 
-    /// Returns how many blocks at the start of a run may be marked in use in one step of [`super::FREE_CREDITS`]: those in its
-    /// first group.
+    /// Returns how many blocks at the start of a run may be marked in use in one step of [`super::FREE_CREDITS`]: the
+    /// blocks in its first group.
     pub(crate) fn usable_head(&self, start: FsBlock, len: u32) -> u32 {
         let (_, offset) = self.layout.group_of(start);
         len.min(self.layout.blocks_per_group - offset)

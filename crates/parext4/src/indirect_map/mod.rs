@@ -47,7 +47,7 @@ use nodes::{Nodes, Source};
 
 pub(crate) use writer::{LeafPart, Writer};
 
-/// When more leaves than this are in memory, those that can be read again are dropped.
+/// When more leaves than this are in memory, the map drops the leaves that it can read again.
 const MAX_LEAVES: usize = if cfg!(shuttle) { 2 } else { 4096 };
 
 /// The map of one file.
@@ -201,7 +201,7 @@ impl IndirectMap {
         }
     }
 
-    /// Adds a leaf to those in memory, unless another thread has added it. Returns the leaf in memory. The caller holds the
+    /// Adds a leaf to the leaves in memory, unless another thread has added it. Returns the leaf in memory. The caller holds the
     /// nodes.
     fn keep(&self, number: u32, leaf: Leaf) -> Arc<Leaf> {
         let mut in_memory = self.in_memory.lock();
@@ -280,7 +280,7 @@ impl IndirectMap {
     }
 
     /// Returns the maximum number of blocks that one change registers, excluding the inode and the blocks of the file: the
-    /// pointer blocks of one path; those that are added or removed, each with its group's bitmap and descriptor; the
+    /// pointer blocks of one path; pointer blocks that are added or removed, each with its group's bitmap and descriptor; the
     /// superblock; and a revoke block.
     pub(crate) const CHANGE_CREDITS: u32 = 3 + 3 * 2 + 1 + 1;
 }

@@ -234,7 +234,7 @@ impl LeafPart {
 }
 
 impl IndirectMap {
-    /// Adds a pointer block to the handle's transaction, and to those that are encoded when it closes.
+    /// Adds a pointer block to the handle's transaction, and to the blocks that are encoded when it closes.
     fn register(&self, handle: &Handle<'_>, block: PointerBlock, number: u32) -> Result<()> {
         let mut in_memory = self.in_memory.lock();
         let meta = match in_memory.dirty.get(&block) {

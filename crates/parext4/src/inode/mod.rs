@@ -325,8 +325,8 @@ impl Inode {
         }
     }
 
-    /// Returns true if the file has blocks that are freed with its last user: preallocated ones, or those that failed writes have
-    /// claimed.
+    /// Returns true if the file has blocks that are freed with its last user: preallocated ones, or blocks that failed writes
+    /// have claimed.
     pub(crate) fn has_spare_blocks(&self) -> bool {
         let claims = || matches!(self.body.get(), Some(Body::Indirect(map)) if map.has_claims());
         self.past_end() == PastEnd::Preallocated || claims()

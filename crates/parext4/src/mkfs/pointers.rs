@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use parext4_format::FileBlock;
 use parext4_format::indirect::{Holder, Place, PointerBlock, ROOT_POINTERS, Shape, encode};
 
-use super::inodes::BlockImage;
 use crate::error::{Error, Result};
 
 /// Maps the file blocks `data`, in order, through the pointer blocks in `blocks`, of which there are
-/// [`Shape::pointer_blocks`]. Returns the inode's `i_block` and the pointer blocks.
+/// [`Shape::pointer_blocks`]. Returns the inode's `i_block`, and each pointer block
+/// with its contents.
 ///
 /// # Errors
 /// [`Error::Invalid`] if a block number has more than 32 bits.
@@ -17,7 +17,7 @@ pub(super) fn map(
     shape: Shape,
     data: impl Iterator<Item = u64>,
     blocks: &[u64],
-) -> Result<([u8; 60], Vec<BlockImage>)> {
+) -> Result<([u8; 60], Vec<(u64, Vec<u8>)>)> {
     let mut root = [0; ROOT_POINTERS];
     let mut made: BTreeMap<PointerBlock, (u64, Vec<u32>)> = BTreeMap::new();
     let mut free = blocks.iter().copied();

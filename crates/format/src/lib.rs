@@ -17,6 +17,7 @@ pub mod features;
 pub mod group_desc;
 pub mod hash;
 pub mod htree;
+pub mod indirect;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;

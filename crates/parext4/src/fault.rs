@@ -57,6 +57,10 @@ pub enum Fault {
     EmptyLogUnrecorded,
     /// H13: a freed block is allocated while a checkpoint writes an old version of it.
     FreedDuringCheckpoint,
+    /// Two threads that read or add one leaf of indirect blocks each use their own copy.
+    LeafAddedTwice,
+    /// Leaves of indirect blocks are dropped from memory while a thread changes them.
+    LeavesDroppedInUse,
     /// H9: a write that was widened uses what it saw before it held the wider range.
     WidenUnchecked,
     /// H9: a write holds the range to which it was widened shared, as it may hold its own blocks.

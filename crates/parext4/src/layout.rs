@@ -5,13 +5,14 @@
 
 use parext4_format::features::RoCompat;
 use parext4_format::group_desc::GroupDesc;
+use parext4_format::indirect::Shape;
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockSize, ChecksumSeed, FsBlock, GroupNo, InodeNo};
 
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
-/// Limit of the number of blocks of a file. `ee_block` has 32 bits, and the last value is not used.
+/// Limit of the number of blocks of a file with extents. `ee_block` has 32 bits, and the last value is not used.
 pub(crate) const MAX_FILE_BLOCKS: u64 = u32::MAX as u64;
 
 /// Contiguous blocks of one group, counted from the first block of the group.
@@ -42,8 +43,10 @@ pub(crate) struct Layout {
     pub group_count: u32,
     pub desc_size: u16,
     pub descs_per_block: u32,
-    /// Limit of the number of blocks of a file.
+    /// Limit of the number of blocks of a file with extents.
     pub max_file_blocks: u64,
+    /// Limit of the number of blocks of a file without extents.
+    pub max_indirect_blocks: u64,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
     /// Blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount protection and journal: sorted, disjoint `(start, end)`.
@@ -65,6 +68,8 @@ impl Layout {
             desc_size: sb.desc_size(),
             descs_per_block: sb.descs_per_block(),
             max_file_blocks: max_file_blocks(sb),
+            max_indirect_blocks: Shape::new(sb.block_unit())
+                .max_blocks(sb.ro_compat().contains(RoCompat::HUGE_FILE)),
             seed: sb.checksum_seed(),
             system: Vec::new(),
         }

@@ -89,6 +89,7 @@ mod fault;
 mod file;
 mod findings;
 mod health;
+mod indirect_map;
 mod inode;
 mod journal;
 mod layout;

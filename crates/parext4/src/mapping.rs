@@ -43,6 +43,18 @@ impl Mapping {
         self.logical.to_u64() + u64::from(self.len)
     }
 
+    /// Returns the last `len` blocks of the run, which has at least as many.
+    pub(crate) fn tail(&self, len: u32) -> Self {
+        let skip = self.len - len;
+        let from = |start: FsBlock| start + u64::from(skip);
+        let state = match self.state {
+            State::Hole => State::Hole,
+            State::Unwritten(start) => State::Unwritten(from(start)),
+            State::Written(start) => State::Written(from(start)),
+        };
+        Self { logical: self.logical + skip, len, state }
+    }
+
     /// Appends `next` if it has the same state and continues at the next volume block. Returns true if it was appended.
     pub(crate) fn join(&mut self, next: &Self) -> bool {
         let goes_on = |start: FsBlock, other: FsBlock| start + u64::from(self.len) == other;

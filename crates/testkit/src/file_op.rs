@@ -63,6 +63,17 @@ impl Op {
             _ => Self::Seek { offset },
         }
     }
+
+    /// Returns true if the operation fails on a file without extents.
+    pub fn needs_extents(&self) -> bool {
+        matches!(
+            self,
+            Self::Allocate { .. }
+                | Self::ZeroRange { .. }
+                | Self::CollapseRange { .. }
+                | Self::InsertRange { .. }
+        )
+    }
 }
 
 /// Returns an offset and a length, mostly within the file.

@@ -16,13 +16,17 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes a volume of `mib` MiB with `mke2fs -t ext4` and further options. `None`, after a call of [`skipped`], if mke2fs
+    /// Makes a volume of `mib` MiB with `mke2fs -t ext4` and further options, which may name another type. `None`, after a call of [`skipped`], if mke2fs
     /// is not installed.
     pub fn mke2fs(mib: u64, options: &[&str]) -> Option<Self> {
         let image = Self { dir: tempfile::tempdir().unwrap() };
         std::fs::File::create(image.path()).unwrap().set_len(mib << 20).unwrap();
         let mut command = Command::new("mke2fs");
-        command.args(["-q", "-F", "-t", "ext4"]).args(options).arg(image.path());
+        command.args(["-q", "-F"]);
+        if !options.contains(&"-t") {
+            command.args(["-t", "ext4"]);
+        }
+        command.args(options).arg(image.path());
         let made = tool(&mut command)?;
         assert!(made.status.success(), "{command:?}: {}", text(&made));
         Some(image)

@@ -42,6 +42,18 @@ impl Shape {
         }
     }
 
+    /// Returns the format of a volume whose files are mapped by indirect blocks.
+    #[must_use]
+    pub const fn without_extents(mut self) -> Self {
+        self.features = "^extent";
+        self
+    }
+
+    /// Returns true if files are mapped by extents.
+    pub fn has_extents(&self) -> bool {
+        self.features != "^extent"
+    }
+
     fn options(self) -> MkfsOptions {
         let options = MkfsOptions::new().features(self.features).expect("features that mkfs knows");
         options

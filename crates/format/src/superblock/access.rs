@@ -31,9 +31,6 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
-/// The `incompat` features that a file system must have.
-const INCOMPAT_REQUIRED: Incompat = Incompat::EXTENTS;
-
 /// The `ro_compat` features that are supported for writing.
 const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
@@ -49,8 +46,7 @@ impl Superblock {
     /// Returns the access that the features permit.
     ///
     /// # Errors
-    /// Names the features that forbid reading: unsupported `incompat` features, missing required ones (ext2 and ext3
-    /// have no `extent`), an encoding of names that is not known.
+    /// Names the features that forbid reading: unsupported `incompat` features, an encoding of names that is not known.
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 
@@ -59,12 +55,10 @@ impl Superblock {
             return refuse("s_feature_incompat", unsupported_features(&unsupported.names()));
         }
         self.check_encoding()?;
-        let missing = INCOMPAT_REQUIRED.difference(self.incompat());
-        if !missing.is_empty() {
-            let names = missing.names().join(", ");
-            return refuse("s_feature_incompat", format!("feature missing (an ext2 or ext3?): {names}"));
+        let mut because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
+        if self.incompat() & (Incompat::INLINE_DATA | Incompat::EXTENTS) == Incompat::INLINE_DATA {
+            because.push("inline_data without extent".to_owned());
         }
-        let because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
     }
 

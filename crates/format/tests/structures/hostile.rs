@@ -103,12 +103,16 @@ fn features_decide_the_access() {
         Ok(Access::ReadOnly { because: vec!["verity".to_owned(), "ro_compat bit 0x80000000".to_owned()] })
     );
     assert_eq!(with(|sb| sb.set_compat(sb.compat() | Compat::FAST_COMMIT)), Ok(Access::ReadWrite));
-    let refused: [(&str, Change<Superblock>); 3] = [
+    assert_eq!(with(|sb| sb.set_incompat(sb.incompat() - Incompat::EXTENTS)), Ok(Access::ReadWrite));
+    assert_eq!(
+        with(|sb| sb.set_incompat(sb.incompat() - Incompat::EXTENTS | Incompat::INLINE_DATA)),
+        Ok(Access::ReadOnly { because: vec!["inline_data without extent".to_owned()] })
+    );
+    let refused: [(&str, Change<Superblock>); 2] = [
         ("dirdata", |sb| sb.set_incompat(sb.incompat() | Incompat::DIRDATA)),
         ("incompat bit 0x40000000", |sb| {
             sb.set_incompat(sb.incompat() | Incompat::from_bits_retain(1 << 30));
         }),
-        ("extent", |sb| sb.set_incompat(sb.incompat() - Incompat::EXTENTS)),
     ];
     for (name, change) in refused {
         assert!(with(change).unwrap_err().to_string().contains(name), "{name}");

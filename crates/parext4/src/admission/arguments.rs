@@ -7,10 +7,10 @@ impl Node {
     /// Returns the offset after the last byte of a request.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`] if the format cannot map that offset.
+    /// [`Error::FileTooLarge`] if the format of the file cannot map that offset.
     pub(crate) fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
-        let max = self.engine.layout.max_file_blocks * self.engine.block_size();
-        offset.checked_add(len).filter(|&end| end <= max).ok_or(Error::FileTooLarge)
+        let end = offset.checked_add(len);
+        end.filter(|&end| end <= self.engine.max_size(&self.inode)).ok_or(Error::FileTooLarge)
     }
 
     /// Checks the offset of a direct request.

@@ -31,15 +31,17 @@ impl Node {
         let unit = self.engine.layout.block_size;
         let blocks = self.blocks_of(ByteRange::new(offset, end));
         let body = self.engine.body(&self.inode)?;
-        if body.runs(blocks).any(|run| run.is_hole()) {
-            return Ok(WidenedRange::NoWay);
+        for run in body.runs(blocks) {
+            if run?.is_hole() {
+                return Ok(WidenedRange::NoWay);
+            }
         }
-        let around = |block: FileBlock| {
-            let is_unwritten = matches!(body.state_of(block), State::Unwritten(_));
-            is_unwritten.then(|| unit.bytes_of(body.unwritten_around(block)))
+        let around = |block: FileBlock| -> Result<_> {
+            let is_unwritten = matches!(body.state_of(block)?, State::Unwritten(_));
+            Ok(is_unwritten.then(|| unit.bytes_of(body.unwritten_around(block))))
         };
-        let start = around(blocks.start()).map_or(offset, |bytes| bytes.start);
-        let stop = blocks.last().and_then(around).map_or(end, |bytes| bytes.end);
+        let start = around(blocks.start())?.map_or(offset, |bytes| bytes.start);
+        let stop = blocks.last().map(around).transpose()?.flatten().map_or(end, |bytes| bytes.end);
         // The size of the extents has no limit, because there is no alternative.
         Ok(match ByteRange::new(start, stop) {
             wide if wide.end() > self.inode.size() => WidenedRange::NoWay,

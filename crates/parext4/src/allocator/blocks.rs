@@ -18,6 +18,16 @@ use crate::sync::atomic::Ordering;
 /// threads allocated the blocks it had not reached and freed blocks where it had been.
 pub(super) const MAX_SEARCHES: u32 = 64;
 
+/// What an allocation does with the blocks that it finds. They are removed from the free extents in any case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taking<'h> {
+    /// Marks them in use under this handle.
+    InUse(&'h Handle<'h>),
+    /// Claims them: they stay free in the bitmap and in the counters, until
+    /// [`use_claimed`](Allocator::use_claimed) or [`release_claimed`](Allocator::release_claimed).
+    Claim,
+}
+
 /// Contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -42,7 +52,7 @@ impl Allocator {
     /// Ends an allocation of `runs` from `claim`. Returns the error of `found` only if no block was allocated.
     pub(super) fn finish_allocation(
         &self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         claim: &mut Reservation<'_>,
         runs: Runs,
         found: Result<()>,
@@ -50,7 +60,9 @@ impl Allocator {
         let got: u32 = runs.iter().map(|run| run.len).sum();
         let claimed = claim.take(got);
         debug_assert!(claimed, "more blocks were taken than claimed");
-        self.counts.sub_blocks(handle, got);
+        if let Taking::InUse(handle) = taking {
+            self.counts.sub_blocks(handle, got);
+        }
         match found {
             Err(error) if got == 0 => Err(error),
             _ => Ok(runs),
@@ -72,7 +84,7 @@ impl Allocator {
         }
         let mut runs = Runs::new();
         // The last end of a run, so that metadata does not block the growth of the file that it belongs to.
-        let found = self.find(handle, goal, 1, End::Last, &mut runs);
+        let found = self.find(Taking::InUse(handle), goal, 1, End::Last, &mut runs);
         match runs.first() {
             Some(run) => {
                 self.counts.sub_blocks(handle, 1);
@@ -103,7 +115,7 @@ impl Allocator {
     /// an error. Away from the goal, takes the end `end` of a run.
     pub(super) fn find(
         &self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         goal: FsBlock,
         want: u32,
         end: End,
@@ -114,7 +126,7 @@ impl Allocator {
         let groups = self.groups_from(goal_group).filter(|&group| self.group(group).largest_hint() >= want);
         for group in groups.chain(std::iter::once_with(|| self.reclaim_together(want)).flatten()) {
             let goal = (group == goal_group).then_some(goal_offset);
-            let taken = self.group(group).take(&self.cache, handle, goal, want, Some(end))?;
+            let taken = self.group(group).take(&self.cache, taking, goal, want, Some(end))?;
             if let Some(run) = taken {
                 runs.push(run);
                 return Ok(());
@@ -129,7 +141,7 @@ impl Allocator {
                 1 => Some(self.reclaim(want)),
                 _ => Some(self.reclaim(u32::MAX)),
             };
-            self.find_parts(handle, goal, want, search == 0, runs)?;
+            self.find_parts(taking, goal, want, search == 0, runs)?;
             if !runs.is_empty() {
                 return Ok(());
             }
@@ -140,7 +152,7 @@ impl Allocator {
     /// Allocates free blocks in any runs, from the goal on. With `hints`, skips groups whose hint says that they are full.
     fn find_parts(
         &self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         goal: FsBlock,
         want: u32,
         hints: bool,
@@ -153,7 +165,7 @@ impl Allocator {
                 continue;
             }
             let (goal, before) = ((group == goal_group).then_some(goal_offset), left);
-            self.take_parts(handle, group, goal, &mut left, runs)?;
+            self.take_parts(taking, group, goal, &mut left, runs)?;
             groups += u32::from(left != before);
             if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
                 break;
@@ -165,7 +177,7 @@ impl Allocator {
     /// Allocates free blocks of one group, in as many runs as needed and permitted.
     fn take_parts(
         &self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         group: GroupNo,
         mut goal: Option<u32>,
         left: &mut u32,
@@ -173,7 +185,7 @@ impl Allocator {
     ) -> Result<()> {
         let slot = self.group(group);
         while *left > 0 && runs.len() < MAX_RUNS {
-            let Some(run) = slot.take(&self.cache, handle, goal.take(), *left, None)? else {
+            let Some(run) = slot.take(&self.cache, taking, goal.take(), *left, None)? else {
                 return Ok(());
             };
             *left -= run.len;
@@ -198,6 +210,13 @@ impl Allocator {
         len.min((offset + 1).saturating_add(self.layout.blocks_per_group))
     }
 
+    /// Returns how many blocks at the start of a run may be marked in use in one step of [`super::FREE_CREDITS`]: the
+    /// blocks in its first group.
+    pub(crate) fn usable_head(&self, start: FsBlock, len: u32) -> u32 {
+        let (_, offset) = self.layout.group_of(start);
+        len.min(self.layout.blocks_per_group - offset)
+    }
+
     /// Frees data blocks under `handle`. They become allocatable once its transaction is durable (I7).
     ///
     /// # Errors
@@ -218,6 +237,28 @@ impl Allocator {
             handle.release_metadata(start + nth);
         }
         Ok(())
+    }
+
+    /// Marks claimed blocks in use under `handle`. Registers at most [`super::FREE_CREDITS`] blocks if they are a
+    /// [`usable_head`](Self::usable_head).
+    ///
+    /// # Errors
+    /// Corruption of a group.
+    pub(crate) fn use_claimed(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
+        for (group, run) in self.split(start, len) {
+            self.group(group).mark_used(&self.cache, handle, run)?;
+        }
+        self.counts.sub_blocks(handle, len);
+        Ok(())
+    }
+
+    /// Makes claimed blocks allocatable again.
+    pub(crate) fn release_claimed(&self, start: FsBlock, len: u32) {
+        for (group, run) in self.split(start, len) {
+            self.group(group).release([run]);
+        }
+        self.unclaim(u64::from(len));
+        self.releases.fetch_add(1, Ordering::Relaxed);
     }
 
     fn mark_free(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {

@@ -11,8 +11,8 @@ use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, bitmap};
 
-use super::Run;
 use super::free_extents::{End, FreeExtents};
+use super::{Run, Taking};
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
@@ -56,7 +56,7 @@ pub(super) struct Blocks {
     checksum: u32,
     bitmap: Option<Arc<MetaBlock>>,
     pub(super) free: FreeExtents,
-    /// Number of blocks that are free in the bitmap but not in `free`: blocks of windows, blocks being discarded, and blocks
+    /// Number of blocks that are free in the bitmap but not in `free`: blocks of windows, claimed blocks, blocks being discarded, and blocks
     /// freed by a transaction that is not durable. While it is above zero, the bitmap and `free` stay in memory.
     in_windows: u32,
     /// The memory of `free`, charged to the metadata budget while the bitmap is in memory.
@@ -134,7 +134,7 @@ impl Group {
     pub(super) fn take(
         self: &Arc<Self>,
         cache: &MetaCache,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         goal: Option<u32>,
         want: u32,
         whole: Option<End>,
@@ -149,7 +149,10 @@ impl Group {
             self.update_hints(&blocks);
             return Ok(None);
         };
-        self.mark_in_use(handle, &mut blocks, &bitmap, run);
+        match taking {
+            Taking::InUse(handle) => self.mark_in_use(handle, &mut blocks, &bitmap, run),
+            Taking::Claim => blocks.in_windows += run.len,
+        }
         self.update_hints(&blocks);
         Ok(Some(Run::in_group(&self.layout, self.number, run)))
     }

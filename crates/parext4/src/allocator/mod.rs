@@ -33,7 +33,7 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
-pub(crate) use blocks::Run;
+pub(crate) use blocks::{Run, Taking};
 pub(crate) use request::{BlockRequest, BlockSource, Growth, Neighbours};
 pub(crate) use reserve::Reservation;
 pub(crate) use super_counts::SuperCounts;

@@ -9,10 +9,9 @@ use smallvec::SmallVec;
 use super::free_extents::End;
 use super::window::Reclaimed;
 use super::windows::{FileWindows, Windows, covering};
-use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs};
+use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs, Taking};
 use crate::credentials::Credentials;
 use crate::error::Result;
-use crate::journal::Handle;
 
 /// If the first write to an empty file requests at most this number of blocks, it may be the whole file and gets no window.
 const SMALL_FILE: u32 = 16;
@@ -99,7 +98,7 @@ impl Allocator {
     /// of a group.
     pub(crate) fn allocate<'a, M: Neighbours>(
         &'a self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         request: &BlockRequest<'_, M>,
         source: &mut BlockSource<'_, 'a>,
     ) -> Result<Runs> {
@@ -116,27 +115,27 @@ impl Allocator {
             }
         };
         if request.growth != Growth::Exact && !self.keeps_together(want) {
-            return self.allocate_per_block(handle, want, claim);
+            return self.allocate_per_block(taking, want, claim);
         }
         let mut runs = Runs::new();
-        let mut found = self.take_from_windows(handle, request, want, &mut runs);
+        let mut found = self.take_from_windows(taking, request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
             let first = request.holes.first().map_or(FileBlock::ZERO, |hole| hole.start());
             let beside = self.goal_beside(&request.windows.read(), request.map, first);
-            found = self.find(handle, beside.unwrap_or(request.goal), want, End::First, &mut runs);
+            found = self.find(taking, beside.unwrap_or(request.goal), want, End::First, &mut runs);
         }
-        self.finish_allocation(handle, claim, runs, found)
+        self.finish_allocation(taking, claim, runs, found)
     }
 
     /// Allocates blocks from windows of the file, and opens windows as needed. Stops at the first block that no window has.
     fn take_from_windows<M: Neighbours>(
         &self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         request: &BlockRequest<'_, M>,
         want: u32,
         runs: &mut Runs,
     ) -> Result<()> {
-        if self.take_covered(handle, request, runs)? {
+        if self.take_covered(taking, request, runs)? {
             return Ok(());
         }
         let mut file = request.windows.write();
@@ -153,7 +152,7 @@ impl Allocator {
                     }
                     may_open -= 1;
                 }
-                match self.take_from_window(handle, &mut file, &mut groups, rest)? {
+                match self.take_from_window(taking, &mut file, &mut groups, rest)? {
                     Ok(Some(run)) => {
                         runs.push(run);
                         rest = rest.skip(run.len);
@@ -173,7 +172,7 @@ impl Allocator {
     /// it allocated any.
     fn take_covered<M>(
         &self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         request: &BlockRequest<'_, M>,
         runs: &mut Runs,
     ) -> Result<bool> {
@@ -183,7 +182,9 @@ impl Allocator {
         let run = if window.blocks().covers(hole) { window.take(hole) } else { Ok(None) };
         let Ok(Some(run)) = run else { return Ok(false) };
         let (group, blocks) = run.group(&self.layout);
-        self.group(group).mark_used(&self.cache, handle, blocks)?;
+        if let Taking::InUse(handle) = taking {
+            self.group(group).mark_used(&self.cache, handle, blocks)?;
+        }
         runs.push(run);
         Ok(true)
     }
@@ -192,7 +193,7 @@ impl Allocator {
     /// group would exceed the limit of groups. Removes a window that was reclaimed.
     fn take_from_window(
         &self,
-        handle: &Handle<'_>,
+        taking: Taking<'_>,
         file: &mut Windows,
         groups: &mut Groups,
         blocks: BlockRange,
@@ -206,12 +207,12 @@ impl Allocator {
             groups.push(group);
         }
         let taken = file[index].take(blocks);
-        match taken {
-            Ok(Some(run)) => {
+        match (taken, taking) {
+            (Ok(Some(run)), Taking::InUse(handle)) => {
                 self.group(group).mark_used(&self.cache, handle, run.group(&self.layout).1)?;
             }
-            Ok(None) => {}
-            Err(Reclaimed) => drop(file.remove(index)),
+            (Ok(_), _) => {}
+            (Err(Reclaimed), _) => drop(file.remove(index)),
         }
         Ok(taken)
     }

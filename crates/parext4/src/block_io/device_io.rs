@@ -73,7 +73,7 @@ impl Node {
             return Ok(());
         }
         let block = self.engine.layout.block_size.block_at(from).ok_or(Error::FileTooLarge)?;
-        let State::Written(physical) = self.engine.body(&self.inode)?.state_of(block) else { return Ok(()) };
+        let State::Written(physical) = self.engine.body(&self.inode)?.state_of(block)? else { return Ok(()) };
         let first = from - from % block_size;
         let within = |at: u64| to_usize(at - first);
         let mut bytes = BufferPool::global().take(self.engine.layout.block_size.bytes() as usize);

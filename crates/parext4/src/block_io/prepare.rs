@@ -202,7 +202,11 @@ impl Node {
         let (first, end) = (blocks.start(), blocks.end());
         let grows = first.to_u64() <= claimed && end > size && first.get() >= MIN_PREALLOCATION;
         let ahead = (first.get() / 4).clamp(MIN_PREALLOCATION, MAX_PREALLOCATION);
-        let last = self.engine.body(&self.inode)?.end();
+        let body = self.engine.body(&self.inode)?;
+        if !body.has_unwritten() {
+            return Ok(0);
+        }
+        let last = body.end()?;
         let spare = self.engine.counts().free_blocks() / FREE_PER_PREALLOCATED;
         let free = self.inode.past_end() != PastEnd::Requested && last <= end.max(claimed);
         let together = self.engine.allocator.keeps_together(blocks.count());

@@ -2,7 +2,7 @@
 //!
 //! Responsible for choosing the format of the body by the inode's flags, and for answering what modules above ask of any
 //! format. Not responsible for adding and removing blocks: [`body_update`](crate::body_update) does that. Only these two
-//! modules use [`extent_map`](crate::extent_map), so a format is added here, and the compiler lists each place that
+//! modules use [`extent_map`](crate::extent_map) and [`indirect_map`](crate::indirect_map), so a format is added here, and the compiler lists each place that
 //! depends on the format.
 
 use std::sync::OnceLock;
@@ -12,15 +12,19 @@ use parext4_format::{BlockRange, BlockSize, ChecksumSeed, FileBlock, InodeNo};
 
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Writer};
+use crate::indirect_map::{self, IndirectMap};
 use crate::layout::Layout;
 use crate::mapping::{Mapping, State};
 use crate::meta::{BlockKind, MetaCache};
+use crate::sync::Arc;
 
 /// The body of one file, in memory.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// A tree of extents.
     Extents(ExtentMap),
+    /// Indirect blocks, as in ext2 and ext3.
+    Indirect(Box<IndirectMap>),
     /// The contents lie in the inode, so all blocks are holes.
     Inline(InlineBody),
 }
@@ -48,12 +52,13 @@ pub(crate) struct BodyRoot {
 #[must_use]
 pub(crate) enum LockedBody<'a> {
     Extents(Writer<'a>),
+    Indirect(#[expect(dead_code, reason = "held")] indirect_map::Writer<'a>),
     /// The contents leave the inode only under a range of the whole file, so there is nothing to lock.
     Inline,
 }
 
 impl Body {
-    /// Returns the empty body of a new file, whose flags then contain [`InodeFlags::EXTENTS`].
+    /// Returns the empty body of a new file whose flags contain [`InodeFlags::EXTENTS`].
     pub(crate) fn empty(block_size: BlockSize, ino: InodeNo, seed: Option<ChecksumSeed>) -> Self {
         Self::Extents(ExtentMap::empty(block_size, BlockKind::ExtentNode(ino, seed)))
     }
@@ -68,7 +73,7 @@ impl Body {
     #[inline]
     pub(crate) fn current(&self) -> &Self {
         match self {
-            Self::Extents(_) => self,
+            Self::Extents(_) | Self::Indirect(_) => self,
             Self::Inline(inline) => inline.successor.get().map_or(self, |body| body),
         }
     }
@@ -86,11 +91,16 @@ impl Body {
     }
 
     /// Reads the body of an inode. With `disjoint`, a block that is used twice is reported as corruption: a write to it
-    /// would change another place of the file.
+    /// would change another place of the file. Indirect blocks are read later, and each is checked by itself.
     ///
     /// # Errors
-    /// Returns an error for corruption, for a failed read, and for a format that is not supported.
-    pub(crate) fn load(root: &BodyRoot, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<Self> {
+    /// Returns an error for corruption and for a failed read.
+    pub(crate) fn load(
+        root: &BodyRoot,
+        layout: &Arc<Layout>,
+        cache: &Arc<MetaCache>,
+        disjoint: bool,
+    ) -> Result<Self> {
         if root.flags.contains(InodeFlags::INLINE_DATA) {
             if root.flags.contains(InodeFlags::EXTENTS) {
                 let problem = "both EXTENTS and INLINE_DATA";
@@ -99,7 +109,8 @@ impl Body {
             return Ok(Self::inline());
         }
         if !root.flags.contains(InodeFlags::EXTENTS) {
-            return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", root.ino)));
+            let map = IndirectMap::load(&root.block, layout, BlockKind::Indirect(root.ino), cache);
+            return map.map(|map| Self::Indirect(Box::new(map))).map_err(|error| error.of_inode(root.ino));
         }
         let kind = BlockKind::ExtentNode(root.ino, root.seed);
         let map = ExtentMap::load(&root.block, layout, kind, cache, disjoint);
@@ -107,37 +118,65 @@ impl Body {
     }
 
     /// Returns the state of `block`. Acquires no lock, except the first time that a block near it is looked up.
+    ///
+    /// # Errors
+    /// Corruption, or a failed read, of an indirect block, which is read when a block near it is first looked up.
     #[inline]
-    pub(crate) fn state_of(&self, block: FileBlock) -> State {
-        self.lookup(block, 1).state
+    pub(crate) fn state_of(&self, block: FileBlock) -> Result<State> {
+        Ok(self.lookup(block, 1)?.state)
     }
 
     /// Returns the mapping of `block` and of blocks after it in the same state, at most `max` blocks. The run may continue
     /// after the returned part. Locks like [`state_of`](Self::state_of).
     #[inline]
-    pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
+    pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Result<Mapping> {
         match self {
-            Self::Extents(map) => map.lookup(block, max),
-            Self::Inline(_) => hole(block, max),
+            Self::Extents(map) => Ok(map.lookup(block, max)),
+            Self::Indirect(map) => map.lookup(block, max),
+            Self::Inline(_) => Ok(hole(block, max)),
         }
     }
 
     /// Returns the runs that cover `blocks`, in ascending order. Locks like [`state_of`](Self::state_of).
     #[inline]
-    pub(crate) fn runs(&self, blocks: BlockRange) -> impl Iterator<Item = Mapping> {
-        let (mapped, unmapped) = match self {
-            Self::Extents(map) => (Some(map.runs(blocks)), None),
-            Self::Inline(_) => (None, (!blocks.is_empty()).then(|| hole(blocks.start(), blocks.count()))),
-        };
-        mapped.into_iter().flatten().chain(unmapped)
+    pub(crate) fn runs(&self, blocks: BlockRange) -> impl Iterator<Item = Result<Mapping>> {
+        let mut rest = blocks;
+        std::iter::from_fn(move || {
+            let run = (!rest.is_empty()).then(|| match self {
+                Self::Extents(map) => Ok(map.run(rest.start(), rest.count())),
+                Self::Indirect(map) => map.run(rest.start(), rest.count()),
+                Self::Inline(_) => Ok(hole(rest.start(), rest.count())),
+            })?;
+            let next = run.as_ref().map_or(blocks.end(), Mapping::end);
+            rest = BlockRange::clamped(next, blocks.end());
+            Some(run)
+        })
     }
 
     /// Returns the number of the file block after the last one that is mapped, 0 if none is.
     #[inline]
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> Result<u64> {
         match self {
-            Self::Extents(map) => map.last().map_or(0, |last| last.end()),
-            Self::Inline(_) => 0,
+            Self::Extents(map) => Ok(map.last().map_or(0, |last| last.end())),
+            Self::Indirect(map) => map.end(),
+            Self::Inline(_) => Ok(0),
+        }
+    }
+
+    /// Returns true if the format has unwritten blocks. Otherwise unwritten blocks exist in memory only, while a write fills
+    /// them.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        match self {
+            Self::Extents(_) | Self::Inline(_) => true,
+            Self::Indirect(_) => false,
+        }
+    }
+
+    /// Returns true if looking up `block` reads nothing from the device.
+    pub(crate) fn is_loaded(&self, block: FileBlock) -> bool {
+        match self {
+            Self::Extents(_) | Self::Inline(_) => true,
+            Self::Indirect(map) => map.is_loaded(block),
         }
     }
 
@@ -145,16 +184,17 @@ impl Body {
     pub(crate) fn unwritten_around(&self, block: FileBlock) -> BlockRange {
         match self {
             Self::Extents(map) => map.unwritten_around(block),
-            Self::Inline(_) => BlockRange::of_block(block),
+            Self::Indirect(_) | Self::Inline(_) => BlockRange::of_block(block),
         }
     }
 
-    /// Returns the maximum number of new blocks that converting one range of unwritten blocks needs.
+    /// Returns the maximum number of new blocks that converting one range of unwritten blocks needs. Indirect blocks are
+    /// reserved when the blocks are claimed.
     #[inline]
     pub(crate) fn conversion_blocks(&self) -> u32 {
         match self {
             Self::Extents(map) => ExtentMap::worst_case(map.depth() + 1),
-            Self::Inline(_) => 0,
+            Self::Indirect(_) | Self::Inline(_) => 0,
         }
     }
 
@@ -166,7 +206,7 @@ impl Body {
     pub(crate) fn mark_written(&self, tid: u64, run: &Mapping) -> u32 {
         match self {
             Self::Extents(map) => map.mark(tid, run),
-            Self::Inline(_) => 0,
+            Self::Indirect(_) | Self::Inline(_) => 0,
         }
     }
 
@@ -175,7 +215,19 @@ impl Body {
     pub(crate) fn lock(&self) -> LockedBody<'_> {
         match self {
             Self::Extents(map) => LockedBody::Extents(map.lock()),
+            Self::Indirect(map) => LockedBody::Indirect(map.lock()),
             Self::Inline(_) => LockedBody::Inline,
+        }
+    }
+
+    /// Checks all of the body that was not checked when it was loaded: reads all indirect blocks.
+    ///
+    /// # Errors
+    /// Corruption, a failed read.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Self::Extents(_) | Self::Inline(_) => Ok(()),
+            Self::Indirect(map) => map.check(),
         }
     }
 
@@ -184,6 +236,7 @@ impl Body {
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
         match self {
             Self::Extents(map) => map.encode(i_block),
+            Self::Indirect(map) => map.encode(i_block),
             Self::Inline(_) => {}
         }
     }
@@ -192,6 +245,7 @@ impl Body {
     pub(crate) fn memory(&self) -> usize {
         match self {
             Self::Extents(map) => map.memory(),
+            Self::Indirect(map) => map.memory(),
             Self::Inline(_) => 0,
         }
     }
@@ -203,7 +257,7 @@ impl LockedBody<'_> {
     pub(crate) fn pin(&mut self, run: &Mapping) {
         match self {
             Self::Extents(map) => ends(run).for_each(|block| map.pin(block)),
-            Self::Inline => {}
+            Self::Indirect(_) | Self::Inline => {}
         }
     }
 
@@ -211,7 +265,7 @@ impl LockedBody<'_> {
     pub(crate) fn unpin(&mut self, run: &Mapping) {
         match self {
             Self::Extents(map) => ends(run).for_each(|block| map.unpin(block)),
-            Self::Inline => {}
+            Self::Indirect(_) | Self::Inline => {}
         }
     }
 }

@@ -9,13 +9,16 @@ use parext4_format::extent::{self, Extent};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 
 use super::inline::has_no_blocks;
-use crate::allocator::{ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Reservation, Run};
+use crate::allocator::{
+    ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Neighbours, Reservation, Run, Taking,
+};
 use crate::body::Body;
 use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, Plan, Writer};
 use crate::fault::{Fault, guarded};
+use crate::indirect_map::IndirectMap;
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::mapping::{Mapping, State};
@@ -40,10 +43,13 @@ pub(crate) struct FillOptions<'c, 'a> {
 impl Engine {
     /// Returns the credits with which [`add_blocks`](Self::add_blocks) and similar calls make progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
-        let Body::Extents(map) = self.body(inode)? else { return Ok(1) };
-        // The tree may grow one level before the handle starts.
-        let depth = map.depth() + 1;
-        Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + ExtentMap::credits_at_depth(depth))
+        let change = match self.body(inode)? {
+            // The tree may grow one level before the handle starts.
+            Body::Extents(map) => ExtentMap::credits_at_depth(map.depth() + 1),
+            Body::Indirect(_) => IndirectMap::CHANGE_CREDITS,
+            Body::Inline(_) => return Ok(1),
+        };
+        Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + change)
     }
 
     /// Returns the credits with which [`convert`](Self::convert) converts `pieces` unwritten runs in one handle, at most the
@@ -53,14 +59,21 @@ impl Engine {
         if pieces <= 1 {
             return Ok(first);
         }
-        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
-        // The last run may be split like the first. Each run between changes one path of the tree.
-        let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
-        Ok((first + map.change_credits()).saturating_add(between).min(self.journal.max_credits()))
+        let more = match self.body(inode)? {
+            Body::Extents(map) => {
+                // The last run may be split like the first. Each run between changes one path of the tree.
+                let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
+                map.change_credits().saturating_add(between)
+            }
+            // Each run usually changes one leaf, and the bitmap and descriptor of one group.
+            Body::Indirect(_) => (pieces - 1).saturating_mul(3),
+            Body::Inline(_) => return Err(has_no_blocks(inode)),
+        };
+        Ok(first.saturating_add(more).min(self.journal.max_credits()))
     }
 
     /// Returns the goal for a new block at file block `logical`.
-    fn goal(&self, inode: &Inode, map: &ExtentMap, logical: FileBlock) -> Result<FsBlock> {
+    pub(super) fn goal(&self, inode: &Inode, map: &impl Neighbours, logical: FileBlock) -> Result<FsBlock> {
         map.goal(logical).map_or_else(|| self.first_goal(inode), Ok)
     }
 
@@ -99,7 +112,11 @@ impl Engine {
         blocks: BlockRange,
         mut options: FillOptions<'_, 'a>,
     ) -> Result<u32> {
-        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
+        let map = match self.body(inode)? {
+            Body::Extents(map) => map,
+            Body::Indirect(map) => return self.fill_leaves(handle, inode, map, blocks, options),
+            Body::Inline(_) => return Err(has_no_blocks(inode)),
+        };
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
         let mut writer = options.in_order.then(|| map.lock());
         let holes = holes_of(map, self.fillable(inode, blocks, options.held));
@@ -110,7 +127,7 @@ impl Engine {
         inode.join(handle);
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
-        let runs = self.allocator.allocate(handle, &request, &mut options.source)?;
+        let runs = self.allocator.allocate(Taking::InUse(handle), &request, &mut options.source)?;
         let mut pieces = pair(&holes, &runs, options.written).peekable();
         let added = self.add_extents(handle, inode, map, &mut writer, &mut pieces, &mut options);
         // Any other error stops the volume.
@@ -239,7 +256,11 @@ impl Engine {
         reservation: &mut Reservation<'_>,
     ) -> Result<u32> {
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
+        let map = match self.body(inode)? {
+            Body::Extents(map) => map,
+            Body::Indirect(map) => return self.convert_claims(handle, inode, map, blocks),
+            Body::Inline(_) => return Err(has_no_blocks(inode)),
+        };
         if map.convert_in_leaf(handle.tid(), blocks) {
             return Ok(blocks.count());
         }
@@ -273,15 +294,16 @@ impl Engine {
     /// processed, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing changed, if the tree needs a block and there is none. Corruption.
+    /// [`Error::NoSpace`], with nothing changed, if the tree needs a block and there is none. [`Error::Unsupported`] for a file
+    /// without extents. Corruption.
     pub(crate) fn make_unwritten(
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         blocks: BlockRange,
     ) -> Result<u32> {
+        let map = self.extents(inode)?;
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
         let mut map = map.lock();
         let (mut rest, mut changed) = (blocks, false);
         while !rest.is_empty() {
@@ -317,7 +339,12 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<()> {
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
+        let map = match self.body(inode)? {
+            Body::Extents(map) => map,
+            // Claimed blocks are converted one by one.
+            Body::Indirect(_) => return Ok(()),
+            Body::Inline(_) => return Err(has_no_blocks(inode)),
+        };
         let mut map = map.lock();
         for edge in [Some(blocks.start()), blocks.last()].into_iter().flatten() {
             let Some(whole) = map.extent_from(edge) else { continue };
@@ -329,6 +356,18 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Returns the map of a file with extents.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a file without extents.
+    pub(super) fn extents<'i>(&self, inode: &'i Inode) -> Result<&'i ExtentMap> {
+        match self.body(inode)? {
+            Body::Extents(map) => Ok(map),
+            Body::Indirect(_) => Err(Error::Unsupported(format!("inode {}: it has no extents", inode.ino()))),
+            Body::Inline(_) => Err(has_no_blocks(inode)),
+        }
     }
 
     /// Applies a change that must not fail. Its blocks were reserved, except if other threads made the tree deeper since; then it
@@ -356,7 +395,7 @@ fn holes_of(map: &ExtentMap, blocks: BlockRange) -> Vec<BlockRange> {
 
 /// Pairs the blocks of `runs` with the holes of a file, in order. Splits both where the other ends, and at the maximum length of
 /// an extent.
-fn pair(holes: &[BlockRange], runs: &[Run], written: bool) -> impl Iterator<Item = Extent> {
+pub(super) fn pair(holes: &[BlockRange], runs: &[Run], written: bool) -> impl Iterator<Item = Extent> {
     let mut holes = holes.iter().copied();
     let mut runs = runs.iter().copied();
     let (mut hole, mut run) = (holes.next(), runs.next());

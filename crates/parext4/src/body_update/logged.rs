@@ -5,8 +5,6 @@
 use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
 
-use super::inline::has_no_blocks;
-use crate::body::Body;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -20,7 +18,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSpace`](crate::error::Error::NoSpace) if the map needs a block and there is none. Corruption.
     pub(crate) fn map_logged(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Extent>> {
-        let runs: Vec<_> = self.body(inode)?.runs(extent.blocks()).collect();
+        let runs: Vec<_> = self.body(inode)?.runs(extent.blocks()).collect::<Result<_>>()?;
         let mut mapped = Vec::new();
         for run in runs {
             let physical = extent.physical + u64::from(run.logical - extent.logical);
@@ -52,7 +50,7 @@ impl Engine {
     fn map_hole(&self, inode: &Arc<Inode>, extent: Extent) -> Result<()> {
         self.transact(self.map_credits(inode)?, |handle| {
             inode.join(handle);
-            let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
+            let map = self.extents(inode)?;
             let mut writer = map.lock();
             let plan = writer.plan_fill(handle.tid(), extent)?;
             let mut reservation = self.allocator.reserve(plan.blocks)?;

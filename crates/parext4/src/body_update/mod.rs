@@ -4,6 +4,7 @@
 //! responsible for data, sizes and lookups; [`body`](crate::body) answers lookups.
 
 mod blocks;
+mod indirect;
 mod inline;
 mod logged;
 mod preallocation;

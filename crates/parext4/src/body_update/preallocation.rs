@@ -5,6 +5,7 @@
 
 use rangelock::{ByteRange, Mode};
 
+use crate::body::Body;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
@@ -12,8 +13,13 @@ use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Rank, hold};
 
 impl Engine {
-    /// Frees the file's preallocated blocks. No thread writes to the file meanwhile.
+    /// Frees the file's preallocated blocks, or the blocks that failed writes have claimed. No thread writes to the file
+    /// meanwhile.
     pub(crate) fn free_preallocated(&self, inode: &Arc<Inode>) -> Result<()> {
+        if let Some(Body::Indirect(map)) = inode.loaded_body() {
+            self.release_claims(inode, map);
+            return Ok(());
+        }
         if !self.forget_preallocated(inode, PastEnd::Nothing) {
             return Ok(());
         }
@@ -23,7 +29,7 @@ impl Engine {
     /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it. Does nothing if another operation
     /// holds a range of the file.
     pub(crate) fn free_preallocated_of_unused(&self, inode: &Arc<Inode>) {
-        if inode.past_end() != PastEnd::Preallocated {
+        if !inode.has_spare_blocks() {
             return;
         }
         let _held = hold(Rank::Range);

@@ -2,9 +2,7 @@
 
 use parext4_format::{BlockRange, FileBlock};
 
-use super::inline::has_no_blocks;
 use crate::allocator::{FREE_CREDITS, Reservation};
-use crate::body::Body;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -19,7 +17,7 @@ impl Engine {
     /// Returns the credits with which one handle can remove `blocks` and move all blocks after them, if the journal has that many.
     /// With fewer, it takes several handles.
     pub(crate) fn shift_credits(&self, inode: &Inode, blocks: BlockRange) -> Result<u32> {
-        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
+        let map = self.extents(inode)?;
         let pieces: u32 = map.runs(blocks).map(|run| u32::from(!run.is_hole())).sum();
         let (after, end) = {
             let map = map.lock();
@@ -48,8 +46,8 @@ impl Engine {
         shift: &mut Shift,
         reservation: &mut Reservation<'_>,
     ) -> Result<bool> {
+        let map = self.extents(inode)?;
         inode.join(handle);
-        let Body::Extents(map) = self.body(inode)? else { return Err(has_no_blocks(inode)) };
         let mut map = map.lock();
         let first = FileBlock::from_u64(shift.start);
         let cut = first.and_then(|first| Some((first, map.extent_from(first)?)));

@@ -12,10 +12,10 @@ use crate::journal::Handle;
 use crate::sync::Arc;
 
 /// Number of metadata blocks freed in one step. Each is revoked; with the nodes of the tree they fit one revoke block, for which
-/// [`change_credits`](crate::extent_map::ExtentMap::change_credits) has a credit.
-const REVOKES_PER_STEP: u32 = 64;
+/// [`change_credits`](crate::extent_map::ExtentMap::change_credits) has a credit, as for indirect blocks.
+pub(super) const REVOKES_PER_STEP: u32 = 64;
 /// Number of metadata blocks freed in one handle.
-const REVOKES_PER_HANDLE: u32 = 512;
+pub(super) const REVOKES_PER_HANDLE: u32 = 512;
 
 impl Engine {
     /// Unmaps and frees the blocks of `tail`, which ends at the end of the file, the last first. Joins the inode. Returns true if
@@ -45,8 +45,12 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<bool> {
         inode.join(handle);
-        // An inode without blocks has none to free.
-        let Body::Extents(map) = self.body(inode)? else { return Ok(true) };
+        let map = match self.body(inode)? {
+            Body::Extents(map) => map,
+            Body::Indirect(map) => return self.remove_pointers(handle, inode, map, blocks),
+            // An inode without blocks has none to free.
+            Body::Inline(_) => return Ok(true),
+        };
         let mut map = map.lock();
         let metadata = inode.holds_metadata();
         let (mut changed, mut revoked) = (false, 0);

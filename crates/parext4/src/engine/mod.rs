@@ -170,6 +170,13 @@ impl Engine {
         self.allocator.counts()
     }
 
+    /// Returns the maximum size of a file in bytes, which depends on the format of its body.
+    pub(crate) fn max_size(&self, inode: &Inode) -> u64 {
+        let blocks =
+            if inode.has_extents() { self.layout.max_file_blocks } else { self.layout.max_indirect_blocks };
+        blocks * self.block_size()
+    }
+
     /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> u64 {
         u64::from(self.layout.block_size.bytes())

@@ -53,7 +53,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 /// Returns the map of a file.
 fn map_of<'a>(volume: &Volume, file: &'a Inode) -> &'a ExtentMap {
-    let Body::Extents(map) = volume.engine.body(file).unwrap() else { panic!("a file without a tree") };
+    let Body::Extents(map) = volume.engine.body(file).unwrap() else { panic!("a tree of extents") };
     map
 }
 
@@ -106,7 +106,8 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
         }
         Change::ConvertCut(at, len) => {
             let body = inner.body(&file).unwrap();
-            let runs: Vec<_> = body.runs(blocks(at, len)).filter(Mapping::is_unwritten).collect();
+            let runs: Vec<_> =
+                body.runs(blocks(at, len)).map(Result::unwrap).filter(Mapping::is_unwritten).collect();
             for run in &runs {
                 body.lock().pin(run);
                 let split = |handle: &Handle<'_>| inner.split_at_edges(handle, &file, run.blocks());

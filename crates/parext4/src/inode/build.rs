@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockSize, ChecksumSeed, InodeNo};
@@ -32,8 +33,8 @@ pub(crate) struct InodeParts {
 }
 
 impl Inode {
-    /// Builds an inode that is not on the device yet, with an empty body if its type has one. `raw` has the flag `INLINE_DATA` if its contents
-    /// begin in the inode.
+    /// Builds an inode that is not on the device yet. Its body is empty: in the inode if `raw` has the flag `INLINE_DATA`, a tree of extents
+    /// if the volume has them, otherwise it is read from the empty `i_block` on first use.
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
@@ -41,9 +42,12 @@ impl Inode {
         let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
         let mut body = None;
         if raw.flags.contains(InodeFlags::INLINE_DATA) {
-            body = Some(Body::inline());
-        } else if mapped || raw.flags.contains(InodeFlags::EXTENTS) {
+            return Self::build(parts, raw, Some(Body::inline()));
+        }
+        if mapped && parts.superblock.incompat().contains(Incompat::EXTENTS) {
             raw.flags |= InodeFlags::EXTENTS;
+        }
+        if raw.flags.contains(InodeFlags::EXTENTS) {
             body = Some(Body::empty(block_size, parts.ino, parts.seed));
         }
         Self::build(parts, raw, body)

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
-use parext4_format::{BlockSize, ChecksumSeed, InodeNo};
+use parext4_format::{BlockRange, BlockSize, ChecksumSeed, InodeNo};
 use rangelock::RangeLock;
 
 pub(crate) use build::InodeParts;
@@ -177,13 +177,19 @@ impl Inode {
         self.sectors.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the body is in memory.
-    pub(crate) fn is_body_loaded(&self) -> bool {
-        self.body.get().is_some()
+    /// Returns true if the mapping of `blocks` is in memory.
+    pub(crate) fn is_body_loaded(&self, blocks: BlockRange) -> bool {
+        let ends = || std::iter::once(blocks.start()).chain(blocks.last());
+        self.loaded_body().is_some_and(|body| ends().all(|block| body.is_loaded(block)))
+    }
+
+    /// Returns true if the file is mapped by extents, or will be once its contents leave the inode.
+    pub(crate) fn has_extents(&self) -> bool {
+        self.flags().intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
     }
 
     /// Returns the body in use, if it is in memory.
-    fn loaded_body(&self) -> Option<&Body> {
+    pub(crate) fn loaded_body(&self) -> Option<&Body> {
         self.body.get().map(Body::current)
     }
 
@@ -191,7 +197,7 @@ impl Inode {
     ///
     /// # Errors
     /// As [`Body::load`].
-    pub(crate) fn body(&self, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<&Body> {
+    pub(crate) fn body(&self, layout: &Arc<Layout>, cache: &Arc<MetaCache>, disjoint: bool) -> Result<&Body> {
         if let Some(body) = self.loaded_body() {
             return Ok(body);
         }
@@ -352,6 +358,13 @@ impl Inode {
             2 => PastEnd::Requested,
             _ => PastEnd::Nothing,
         }
+    }
+
+    /// Returns true if the file has blocks that are freed with its last user: preallocated ones, or blocks that failed writes
+    /// have claimed.
+    pub(crate) fn has_spare_blocks(&self) -> bool {
+        let claims = || matches!(self.body.get(), Some(Body::Indirect(map)) if map.has_claims());
+        self.past_end() == PastEnd::Preallocated || claims()
     }
 
     /// Replaces `from` with `to`. Returns false, without effect, if the state is not `from`. The caller holds a range past the end of

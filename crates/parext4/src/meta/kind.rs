@@ -23,6 +23,8 @@ pub(crate) enum BlockKind {
     Directory(InodeNo, Option<ChecksumSeed>),
     /// A block of an extent tree.
     ExtentNode(InodeNo, Option<ChecksumSeed>),
+    /// A block of pointers to blocks of a file without extents. It has no checksum.
+    Indirect(InodeNo),
     /// A block of the orphan file.
     OrphanFile(Option<ChecksumSeed>),
     /// A block of extended attributes.
@@ -76,6 +78,7 @@ impl BlockKind {
             Self::InodeTable => "inode table",
             Self::Directory(..) => "directory block",
             Self::ExtentNode(..) => "extent tree block",
+            Self::Indirect(_) => "indirect block",
             Self::OrphanFile(_) => "orphan file block",
             Self::Xattr(_) => "extended attribute block",
             Self::Symlink(_) => "symbolic link target",

@@ -76,6 +76,13 @@ impl Features {
     /// # Errors
     /// [`Error::Invalid`] names features that exclude each other.
     pub(super) fn checked(mut self) -> Result<Self> {
+        if !self.incompat.contains(Incompat::EXTENTS) {
+            // Indirect blocks have pointers of 32 bits.
+            self.incompat -= Incompat::BIT64;
+            if self.incompat.contains(Incompat::INLINE_DATA) {
+                return Err(Error::invalid("the feature inline_data needs extent"));
+            }
+        }
         if self.ro_compat.contains(RoCompat::METADATA_CSUM) {
             self.ro_compat -= RoCompat::GDT_CSUM;
         }

@@ -9,6 +9,7 @@ use parext4_format::GroupNo;
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::mmp::MAX_UPDATE_INTERVAL;
 use parext4_format::superblock::{Copies, SuperCopies};
+use parext4_format::{BlockSize, indirect};
 
 use super::MkfsOptions;
 use super::features::Features;
@@ -116,6 +117,9 @@ impl Geometry {
             revision: options.revision,
             features: if options.revision == 0 { Features::NONE } else { options.features.checked()? },
         };
+        if !request.features.incompat.contains(Incompat::EXTENTS) && wanted_blocks > indirect::MAX_BLOCK {
+            return Err(Error::invalid("a volume of 2^32 blocks and more must have extents"));
+        }
         let geometry = Self::fit(wanted_blocks, request)?;
         let reserved_blocks = reserved_blocks(wanted_blocks, geometry.blocks_count, options.reserved_percent);
         Ok(Self { reserved_blocks, ..geometry })
@@ -207,6 +211,12 @@ impl Geometry {
             )));
         }
         Ok(geometry)
+    }
+
+    /// Returns the shape of the trees of indirect blocks.
+    pub(super) fn shape(&self) -> indirect::Shape {
+        let size = BlockSize::from_bits(self.block_size.ilog2());
+        indirect::Shape::new(size.unwrap_or(BlockSize::MAX))
     }
 
     /// Returns the blocks of one group, as block numbers of the volume.

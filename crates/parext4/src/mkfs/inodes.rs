@@ -7,16 +7,15 @@ use parext4_format::extent::{Extent, encode_index, encode_leaf, seal_block};
 use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo};
+use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo, indirect};
 
 use super::geometry::{FIRST_INODE, Geometry};
 use super::journal::{self, JournalLocation};
 use super::placement::Placement;
+use super::pointers;
 use crate::error::Result;
 
 const LOST_FOUND: InodeNo = InodeNo(FIRST_INODE);
-/// Number of blocks that the inode of a file without extents points to itself.
-const DIRECT: usize = 12;
 /// Offset of the double-indirect pointer in `i_block`, in bytes.
 const DOUBLE_INDIRECT: usize = 13 * 4;
 
@@ -62,10 +61,8 @@ impl FirstInodes<'_> {
                 Extent { logical: FileBlock(0), physical: FsBlock(run.start), len, unwritten: false };
             encode_leaf(&mut inode.block, &[extent]);
         } else {
-            // At most 12 blocks, which the inode points to itself.
-            for (pointer, block) in inode.block.chunks_exact_mut(4).take(DIRECT).zip(run.clone()) {
-                pointer.copy_from_slice(&u32::try_from(block).expect("in the first group").to_le_bytes());
-            }
+            let pointers = run.clone().map(|block| u32::try_from(block).expect("near the start"));
+            indirect::encode(&mut inode.block, pointers);
         }
         inode
     }
@@ -138,17 +135,26 @@ impl FirstInodes<'_> {
         inode
     }
 
-    /// Returns the journal's inode, and the leaves of its extent tree.
-    pub(super) fn journal(&self, location: &JournalLocation) -> (Inode, Vec<BlockImage>) {
+    /// Returns the journal's inode, and the blocks of its map.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the journal lies too far from the start for a volume without extents.
+    pub(super) fn journal(&self, location: &JournalLocation) -> Result<(Inode, Vec<BlockImage>)> {
         let extents = journal::extents(location);
         let blocks: u64 = location.runs.iter().map(|run| run.end - run.start).sum();
         let mode = FileType::Regular.mode_bits() | 0o600;
         let mut inode = self.new_inode(mode, blocks);
-        inode.flags = InodeFlags::EXTENTS;
         inode.blocks += self.sectors(location.leaves.len() as u64);
+        if !self.geometry.has_extents() {
+            let data = location.runs.iter().cloned().flatten();
+            let (i_block, images) = pointers::map(self.geometry.shape(), data, &location.leaves)?;
+            inode.block = i_block;
+            return Ok((inode, images));
+        }
+        inode.flags = InodeFlags::EXTENTS;
         if location.leaves.is_empty() {
             encode_leaf(&mut inode.block, &extents);
-            return (inode, Vec::new());
+            return Ok((inode, Vec::new()));
         }
         let leaves = journal::leaves(location, &extents, self.geometry.block_size);
         let index: Vec<_> = leaves.iter().map(|(entry, _)| *entry).collect();
@@ -162,7 +168,7 @@ impl FirstInodes<'_> {
             (number, block)
         };
         let images = leaves.into_iter().map(|(entry, extents)| encode((entry.child.get(), extents)));
-        (inode, images.collect())
+        Ok((inode, images.collect()))
     }
 
     /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for all other inodes.

@@ -9,7 +9,7 @@ use parext4_format::{FileBlock, FsBlock};
 
 use super::geometry::Geometry;
 use super::used::UsedBlocks;
-use crate::convert::saturating_u32;
+use crate::convert::{saturating_u32, to_usize};
 use crate::error::{Error, Result};
 
 /// Minimum length in blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
@@ -24,18 +24,15 @@ const ROOT_ENTRIES: usize = 4;
 pub(super) struct JournalLocation {
     /// Runs in the order of the journal's own blocks. Each is at most as long as one extent can be.
     pub runs: Vec<Range<u64>>,
-    /// Leaves of the extent tree; empty if the extents fit into the inode.
+    /// Leaves of the extent tree, empty if the extents fit into the inode; or the indirect blocks.
     pub leaves: Vec<u64>,
 }
 
 /// Returns the length in blocks: `asked`, or the default of mke2fs. Returns `None` if the volume is too small for a journal.
 ///
 /// # Errors
-/// If `asked` is out of range, or exceeds half of the volume; if the volume has no extents.
+/// If `asked` is out of range, or exceeds half of the volume.
 pub(super) fn size(geometry: &Geometry, asked: Option<u32>) -> Result<Option<u32>> {
-    if !geometry.has_extents() {
-        return Err(Error::invalid("a journal needs the feature extent; leave out has_journal as well"));
-    }
     let Some(asked) = asked else {
         return Ok(default_size(geometry.blocks_count));
     };
@@ -77,7 +74,11 @@ pub(super) fn allocate(geometry: &Geometry, used: &mut UsedBlocks, blocks: u32) 
         None => allocate_runs(used, [goal..whole.end, whole.start..goal], blocks)?,
     };
     let runs: Vec<Range<u64>> = runs.into_iter().flat_map(split_run).collect();
-    let leaves = leaf_count(runs.len(), geometry.block_size)?;
+    let leaves = if geometry.has_extents() {
+        leaf_count(runs.len(), geometry.block_size)?
+    } else {
+        to_usize(geometry.shape().pointer_blocks(blocks.into()))
+    };
     let leaves =
         (0..leaves).map(|_| used.allocate(whole.clone(), 1).map(|run| run.start)).collect::<Option<_>>();
     Ok(JournalLocation { runs, leaves: leaves.ok_or_else(|| no_room(blocks))? })

@@ -21,6 +21,7 @@ mod inodes;
 mod journal;
 mod options;
 mod placement;
+mod pointers;
 mod resize;
 mod superblock;
 mod used;

@@ -13,7 +13,7 @@ use super::journal::JournalLocation;
 use super::placement::Placement;
 use super::write::DeviceWriter;
 use super::{Identity, resize, superblock};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes at the start and at the end of a device that may contain old signatures.
 const SIGNATURE_ZONE: u64 = 64 << 10;
@@ -57,9 +57,11 @@ impl VolumeWriter<'_> {
             self.write_resize_blocks(map)?;
             table.push((InodeNo::RESIZE, inode));
         }
-        let journal = self.placement.journal.as_ref().map(|location| (location, inodes.journal(location)));
+        let journal = self.placement.journal.as_ref();
+        let journal =
+            journal.map(|location| Ok::<_, Error>((location, inodes.journal(location)?))).transpose()?;
         if let Some((location, (inode, leaves))) = &journal {
-            self.write_images("the journal's extent tree", leaves.clone())?;
+            self.write_images("the journal's map", leaves.clone())?;
             self.write_journal(location, inode, identity)?;
             superblock::set_journal(sb, inode);
             table.push((InodeNo::JOURNAL, inode));

@@ -135,7 +135,9 @@ impl Node {
         match raw.block.get_mut(..target.len()).filter(|_| symlink::is_short(target)) {
             Some(block) => block.copy_from_slice(target),
             None => {
-                raw.flags |= InodeFlags::EXTENTS;
+                if self.engine.superblock.incompat().contains(Incompat::EXTENTS) {
+                    raw.flags |= InodeFlags::EXTENTS;
+                }
                 prepared.contents = Contents::Target(target);
             }
         }

@@ -110,7 +110,7 @@ impl<'a> Dir<'a> {
 
     /// Reads block `n` of the directory.
     pub(super) fn read(&self, n: FileBlock) -> Result<Arc<MetaBlock>> {
-        match self.engine.body(self.inode)?.state_of(n) {
+        match self.engine.body(self.inode)?.state_of(n)? {
             State::Written(block) => {
                 let read = self.engine.cache.read(block, self.kind());
                 read.map_err(|error| self.engine.health.note((self.inode.ino(), block), error))
@@ -241,7 +241,7 @@ impl<'a> Dir<'a> {
         n: FileBlock,
         fill: impl FnOnce(&mut [u8]) -> parext4_format::Result<()>,
     ) -> Result<()> {
-        let State::Written(block) = self.engine.body(self.inode)?.state_of(n) else {
+        let State::Written(block) = self.engine.body(self.inode)?.state_of(n)? else {
             return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
         };
         let block = self.engine.cache.create(block, self.kind())?;

@@ -34,7 +34,7 @@ pub(super) fn lock_links(node: &Node) -> XattrsLock<'_> {
 /// is its last. If the deletion failed after the name was removed, the inode's owner could no longer reach it.
 ///
 /// # Errors
-/// Corruption, failed reads; [`Error::Unsupported`] if the inode's blocks are found by indirect blocks.
+/// Corruption, failed reads.
 pub(super) fn lock_losing_link(node: &Node) -> Result<XattrsLock<'_>> {
     let locked = lock_links(node);
     let links = node.inode.core().links;
@@ -47,7 +47,7 @@ pub(super) fn lock_losing_link(node: &Node) -> Result<XattrsLock<'_>> {
 /// Returns an error if the inode's blocks cannot be freed.
 fn check_deletable(node: &Node, xattrs: &XattrsLock<'_>) -> Result<()> {
     if node.inode.has_body() {
-        node.engine.body(&node.inode)?;
+        node.engine.body(&node.inode)?.check().map_err(|error| node.engine.health.note(node.ino(), error))?;
     }
     xattrs.load()?;
     Ok(())

@@ -91,7 +91,7 @@ impl Node {
     pub(crate) fn init_logged_dir(&self, parent: &Node) -> Result<()> {
         let dir = self.dir()?;
         let _entries = self.inode.entries.write();
-        if self.engine.body(&self.inode)?.end() > 0 {
+        if self.engine.body(&self.inode)?.end()? > 0 {
             return Ok(());
         }
         let (tail, ino, parent) = (dir.has_tail(), self.ino(), parent.ino());

@@ -45,7 +45,7 @@ pub(super) fn write_target(
     if engine.add_blocks(handle, inode, first, true, engine.credentials())? < 1 {
         return Err(Error::NoSpace);
     }
-    let State::Written(block) = engine.body(inode)?.state_of(FileBlock::ZERO) else {
+    let State::Written(block) = engine.body(inode)?.state_of(FileBlock::ZERO)? else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
     let block = engine.cache.create(block, BlockKind::Symlink(inode.ino()))?;
@@ -119,7 +119,7 @@ impl Node {
     }
 
     fn read_target_block(&self) -> Result<Vec<u8>> {
-        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO) else {
+        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO)? else {
             return Err(Error::corrupt(format_args!("symbolic link {}: it has no block", self.ino())));
         };
         Ok(self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot().to_vec())

@@ -12,7 +12,8 @@ impl Node {
     /// Returns the mapping of `blocks`.
     #[inline]
     pub(crate) fn runs(&self, blocks: BlockRange) -> Result<Runs> {
-        Ok(self.engine.body(&self.inode)?.runs(blocks).collect())
+        let runs: Result<Runs> = self.engine.body(&self.inode)?.runs(blocks).collect();
+        runs.map_err(|error| self.engine.health.note(self.ino(), error))
     }
 
     /// Returns the counters of operations on the file.

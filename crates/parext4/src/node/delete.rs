@@ -28,6 +28,7 @@ impl Use {
         self.discard_pages(inode, alone.pages(self, inode, PageRange::ALL, Mode::Exclusive));
         if inode.has_body() {
             self.free_tail(inode, BlockRange::ALL)?;
+            self.release_all_claims(inode);
         }
         self.note_nothing_past_end(inode);
         loop {

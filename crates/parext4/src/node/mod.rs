@@ -23,7 +23,7 @@ use crate::credentials::Credentials;
 use crate::engine::{Engine, Use};
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
-use crate::inode::{Inode, PastEnd};
+use crate::inode::Inode;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
@@ -135,7 +135,7 @@ impl Drop for Node {
         // and delete it first.
         let (last, deleted) = {
             let mut core = self.inode.core();
-            if self.inode.past_end() == PastEnd::Preallocated && core.links > 0 && self.is_idle() {
+            if self.inode.has_spare_blocks() && core.links > 0 && self.is_idle() {
                 // This reference still keeps the inode.
                 drop(core);
                 self.engine.free_preallocated_of_unused(&self.inode);

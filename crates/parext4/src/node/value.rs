@@ -76,6 +76,7 @@ impl Engine {
         let mut bytes = Vec::with_capacity(len);
         let blocks = BlockRange::clamped(0, self.layout.block_size.blocks_for(inode.size()));
         for run in self.body(inode)?.runs(blocks) {
+            let run = run?;
             let State::Written(first) = run.state else {
                 let problem = format_args!("block {} is not written", run.logical);
                 return Err(Error::corrupt_field("xattr value", "blocks", problem).of_inode(inode.ino()));
@@ -272,7 +273,7 @@ impl Node {
 
     fn write_value_block(&self, handle: &Handle<'_>, at: FileBlock, part: &[u8]) -> Result<()> {
         let ino = self.ino();
-        let State::Written(block) = self.engine.body(&self.inode)?.state_of(at) else {
+        let State::Written(block) = self.engine.body(&self.inode)?.state_of(at)? else {
             return Err(Error::corrupt(format_args!("attribute value {ino}: block {at} is lost")));
         };
         let block = self.engine.cache.create(block, BlockKind::Value(ino))?;

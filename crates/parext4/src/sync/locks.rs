@@ -88,6 +88,12 @@ impl<T> RwLock<T> {
         let held = hold(self.rank);
         WriteGuard { inner: self.inner.write(), _held: held }
     }
+
+    /// Acquires the lock exclusively if it is free. Does not block, so the caller may hold locks of any rank.
+    pub(crate) fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        let inner = self.inner.try_write()?;
+        Some(WriteGuard { inner, _held: hold_tried(self.rank) })
+    }
 }
 
 impl<T> Deref for ReadGuard<'_, T> {

@@ -69,6 +69,14 @@ impl<T> RwLock<T> {
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
         not_poisoned(self.0.write())
     }
+
+    pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        match self.0.try_write() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(not_poisoned(Err(poisoned))),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

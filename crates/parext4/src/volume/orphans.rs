@@ -150,7 +150,7 @@ impl Engine {
     }
 
     fn orphan_block(&self, file: &Inode, index: FileBlock) -> Result<Arc<MetaBlock>> {
-        match self.body(file)?.state_of(index) {
+        match self.body(file)?.state_of(index)? {
             State::Written(block) => self.cache.read(block, BlockKind::OrphanFile(file.seed())),
             _ => Err(Error::corrupt(format_args!("orphan file: block {index} is not written"))),
         }

@@ -240,19 +240,20 @@ fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
 
 /// Reads the extents of the journal inode, before the replay: the journal never moves.
 fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogMap> {
-    let layout = Layout::new(superblock);
-    let cache =
-        MetaCache::new(Arc::clone(device), layout.block_size.bytes(), layout.blocks_count, &Budget::new(0));
+    let layout = Arc::new(Layout::new(superblock));
+    let (size, count) = (layout.block_size.bytes(), layout.blocks_count);
+    let cache = Arc::new(MetaCache::new(Arc::clone(device), size, count, &Budget::new(0)));
     let raw = journal_inode(&cache, &layout, superblock)?;
     let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
     let root = BodyRoot { ino: InodeNo::JOURNAL, seed, flags: raw.flags, block: raw.block };
     let body = Body::load(&root, &layout, &cache, true)?;
-    let count = layout.blocks_count;
-    if body.end() > count {
+    let end = body.end()?;
+    if end > count {
         return Err(Error::corrupt(format_args!("journal inode: more blocks than the volume's {count}")));
     }
     let mut extents = Vec::new();
-    for run in body.runs(BlockRange::clamped(0, body.end())) {
+    for run in body.runs(BlockRange::clamped(0, end)) {
+        let run = run?;
         let State::Written(physical) = run.state else {
             let block = run.logical;
             return Err(Error::corrupt(format_args!("journal inode: block {block} is not written")));

@@ -358,7 +358,7 @@ impl Node {
     }
 
     fn is_written_together(&self, blocks: BlockRange) -> Result<bool> {
-        let run = self.engine.body(&self.inode)?.lookup(blocks.start(), blocks.count());
+        let run = self.engine.body(&self.inode)?.lookup(blocks.start(), blocks.count())?;
         Ok(matches!(run.state, State::Written(_)) && run.len == blocks.count())
     }
 
@@ -369,7 +369,7 @@ impl Node {
         for (index, page) in &mut page_run.pages {
             for (block, mask) in units.of_page(*index) {
                 if page.reserved() & mask != 0 {
-                    if body.state_of(block) == State::Hole {
+                    if body.state_of(block)? == State::Hole {
                         left += 1;
                     } else {
                         page.allocated(mask);

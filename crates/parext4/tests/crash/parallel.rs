@@ -259,11 +259,13 @@ fn request(what: What, bytes: &[u8]) -> (usize, IoRequest) {
     }
 }
 
-/// Makes the files: one preallocated, one of holes, one with preallocated blocks past its end.
-fn files(volume: &Volume) -> Vec<DirectFile> {
+/// Makes the files: one preallocated if there are extents, one of holes, one with preallocated blocks past its end.
+fn files(volume: &Volume, extents: bool) -> Vec<DirectFile> {
     let files: Vec<DirectFile> = PATHS.map(|path| volume.create_direct(path).expect("create")).into();
     let len = REGION * REGIONS * THREADS * SECTOR as u64;
-    files[0].allocate(0, len, false).expect("allocate");
+    if extents {
+        files[0].allocate(0, len, false).expect("allocate");
+    }
     files[1].set_len(len).expect("set_len");
     let stamp = Stamp { file: file_number(APPENDED), writer: 99, sequence: 0, origin: 0 };
     for _ in 0..40 {
@@ -281,7 +283,7 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
     let base = shape.make_poisoned();
     let prepared = Arc::new(base);
     let volume = Volume::open_device(Arc::clone(&prepared) as Arc<_>, &untimed()).expect("open");
-    files(&volume);
+    files(&volume, shape.has_extents());
     volume.close().expect("close");
     let base = prepared.fork();
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
@@ -354,6 +356,12 @@ fn crashes_4k() {
 #[test]
 fn crashes_4k_cut_before() {
     crash("crashes_4k_cut_before", Shape::new(16, 4096, true), SplitAt::Submission, false);
+}
+
+#[test]
+fn crashes_1k_indirect() {
+    let shape = Shape::new(10, 1024, true).without_extents();
+    crash("crashes_1k_indirect", shape, SplitAt::Completion, true);
 }
 
 #[test]

@@ -78,7 +78,10 @@ impl Recording {
             if number % PARALLEL == PARALLEL / 2 {
                 self.parallel(&volume, &mut model, number as u64);
             }
-            let operation = workload.next(model.state());
+            let mut operation = workload.next(model.state());
+            while !self.shape.has_extents() && matches!(operation, Operation::Allocate { .. }) {
+                operation = workload.next(model.state());
+            }
             self.step(&volume, &mut model, &operation);
         }
         volume.close().expect("close");
@@ -99,7 +102,11 @@ impl Recording {
     fn parallel(&mut self, volume: &Volume, model: &mut DurabilityModel, number: u64) {
         let path = format!("/parallel-{number}");
         self.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
-        let ahead = Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false };
+        let ahead = if self.shape.has_extents() {
+            Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false }
+        } else {
+            Operation::SetLen { path: path.clone(), sectors: 256 }
+        };
         self.step(volume, model, &ahead);
         let file = volume.direct_file(&path).expect("open_file");
 
@@ -259,4 +266,9 @@ fn crashes_with_meta_groups() {
 fn crashes_of_old_geometry() {
     let shape = Shape { features: "none,extent", inode_size: 128, ..Shape::new(10, 1024, true) };
     crash("crashes_of_old_geometry", shape, 5);
+}
+
+#[test]
+fn crashes_1k_indirect() {
+    crash("crashes_1k_indirect", Shape::new(10, 1024, true).without_extents(), 4);
 }

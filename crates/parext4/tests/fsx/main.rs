@@ -10,6 +10,7 @@ use file::FileUnderTest;
 use testkit::file_op::Op;
 use testkit::rng::Rng;
 use testkit::settings;
+use testkit::volume::Shape;
 use testkit::watchdog::Watchdog;
 
 /// Operations between two checks of the whole file, and between two checks of the whole volume.
@@ -17,10 +18,15 @@ const LOOK: u64 = 500;
 const CLOSE: u64 = 10_000;
 
 fn run(block_size: u32, cache_size: u64, stream: u64) {
+    run_on(Shape::new(24, block_size, true), cache_size, stream);
+}
+
+fn run_on(shape: Shape, cache_size: u64, stream: u64) {
     let ops = settings::fsx_ops();
-    let what = format!("blocks of {block_size}, a cache of {} KiB", cache_size >> 10);
+    let (block_size, extents) = (shape.block_size, shape.has_extents());
+    let what = format!("blocks of {block_size}, extents: {extents}, a cache of {} KiB", cache_size >> 10);
     let mut rng = Rng::new(settings::seed(&what), stream);
-    let mut tested = FileUnderTest::new(block_size, cache_size);
+    let mut tested = FileUnderTest::new(shape, cache_size);
     let watchdog = Watchdog::start(&what, 0, 1);
     for nth in 1..=ops {
         let op = Op::random(&mut rng, &tested.shape());
@@ -59,4 +65,14 @@ fn blocks_of_1k_all_in_memory() {
 #[test]
 fn blocks_of_4k_all_in_memory() {
     run(4096, 64 << 20, 5);
+}
+
+#[test]
+fn indirect_blocks_of_1k_under_pressure() {
+    run_on(Shape::new(24, 1024, true).without_extents(), 1 << 20, 6);
+}
+
+#[test]
+fn indirect_blocks_of_4k_all_in_memory() {
+    run_on(Shape::new(24, 4096, true).without_extents(), 64 << 20, 7);
 }

@@ -55,10 +55,10 @@ fn written_after_crash(device: &MemDevice) -> Vec<bool> {
 
 /// The blocks whose writes have returned, and which of them a sync made durable.
 #[derive(Clone, Default)]
-struct Acknowledged(Arc<Mutex<Vec<u64>>>);
+pub struct Acknowledged(Arc<Mutex<Vec<u64>>>);
 
 impl Acknowledged {
-    fn write(&self, file: &DirectFile, blocks: &[u64]) {
+    pub fn write(&self, file: &DirectFile, blocks: &[u64]) {
         for &block in blocks {
             write_and_look(file, &[block]);
             self.0.lock().unwrap().push(block);
@@ -66,7 +66,7 @@ impl Acknowledged {
     }
 
     /// Syncs, crashes, and checks that the blocks acknowledged before the sync are written.
-    fn sync(&self, file: &DirectFile, device: &MemDevice) {
+    pub fn sync(&self, file: &DirectFile, device: &MemDevice) {
         let before = self.0.lock().unwrap().clone();
         file.sync_data().unwrap();
         let after = written_after_crash(device);

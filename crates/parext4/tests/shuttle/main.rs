@@ -7,6 +7,7 @@
 mod appends;
 mod buffered;
 mod checkpoints;
+mod claims;
 mod commits;
 mod conversions;
 mod crashes;

@@ -90,7 +90,25 @@ fn factor() -> usize {
 /// Checks `model` under many schedules, then that it fails with each of `faults`. The model gets a volume of 4 MiB
 /// with blocks of 1 KiB whose free blocks hold [`STALE`], and forks it.
 pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + Send + Sync + 'static) {
-    let (model, image) = (Arc::new(model), Arc::new(image()));
+    check_on(image(true), iterations, faults, model);
+}
+
+/// Like [`check`], on a volume whose files are mapped by indirect blocks.
+pub fn check_without_extents(
+    iterations: usize,
+    faults: &[Fault],
+    model: impl Fn(&MemDevice) + Send + Sync + 'static,
+) {
+    check_on(image(false), iterations, faults, model);
+}
+
+fn check_on(
+    image: MemDevice,
+    iterations: usize,
+    faults: &[Fault],
+    model: impl Fn(&MemDevice) + Send + Sync + 'static,
+) {
+    let (model, image) = (Arc::new(model), Arc::new(image));
     search(iterations, faults, |iterations| {
         let (model, image) = (Arc::clone(&model), Arc::clone(&image));
         random(iterations, move || model(&image));
@@ -104,7 +122,7 @@ pub fn check_stopping(
     faults: &[Fault],
     model: impl Fn(&MemDevice) + Send + Sync + 'static,
 ) {
-    let (model, image) = (Arc::new(model), Arc::new(image()));
+    let (model, image) = (Arc::new(model), Arc::new(image(true)));
     search(iterations, faults, |iterations| {
         let (model, image) = (Arc::clone(&model), Arc::clone(&image));
         stopping(iterations, move || model(&image));
@@ -153,11 +171,13 @@ pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
     }
 }
 
-fn image() -> MemDevice {
+fn image(extents: bool) -> MemDevice {
     let device = MemDevice::new(4 << 20);
     let rubbish = vec![STALE; 4 << 20];
     device.write_at(0, &[IoSlice::new(&rubbish)]).expect("memory takes writes");
-    let options = MkfsOptions::new().block_size(1024).device_is_zero(false);
+    let features = if extents { "" } else { "^extent" };
+    let options =
+        MkfsOptions::new().block_size(1024).features(features).expect("a feature").device_is_zero(false);
     mkfs(&device, &options).expect("mkfs");
     device
 }

@@ -47,6 +47,8 @@ pub(crate) struct Run<'a> {
     policy: Policy,
     /// Whether every other thread has a queue.
     queues: bool,
+    /// Whether the file is mapped by extents.
+    pub extents: bool,
     /// The same file through the page cache, for some operations of every thread.
     buffered: Option<File>,
     /// The next sequence number of every thread.
@@ -185,7 +187,12 @@ impl Worker<'_> {
         let (first, end) = place(&mut self.rng);
         let keep_size = self.rng.chance(50);
         let start = self.run.clock.tick();
-        self.run.file.allocate(offset(first), offset(end - first), keep_size).expect("allocate");
+        let allocated = self.run.file.allocate(offset(first), offset(end - first), keep_size);
+        if !self.run.extents {
+            assert!(matches!(allocated, Err(Error::Unsupported(_))), "{allocated:?}");
+            return;
+        }
+        allocated.expect("allocate");
         if !keep_size {
             self.log.changed(start, self.run.clock.tick(), Effect::Allocate { end });
         }
@@ -195,7 +202,7 @@ impl Worker<'_> {
     fn zero(&mut self) {
         let (first, end) = place(&mut self.rng);
         let (at, len) = (offset(first), offset(end - first));
-        let (punches, grows) = (self.rng.chance(60), self.rng.chance(30));
+        let (punches, grows) = (self.rng.chance(60) || !self.run.extents, self.rng.chance(30));
         self.log.way = if punches { "punching" } else { "zeroing" };
         let start = self.run.clock.tick();
         let file = self.run.file;
@@ -336,6 +343,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
         seed,
         policy,
         queues,
+        extents: shape.has_extents(),
         buffered: buffered.then(|| file.buffered().expect("buffered")),
         sequences: (0..THREADS).map(|_| AtomicU64::new(1)).collect(),
     };
@@ -369,11 +377,19 @@ fn with_pages(name: &str, policy: Policy, queues: bool, block_size: u32, journal
 }
 
 fn with(name: &str, ways: Ways, block_size: u32, journal: bool, chopped: bool) {
-    let shape = Shape::new(64, block_size, journal);
+    with_shape(name, ways, Shape::new(64, block_size, journal), chopped);
+}
+
+fn without_extents(name: &str, queues: bool, buffered: bool, block_size: u32, journal: bool) {
+    let shape = Shape::new(64, block_size, journal).without_extents();
+    with_shape(name, Ways { queues, buffered, ..Ways::default() }, shape, true);
+}
+
+fn with_shape(name: &str, ways: Ways, shape: Shape, chopped: bool) {
     let memory = Arc::new(MemDevice::new(shape.mib << 20));
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
-        device = Arc::new(HookedDevice::new(device, SplitRequests::new(u64::from(block_size))));
+        device = Arc::new(HookedDevice::new(device, SplitRequests::new(u64::from(shape.block_size))));
     }
     run(name, &device, shape, ways);
     assert_clean(&memory, name);
@@ -442,6 +458,9 @@ configurations! {
     buffered_exclusive_1k: with_pages(Policy::Exclusive, true, 1024, true, true);
     buffered_shared_overwrite_1k: with_pages(Policy::SharedOverwrite, true, 1024, true, true);
     buffered_shared_overwrite_4k: with_pages(Policy::SharedOverwrite, false, 4096, true, false);
+    indirect_1k: without_extents(false, false, 1024, true);
+    indirect_1k_queues_and_pages: without_extents(true, true, 1024, true);
+    indirect_4k_no_journal: without_extents(true, true, 4096, false);
     queued_1k: with_queues(Policy::Range, SplitAt::Completion, 1024, true, true);
     queued_1k_cut_before: with_queues(Policy::Range, SplitAt::Submission, 1024, true, true);
     queued_4k_no_journal: with_queues(Policy::Range, SplitAt::Submission, 4096, false, true);

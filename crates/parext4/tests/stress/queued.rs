@@ -130,6 +130,9 @@ impl<'a> Queued<'a> {
         self.drain();
         let (first, end) = place(&mut self.rng);
         let start = self.run.clock.tick();
+        if !self.run.extents {
+            return;
+        }
         self.run.file.allocate(offset(first), offset(end - first), false).expect("allocate");
         self.log.changed(start, self.run.clock.tick(), Effect::Allocate { end });
     }

@@ -259,7 +259,7 @@ impl DirectFile {
                     } else {
                         self.fill_rest(hold, &fill, here, here + part.data.len() as u64)?;
                     }
-                    let missing = self.delay(cached, self.missing(part.index, touched)?)?;
+                    let missing = self.delay(cached, part.index, self.missing(part.index, touched)?)?;
                     fill.write(part.within, part.data);
                     drop(fill.finish(touched, missing));
                     self.note_dirty(cached);
@@ -314,7 +314,7 @@ impl DirectFile {
     fn keep_space(&self, cached: &Cached, index: PageIndex, page: &Page<'_>, touched: u8) -> Result<u8> {
         let (dirty, reserved) = page.marks();
         let missing = self.missing(index, touched & !dirty & !reserved)?;
-        self.delay(cached, missing)
+        self.delay(cached, index, missing)
     }
 
     /// Marks units of a page dirty. A block is reserved for each of the `missing` units.
@@ -345,19 +345,25 @@ impl DirectFile {
             return Ok(0);
         }
         let body = self.engine().body(self.inode())?;
-        let holes = self
-            .node
-            .units()
-            .of_page(index)
-            .filter(|&(block, mask)| among & mask != 0 && body.state_of(block) == State::Hole);
-        Ok(holes.fold(0, |holes, (_, mask)| holes | mask))
+        let mut holes = 0;
+        for (block, mask) in self.node.units().of_page(index) {
+            if among & mask != 0 && body.state_of(block)? == State::Hole {
+                holes |= mask;
+            }
+        }
+        Ok(holes)
     }
 
-    /// Reserves space for units of cached data. Returns the units that have it.
-    fn delay(&self, cached: &Cached, units: u8) -> Result<u8> {
+    /// Reserves space for units of a page. Returns the units that have it.
+    fn delay(&self, cached: &Cached, index: PageIndex, units: u8) -> Result<u8> {
         let units = guarded!(Fault::DelayNothing, units);
         if units == 0 {
             return Ok(0);
+        }
+        for (block, mask) in self.node.units().of_page(index) {
+            if units & mask != 0 {
+                self.engine().reserve_for_delayed(self.inode(), block)?;
+            }
         }
         let blocks = self.node.units().blocks_in(units);
         self.engine().allocator.delay(blocks, self.credentials())?;

@@ -50,29 +50,36 @@ impl DirectFile {
         // The lock keeps the extents in place.
         let body = self.engine().body(self.inode())?;
         let _locked = body.lock();
-        let mapped = body.end();
+        let mapped = body.end()?;
         let end = range.end.min(mapped << unit.bits());
         if range.start >= end {
             return Ok(Vec::new());
         }
         let blocks = self.node.blocks_of(ByteRange::new(range.start, end));
-        let extents = body.runs(blocks).filter_map(|run| {
+        let mut extents: Vec<FileExtent> = Vec::new();
+        for run in body.runs(blocks) {
+            let run = run?;
+            let last = run.end() == mapped;
             let (physical, unwritten) = match run.state {
-                State::Hole => return None,
-                State::Unwritten(physical) => (physical, true),
                 State::Written(physical) => (physical, false),
+                State::Unwritten(physical) if body.has_unwritten() => (physical, true),
+                // Blocks of a write in flight are not on the device yet.
+                State::Hole | State::Unwritten(_) => {
+                    extents.iter_mut().last().into_iter().for_each(|extent| extent.last |= last);
+                    continue;
+                }
             };
             let bytes = unit.bytes_of(run.blocks());
-            Some(FileExtent {
+            extents.push(FileExtent {
                 offset: bytes.start,
                 device_offset: self.node.device_offset(physical, 0),
                 len: bytes.end - bytes.start,
                 unwritten,
                 inline: false,
-                last: run.end() == mapped,
-            })
-        });
-        Ok(extents.collect())
+                last,
+            });
+        }
+        Ok(extents)
     }
 
     /// Returns the extent of `len` bytes in the inode, unless they end before `range`. As the kernel does, gives the place of the

@@ -37,7 +37,7 @@ impl DirectFile {
         let mut rest = unit.blocks_touching(offset..size);
         let mut found: Option<(u64, u64)> = None;
         while !rest.is_empty() {
-            let run = body.lookup(rest.start(), rest.count());
+            let run = body.lookup(rest.start(), rest.count())?;
             match (run.state, &mut found) {
                 (State::Written(_), None) => found = Some((run.logical.to_u64(), run.end())),
                 (State::Written(_), Some((_, end))) => *end = run.end(),
@@ -110,7 +110,8 @@ impl DirectFile {
         let unit = layout.block_size;
         let Some(block) = unit.block_at(offset) else { return Ok(None) };
         // A run is contiguous on the device, and as long as it can be.
-        let run = self.engine().body(self.inode())?.runs(BlockRange::starting_at(block)).next();
+        let run =
+            self.engine().body(self.inode())?.runs(BlockRange::starting_at(block)).next().transpose()?;
         let Some(Mapping { state: State::Written(start), len, .. }) = run else { return Ok(None) };
         let within = u64::from(unit.offset_in_block(offset));
         Ok(Some((layout.offset(start) + within, (u64::from(len) << unit.bits()) - within)))

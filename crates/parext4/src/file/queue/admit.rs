@@ -1,7 +1,7 @@
 //! The first steps of a queued operation: the checks, and the [steps](crate::admission::Transfer) to its range.
 
 use parext4_format::inode::InodeFlags;
-use rangelock::OwnedRangeGuard;
+use rangelock::{ByteRange, OwnedRangeGuard};
 
 use super::super::DirectFile;
 use super::IoQueue;
@@ -47,7 +47,9 @@ impl IoQueue {
             return Ok(());
         }
         // The map is loaded before any lock is acquired.
-        if op.nowait && !file.inode().is_body_loaded() {
+        let start = if op.kind == Kind::Append { file.size() } else { op.transfer.offset() };
+        let bytes = ByteRange::new(start, start.saturating_add(op.len as u64));
+        if op.nowait && !file.inode().is_body_loaded(file.node.blocks_of(bytes)) {
             return Err(Error::WouldBlock("the file's map is not in memory"));
         }
         self.engine.body(file.inode())?;

@@ -7,7 +7,7 @@ use rangelock::ByteRange;
 
 use crate::admission::{HeldRange, Transfer};
 use crate::allocator::Growth;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::DirectFile;
 use crate::operation::Operation;
 
@@ -29,14 +29,27 @@ impl DirectFile {
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace); blocks that were allocated before the failure stay allocated, and
-    /// the size does not change. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
+    /// the size does not change. [`Error::Unsupported`](crate::Error::Unsupported) if the file has no extents (ext2, ext3),
+    /// because only they record that blocks are not written. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
+        self.check_extents()?;
         let end = self.end_of_range(offset, len)?;
         self.ensure_blocks()?;
         let _held =
             self.acquire_allocated(Operation::Allocate { offset, end, keep_size }, offset..end, keep_size)?;
         self.finish_allocation(end, keep_size)
+    }
+
+    /// Checks that the file has extents.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if it has none, as from the kernel.
+    pub(in crate::file) fn check_extents(&self) -> Result<()> {
+        if self.inode().has_extents() {
+            return Ok(());
+        }
+        Err(Error::Unsupported(format!("inode {}: it has no extents", self.inode().ino())))
     }
 
     /// Acquires the range of an operation that allocates all blocks of `bytes`, and allocates them. Unless `keep_size`,

@@ -3,10 +3,11 @@
 use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::file::DirectFile;
 use crate::inode::FIXED;
+use crate::layout::MAX_FILE_BLOCKS;
 use crate::operation::Operation;
 
 impl DirectFile {
@@ -33,7 +34,7 @@ impl DirectFile {
     /// are used up, with the edges zeroed; the errors of the device.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
-        let end = self.end_of_range(offset, len)?;
+        let end = self.end_of_hole(offset, len)?;
         self.ensure_blocks()?;
         let mut held = self.node.admit(Operation::PunchHole { offset, end })?;
         when_planted!(Fault::PunchWithoutRange, held.release());
@@ -48,6 +49,16 @@ impl DirectFile {
         self.free_range(self.node.whole_blocks(offset, end))?;
         self.node.drop_cached(held.hold(), asked);
         Ok(())
+    }
+
+    /// Returns the end of a hole, which may lie past the largest size that the file can have.
+    fn end_of_hole(&self, offset: u64, len: u64) -> Result<u64> {
+        let largest = MAX_FILE_BLOCKS * self.engine().block_size();
+        let end = offset.checked_add(len).filter(|&end| end <= largest).ok_or(Error::FileTooLarge)?;
+        if len == 0 {
+            return Err(Error::invalid("a range of length 0"));
+        }
+        Ok(end.min(self.engine().max_size(self.inode())).max(offset.saturating_add(1)))
     }
 
     /// Frees `blocks`, in as many transactions as necessary.

@@ -31,9 +31,11 @@ impl DirectFile {
     /// # Errors
     /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or reaches the end of the file;
     /// [`Error::NotPermitted`] for a file that is immutable or append-only; [`Error::NoSpace`] if an extent must be
-    /// split and even the blocks reserved for metadata are used up, with nothing changed; the errors of the device.
+    /// split and even the blocks reserved for metadata are used up, with nothing changed; [`Error::Unsupported`] if the
+    /// file has no extents (ext2, ext3); the errors of the device.
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
+        self.check_extents()?;
         let end = self.end_of_blocks(offset, len)?;
         self.ensure_blocks()?;
         let _held = self.node.admit(Operation::CollapseRange { offset, end })?;
@@ -64,6 +66,7 @@ impl DirectFile {
     /// [`collapse_range`](Self::collapse_range).
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
+        self.check_extents()?;
         let end = self.end_of_blocks(offset, len)?;
         self.ensure_blocks()?;
         let held = self.node.admit(Operation::InsertRange { offset, end })?;
@@ -73,7 +76,7 @@ impl DirectFile {
                 "offset {offset} is not before the end of the file, {size}"
             )));
         }
-        let mapped = self.engine().body(self.inode())?.end();
+        let mapped = self.engine().body(self.inode())?.end()?;
         self.node.end_of(size.max(mapped * self.engine().block_size()), len)?;
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;

@@ -30,9 +30,11 @@ impl DirectFile {
     /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;
     /// [`Error::NoSpace`](crate::Error::NoSpace), after which a part of the range may be zeroed or allocated, and the
-    /// size is as before; the errors of the device.
+    /// size is as before; [`Error::Unsupported`](crate::Error::Unsupported) if the file has no extents (ext2, ext3); the
+    /// errors of the device.
     pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
+        self.check_extents()?;
         let end = self.end_of_range(offset, len)?;
         self.ensure_blocks()?;
         let operation = Operation::ZeroRange { offset, end, keep_size };

@@ -1,0 +1,317 @@
+//! Changes of files with indirect blocks.
+//!
+//! Responsible for changing such a map together with the allocator, the inode's block count and the journal's credits. Not
+//! responsible for data. Invariant: a claimed block is neither among the free extents nor in use, and is released or
+//! converted once.
+
+use std::iter::Peekable;
+
+use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock, FsBlock, indirect};
+use smallvec::SmallVec;
+
+use super::FillOptions;
+use super::blocks::pair;
+use super::unmap::{REVOKES_PER_HANDLE, REVOKES_PER_STEP};
+use crate::allocator::{BlockRequest, FREE_CREDITS, Taking};
+use crate::body::Body;
+use crate::convert::saturating_u32;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::indirect_map::{IndirectMap, LeafPart, Writer};
+use crate::inode::{Cached, Inode, PastEnd};
+use crate::journal::Handle;
+use crate::mapping::State;
+use crate::sync::Arc;
+
+impl Engine {
+    /// As [`fill_holes`](Self::fill_holes). Unless `options.written`, claims the new blocks and changes nothing on the
+    /// device, and joins no inode.
+    pub(super) fn fill_leaves<'a>(
+        &'a self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &IndirectMap,
+        blocks: BlockRange,
+        mut options: FillOptions<'_, 'a>,
+    ) -> Result<u32> {
+        if self.layout.blocks_count > indirect::MAX_BLOCK {
+            let problem = "blocks are added only in volumes of less than 2^32 blocks";
+            return Err(Error::Unsupported(format!(
+                "inode {}: a file without extents: {problem}",
+                inode.ino()
+            )));
+        }
+        if !options.written {
+            // A failed write leaves its claims.
+            self.note_preallocated(inode);
+        }
+        let writer = if options.written || options.in_order { map.lock() } else { map.lock_shared() };
+        let holes = holes_of(map, blocks)?;
+        let (Some(first), Some(last)) = (holes.first(), holes.last()) else { return Ok(blocks.count()) };
+        for hole in &holes {
+            self.reserve_pointers(map, *hole)?;
+        }
+        let goal = self.goal(inode, map, first.start())?;
+        let taking = if options.written {
+            inode.join(handle);
+            Taking::InUse(handle)
+        } else {
+            Taking::Claim
+        };
+        let request =
+            BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
+        let runs = self.allocator.allocate(taking, &request, &mut options.source)?;
+        let mut pieces = pair(&holes, &runs, options.written).peekable();
+        let filled = self.fill_pieces(handle, inode, &writer, &mut pieces, options.written);
+        for rest in pieces {
+            match taking {
+                Taking::InUse(handle) => self.allocator.free_data(handle, rest.physical, rest.len)?,
+                Taking::Claim => self.allocator.release_claimed(rest.physical, rest.len),
+            }
+        }
+        let start = blocks.start().to_u64();
+        let end = filled?.unwrap_or(start);
+        Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
+    }
+
+    /// Maps `pieces` in order, until the transaction is full. Removes the mapped ones from `pieces`. Returns the end of the
+    /// last one.
+    fn fill_pieces(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        writer: &Writer<'_>,
+        pieces: &mut Peekable<impl Iterator<Item = Extent>>,
+        written: bool,
+    ) -> Result<Option<u64>> {
+        let mut end = None;
+        while let Some(piece) = pieces.peek_mut() {
+            if written && end.is_some() && !handle.ensure(IndirectMap::CHANGE_CREDITS) {
+                break;
+            }
+            let part = writer.part(piece.blocks())?;
+            if written {
+                self.link(handle, inode, writer, &part, piece.physical)?;
+                writer.register(handle, &part)?;
+                writer.map_written(&part, piece.physical);
+                inode.add_blocks(part.blocks.len(), self.layout.block_size);
+            } else {
+                writer.claim(&part, piece.physical);
+            }
+            end = Some(part.blocks.end());
+            let len = part.blocks.count();
+            if len == piece.len {
+                pieces.next();
+            } else {
+                piece.logical += len;
+                piece.physical += u64::from(len);
+                piece.len -= len;
+            }
+        }
+        Ok(end)
+    }
+
+    /// Reserves the pointer blocks that are missing above `blocks`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::FileTooLarge`]; a corrupt pointer block.
+    fn reserve_pointers(&self, map: &IndirectMap, blocks: BlockRange) -> Result<()> {
+        // The map keeps the claim.
+        let reserve = |count| self.allocator.reserve(count).map(|claim| _ = claim.detach());
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            map.reserve_path(rest.start(), reserve)?;
+            rest = rest.skip(map.rest_of_leaf(rest.start()));
+        }
+        Ok(())
+    }
+
+    /// Reserves what writing `block` back will need besides the block itself.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; a corrupt pointer block.
+    pub(crate) fn reserve_for_delayed(&self, inode: &Arc<Inode>, block: FileBlock) -> Result<()> {
+        match self.body(inode)? {
+            Body::Extents(_) | Body::Inline(_) => Ok(()),
+            Body::Indirect(map) => {
+                self.note_preallocated(inode);
+                self.reserve_pointers(map, BlockRange::of_block(block))
+            }
+        }
+    }
+
+    /// Adds the pointer blocks that the leaf of `part` lacks, near volume block `goal`. They are reserved. The map is locked
+    /// exclusively.
+    fn link(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        writer: &Writer<'_>,
+        part: &LeafPart,
+        goal: FsBlock,
+    ) -> Result<()> {
+        let missing = writer.missing(part)?;
+        let mut reserved = self.allocator.attach(writer.take_reserved(part));
+        reserved.top_up(saturating_u32(missing))?;
+        let mut blocks = SmallVec::<[FsBlock; 3]>::new();
+        for _ in 0..missing {
+            blocks.push(self.allocator.allocate_metadata(handle, goal, &mut reserved)?);
+        }
+        inode.add_blocks(missing as u64, self.layout.block_size);
+        writer.link(handle, part, &blocks)
+    }
+
+    /// As [`convert`](Self::convert): sets the bits and the pointers of claimed blocks, and counts them.
+    pub(super) fn convert_claims(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &IndirectMap,
+        blocks: BlockRange,
+    ) -> Result<u32> {
+        let mut writer = map.lock_shared();
+        let (mut rest, mut changed) = (blocks, false);
+        while !rest.is_empty() {
+            let part = writer.part(rest)?;
+            let run = part.first_run();
+            let State::Unwritten(start) = run.state else {
+                rest = rest.skip(run.len);
+                continue;
+            };
+            if changed && !handle.ensure(FREE_CREDITS + IndirectMap::CHANGE_CREDITS) {
+                break;
+            }
+            if writer.missing(&part)? > 0 {
+                // The leaf stays, because blocks in it are claimed.
+                writer.make_exclusive();
+                self.link(handle, inode, &writer, &part, start)?;
+            }
+            let part = part.take(self.allocator.usable_head(start, run.len));
+            let len = part.blocks.count();
+            writer.register(handle, &part)?;
+            self.allocator.use_claimed(handle, start, len)?;
+            inode.add_blocks(u64::from(len), self.layout.block_size);
+            writer.convert(&part);
+            changed = true;
+            rest = rest.skip(len);
+        }
+        Ok(rest.start() - blocks.start())
+    }
+
+    /// As [`remove_range`](Self::remove_range). Claimed blocks are released at once. Also frees the pointer blocks that are
+    /// empty then.
+    pub(super) fn remove_pointers(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &IndirectMap,
+        blocks: BlockRange,
+    ) -> Result<bool> {
+        let writer = map.lock();
+        let metadata = inode.holds_metadata();
+        let (mut rest, mut changed, mut revoked) = (blocks, false, 0);
+        let mut freed = Vec::new();
+        while let Some(part) = writer.last_part(rest)? {
+            while let Some(run) = part.last_run(rest.end()) {
+                let State::Written(start) = run.state else {
+                    writer.unmap(&part, &run);
+                    if let State::Unwritten(start) = run.state {
+                        self.allocator.release_claimed(start, run.len);
+                    }
+                    continue;
+                };
+                let full = revoked >= REVOKES_PER_HANDLE
+                    || !handle.ensure(FREE_CREDITS + IndirectMap::CHANGE_CREDITS);
+                if full && changed {
+                    return Ok(false);
+                }
+                let most = if metadata { REVOKES_PER_STEP } else { u32::MAX };
+                let len = self.allocator.freeable_tail(start, run.len).min(most);
+                let tail = run.tail(len);
+                writer.register(handle, &part)?;
+                writer.unmap(&part, &tail);
+                let at = start + u64::from(run.len - len);
+                if metadata {
+                    self.allocator.free_metadata(handle, at, len)?;
+                    revoked += len;
+                } else {
+                    self.allocator.free_data(handle, at, len)?;
+                }
+                inode.sub_blocks(u64::from(len), self.layout.block_size);
+                changed = true;
+            }
+            if part.is_empty_leaf() {
+                if !handle.ensure(IndirectMap::CHANGE_CREDITS) && changed {
+                    return Ok(false);
+                }
+                writer.unlink(handle, &part, &mut freed)?;
+                changed |= !freed.is_empty();
+                revoked += self.free_pointers(handle, inode, &mut freed)?;
+            }
+            rest = BlockRange::clamped(rest.start().to_u64(), part.leaf_start());
+            if rest.is_empty() {
+                break;
+            }
+        }
+        while writer.has_empty() {
+            if !handle.ensure(IndirectMap::CHANGE_CREDITS) && changed {
+                return Ok(false);
+            }
+            writer.remove_empty(handle, &mut freed)?;
+            changed = true;
+            self.free_pointers(handle, inode, &mut freed)?;
+        }
+        Ok(true)
+    }
+
+    /// Frees pointer blocks that were removed. Returns their number.
+    fn free_pointers(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        freed: &mut Vec<FsBlock>,
+    ) -> Result<u32> {
+        let mut count = 0;
+        for block in freed.drain(..) {
+            self.allocator.free_metadata(handle, block, 1)?;
+            count += 1;
+        }
+        inode.sub_blocks(u64::from(count), self.layout.block_size);
+        Ok(count)
+    }
+
+    /// Releases what an inode that is deleted has claimed besides the blocks that were mapped.
+    pub(crate) fn release_all_claims(&self, inode: &Arc<Inode>) {
+        if let Some(Body::Indirect(map)) = inode.loaded_body() {
+            self.release_claims(inode, map);
+        }
+    }
+
+    /// Releases the blocks that failed writes have claimed, unless pages wait for write-back. The caller holds the range of
+    /// the whole file.
+    pub(super) fn release_claims(&self, inode: &Arc<Inode>, map: &IndirectMap) {
+        if inode.cached().is_some_and(Cached::has_work) {
+            return;
+        }
+        self.forget_preallocated(inode, PastEnd::Nothing);
+        let released = map.release_claims();
+        for run in released.runs {
+            self.allocator.release_claimed(run.start, run.len);
+        }
+        drop(self.allocator.attach(released.reserved));
+    }
+}
+
+/// Returns the holes of `blocks`, in ascending order.
+fn holes_of(map: &IndirectMap, blocks: BlockRange) -> Result<Vec<BlockRange>> {
+    let (mut rest, mut holes) = (blocks, Vec::new());
+    while !rest.is_empty() {
+        let run = map.run(rest.start(), rest.count())?;
+        if run.is_hole() {
+            holes.push(run.blocks());
+        }
+        rest = rest.skip(run.len);
+    }
+    Ok(holes)
+}

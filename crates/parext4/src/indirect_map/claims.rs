@@ -1,0 +1,98 @@
+//! Claims of blocks, and reservations of the pointer blocks that their conversion needs.
+
+use parext4_format::FileBlock;
+use parext4_format::indirect::{Holder, Place, PointerBlock};
+use smallvec::SmallVec;
+
+use super::leaf::Change;
+use super::{IndirectMap, Leaf};
+use crate::allocator::Run;
+use crate::convert::saturating_u32;
+use crate::error::Result;
+use crate::mapping::State;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+
+/// The claims of a map that no write needs any more.
+#[derive(Debug, Default)]
+pub(crate) struct Released {
+    pub runs: Vec<Run>,
+    /// Number of blocks that were reserved for pointer blocks.
+    pub reserved: u32,
+}
+
+impl IndirectMap {
+    /// Reserves a block for each pointer block that is missing between the inode and `block`, and is not reserved yet.
+    /// `reserve` reserves a number of blocks.
+    ///
+    /// # Errors
+    /// The error of `reserve`, with nothing reserved; a corrupt pointer block.
+    pub(crate) fn reserve_path(
+        &self,
+        block: FileBlock,
+        reserve: impl FnOnce(u32) -> Result<()>,
+    ) -> Result<()> {
+        let Place::Leaf(number, _) = self.source.shape.place(block) else { return Ok(()) };
+        if self.leaves.with(number, |leaf| leaf.block() != 0) == Some(true) {
+            return Ok(());
+        }
+        let mut nodes = self.nodes.write();
+        nodes.loaded_pointer(&self.source, PointerBlock::Leaf(number))?;
+        let missing: SmallVec<[PointerBlock; 3]> =
+            self.missing(&nodes, number).filter(|block| !nodes.reserved.contains(block)).collect();
+        if !missing.is_empty() {
+            reserve(saturating_u32(missing.len()))?;
+            nodes.reserved.extend(missing);
+        }
+        Ok(())
+    }
+
+    /// Returns the pointer blocks that a leaf needs and that do not exist, the leaf first. Those above are in memory.
+    pub(super) fn missing<'n>(
+        &self,
+        nodes: &'n super::Nodes,
+        leaf: u32,
+    ) -> impl Iterator<Item = PointerBlock> + use<'n> {
+        let shape = self.source.shape;
+        let above = move |block: &PointerBlock| match shape.holder(*block) {
+            Holder::Root(_) => None,
+            Holder::Block(holder, _) => Some(holder),
+        };
+        std::iter::successors(Some(PointerBlock::Leaf(leaf)), above)
+            .take_while(move |&block| nodes.pointer(shape, block) == Some(0))
+    }
+
+    /// Removes all claims and reservations. The caller holds the range of the whole file, and no page is dirty.
+    pub(crate) fn release_claims(&self) -> Released {
+        let mut released = Released::default();
+        let _changing = self.changing.write();
+        let mut nodes = self.nodes.write();
+        let mut in_memory = self.in_memory.lock();
+        self.release_of(&self.direct, &mut released);
+        in_memory.leaves.retain(|&number| {
+            let Some(leaf) = self.leaves.get(number) else { return false };
+            self.release_of(&leaf, &mut released);
+            let keep = leaf.block() != 0 || !leaf.is_empty();
+            if !keep {
+                nodes.remove_unlinked(number);
+                self.leaves.set(number, None);
+            }
+            keep
+        });
+        released.reserved = saturating_u32(nodes.reserved.drain().count());
+        released
+    }
+
+    fn release_of(&self, leaf: &Arc<Leaf>, released: &mut Released) {
+        let mut rest = leaf.blocks();
+        while leaf.has_claims() && !rest.is_empty() {
+            let run = leaf.lookup(rest.start(), rest.count());
+            rest = rest.skip(run.len);
+            if let State::Unwritten(start) = run.state {
+                leaf.change(run.blocks(), Change::Unmap);
+                self.claims.fetch_sub(u64::from(run.len), Ordering::AcqRel);
+                released.runs.push(Run { start, len: run.len });
+            }
+        }
+    }
+}

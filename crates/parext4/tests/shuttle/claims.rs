@@ -1,0 +1,65 @@
+//! Blocks that writes claim in files without extents, while other threads add, read and drop the same indirect blocks.
+
+use std::sync::Arc;
+
+use parext4::SplitAt;
+use parext4::fault::Fault;
+
+use super::conversions::Acknowledged;
+use super::support::*;
+use testkit::volume::DirectFiles as _;
+
+/// Blocks below the single indirect block, and below the first two of the double one.
+const LEAVES: [u64; 3] = [20, 300, 600];
+
+#[test]
+fn holes_of_one_indirect_block_are_filled_in_parallel() {
+    check_without_extents(300, &[Fault::LeafAddedTwice], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let file = volume.create_direct("/f").unwrap();
+        let done = Acknowledged::default();
+        let syncer = {
+            let (done, device) = (done.clone(), Arc::clone(&device));
+            spawn(&file, move |f| done.sync(f, &device))
+        };
+        let [single, double, _] = LEAVES;
+        let (one, other) = (done.clone(), done.clone());
+        race(
+            &file,
+            move |f| one.write(f, &[single, double]),
+            move |f| other.write(f, &[single + 2, double + 1]),
+        );
+        syncer.join().unwrap();
+        done.sync(&file, &device);
+        file.set_len(0).unwrap();
+    });
+}
+
+#[test]
+fn indirect_blocks_in_use_stay_in_memory() {
+    check_without_extents(300, &[Fault::LeavesDroppedInUse], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let file = volume.create_direct("/f").unwrap();
+        LEAVES.iter().for_each(|&leaf| write_block(&file, 1, leaf));
+        drop(file);
+        volume.close().unwrap();
+        // No indirect block is in memory, and each that is read may displace the others.
+        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let file = volume.direct_file("/f").unwrap();
+        let done = Acknowledged::default();
+        let writer = done.clone();
+        let [single, double, _] = LEAVES;
+        race(
+            &file,
+            move |f| writer.write(f, &[single + 1, double + 1]),
+            |f| {
+                for leaf in LEAVES.into_iter().rev() {
+                    assert!(read(f, BLOCK / SECTOR, leaf * BLOCK as u64).iter().all(|&byte| byte == 1));
+                }
+            },
+        );
+        done.sync(&file, &device);
+    });
+}

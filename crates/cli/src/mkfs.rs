@@ -60,7 +60,7 @@ pub struct Args {
     no_journal: bool,
     /// Features to add to the ones that mke2fs -t ext4 chooses, or with ^ to leave out, separated by commas; none leaves out all. mmp, with
     /// which one machine at a time can open the volume for writing, is on by default on devices of a network
-    #[arg(short = 'O', long, value_name = "LIST", action = clap::ArgAction::Append)]
+    #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
     features: Vec<String>,
     /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two signs of life of the machine
     /// that uses a volume with mmp, 1 to 300; hash_seed=UUID, the secret of the directory hashes; encoding=utf8 for casefold, which it
@@ -74,6 +74,12 @@ pub struct Args {
     /// Print the summary as JSON, with the fields that docs/json.md lists
     #[arg(long)]
     json: bool,
+}
+
+/// Checks a list of features.
+fn features(list: &str) -> Result<String> {
+    MkfsOptions::new().features(list)?;
+    Ok(list.to_owned())
 }
 
 /// The options of `-E` that the command knows.

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use testkit::command::{ScratchImage, run, text};
+use testkit::command::{ScratchImage, program, run, text};
 
 /// A program that makes contents that `mkfs` must recognise, its arguments before the image, and the name that `mkfs`
 /// prints.
@@ -79,6 +79,36 @@ fn multi_mount_protection_is_chosen_as_with_mke2fs() {
     assert!(scratch.fails(&["mkfs", &image, "--force", "-E", "mmp_update_interval=301"]).contains("301"));
     scratch.ok(&["mkfs", &image, "--force", "-O", "^mmp"]);
     assert!(!scratch.ok(&["info", &image]).contains("mmp"));
+}
+
+#[test]
+fn geometry_and_features_are_chosen_as_with_mke2fs() {
+    let scratch = ScratchImage::empty();
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    let seed = format!("hash_seed={uuid}");
+    let make = |name: &str| {
+        let image = text(&scratch.path(name));
+        let geometry =
+            ["-b", "1024", "-g", "512", "-I", "128", "-N", "1000", "-m", "0", "-O", "^filetype,meta_bg"];
+        let same = ["-O", "^resize_inode", "--uuid", uuid, "-E", &seed, "--size", "24M"];
+        let arguments = [&["mkfs", &image], &geometry[..], &same].concat();
+        let made =
+            Command::new(program()).args(arguments).env("SOURCE_DATE_EPOCH", "1000000000").output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        fs::read(image).unwrap()
+    };
+    assert!(make("first") == make("second"), "the same options give the same bytes");
+    let info = scratch.ok(&["info", "--json", &text(&scratch.path("first"))]);
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    let features = info["features"].as_array().unwrap();
+    assert!(features.contains(&"meta_bg".into()) && !features.contains(&"filetype".into()));
+    assert_eq!((&info["inode_size"], &info["groups"]), (&128.into(), &48.into()));
+
+    let image = text(&scratch.path("old"));
+    let refused = scratch.fails(&["mkfs", &image, "--size", "24M", "-g", "100"]);
+    assert!(refused.contains("100 blocks per group: not a multiple of 8"), "{refused}");
+    let made = scratch.ok(&["mkfs", &image, "--size", "8M", "-r", "0"]);
+    assert!(made.contains("journal   none") && made.contains("inodes    2048 of 128 bytes"), "{made}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{Seek, SeekFrom, Write};
 
 use parext4_format::extent::{self, ExtentNode};
+use parext4_format::features::RoCompat;
 use parext4_format::group_desc::GroupFlags;
 use parext4_format::inode::{FileType, InodeFlags};
 use parext4_format::superblock::Superblock;
@@ -176,4 +177,60 @@ fn child(image: &Image, seed: ChecksumSeed, block: FsBlock) -> &[u8] {
     sealed[20] ^= 1;
     assert_eq!(extent::verify_block(seed, &sealed).unwrap_err().field, "checksum");
     bytes
+}
+
+/// Revision 0 has no fields for the size of inodes, and gets them with its first feature.
+#[test]
+fn volumes_of_revision_0_are_read() {
+    let Some(image) = Image::make(&["-r", "0", "-O", "none", "-b", "1024"], None) else { return };
+    let mut sb = image.sb.clone();
+    assert!(sb.is_old_revision() && sb.feature_names().is_empty());
+    sb.raw_mut().s_inode_size.set(0);
+    sb.raw_mut().s_first_ino.set(0);
+    assert_eq!((sb.inode_size(), sb.first_inode()), (128, 11));
+    assert_eq!(image.inode(2).file_type(), FileType::Directory);
+    for group in 0..sb.group_count() {
+        assert!(sb.has_backup(GroupNo(group)));
+    }
+    sb.set_incompat(sb.incompat());
+    assert!(sb.is_old_revision());
+    sb.set_ro_compat(RoCompat::LARGE_FILE);
+    assert!(!sb.is_old_revision());
+    assert_eq!((sb.raw().s_inode_size.get(), sb.raw().s_first_ino.get()), (128, 11));
+}
+
+/// The places of descriptors and of their copies, which dumpe2fs prints.
+#[test]
+fn descriptors_of_meta_groups_are_found() {
+    for features in
+        ["meta_bg,^resize_inode", "meta_bg,^resize_inode,^sparse_super,^64bit", "sparse_super2,^resize_inode"]
+    {
+        let Some(image) = Image::make(&["-b", "1024", "-g", "512", "-O", features], None) else { return };
+        let Some(text) = image.ask("dumpe2fs", &[]) else { return };
+        let sb = &image.sb;
+        let mut places = Vec::new();
+        for group in 0..sb.group_count() {
+            let start = u64::from(sb.first_data_block()) + u64::from(group) * 512;
+            let has_super = u64::from(sb.has_backup(GroupNo(group)));
+            let copies = u64::from(sb.base_blocks(GroupNo(group))) - has_super;
+            places.push((group, (copies > 0).then(|| (start + has_super, start + has_super + copies - 1))));
+        }
+        let mut found = Vec::new();
+        for part in text.split("\nGroup ") {
+            let Ok(group) = part.split(':').next().unwrap().parse::<u32>() else { continue };
+            let words = part.split_whitespace().skip_while(|word| !word.starts_with("descriptor")).nth(2);
+            let blocks = words.filter(|_| part.contains("descriptor")).map(|word| {
+                let (first, last) = word.split_once('-').unwrap_or((word, word));
+                (first.parse().unwrap(), last.parse().unwrap())
+            });
+            found.push((group, blocks));
+        }
+        assert_eq!(places, found, "{features}");
+        for nr in 0..sb.gdt_blocks() {
+            let group = if features.starts_with("meta") { nr * sb.descs_per_block() } else { 0 };
+            let (first, _) = found[group as usize].1.unwrap();
+            let offset = if features.starts_with("meta") { 0 } else { u64::from(nr) };
+            assert_eq!(sb.gdt_block(nr).get(), first + offset, "{features}: {nr}");
+        }
+    }
 }

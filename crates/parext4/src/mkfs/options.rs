@@ -1,5 +1,6 @@
 //! Defines the options of a new volume.
 
+use parext4_format::features::Incompat;
 use parext4_format::mmp::DEFAULT_UPDATE_INTERVAL;
 
 use super::features::Features;
@@ -194,6 +195,14 @@ impl MkfsOptions {
             self.adds_features |= wanted && name != "none";
         }
         Ok(self)
+    }
+
+    /// Maps files by extents. Without them, files are mapped by indirect blocks, and the volume does not have the feature
+    /// `64bit` either, because block numbers of files have 32 bits.
+    #[must_use]
+    pub fn extents(mut self, extents: bool) -> Self {
+        self.features.incompat.set(Incompat::EXTENTS | Incompat::BIT64, extents);
+        self
     }
 
     /// Sets [`journal`](field@Self::journal).

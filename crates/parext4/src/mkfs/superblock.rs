@@ -69,10 +69,8 @@ fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
     raw.s_r_blocks_count_lo.set(low(geometry.reserved_blocks));
     raw.s_r_blocks_count_hi.set(high(geometry.reserved_blocks));
     raw.s_inodes_count.set(geometry.inodes_count());
-    if geometry.revision > 0 {
-        raw.s_first_ino.set(FIRST_INODE);
-        raw.s_inode_size.set(geometry.inode_size);
-    }
+    raw.s_first_ino.set(FIRST_INODE);
+    raw.s_inode_size.set(geometry.inode_size);
     if geometry.inode_size > 128 {
         raw.s_min_extra_isize.set(EXTRA_ISIZE);
         raw.s_want_extra_isize.set(EXTRA_ISIZE);

@@ -45,7 +45,7 @@ impl DirHash {
             3 => (HashVersion::Legacy, true),
             4 => (HashVersion::HalfMd4, true),
             5 => (HashVersion::Tea, true),
-            6 => return Err(unusable("siphash (casefold) is not supported".to_owned())),
+            6 => return Err(unusable("siphash (encrypt with casefold) needs a key".to_owned())),
             _ => return Err(unusable(format!("{version} is unknown"))),
         };
         Ok(Self { version, unsigned, seed })

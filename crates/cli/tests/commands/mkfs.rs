@@ -112,6 +112,30 @@ fn geometry_and_features_are_chosen_as_with_mke2fs() {
 }
 
 #[test]
+fn features_of_names_can_be_chosen() {
+    let extended = "encoding=utf8,encoding_flags=strict";
+    let scratch = ScratchImage::new(&["-O", "large_dir,encrypt", "-E", extended]);
+    let image = text(&scratch.image());
+    let features = |image: &str| {
+        let info: serde_json::Value = serde_json::from_str(&scratch.ok(&["info", "--json", image])).unwrap();
+        let names = ["large_dir", "encrypt", "casefold"];
+        names.map(|name| info["features"].as_array().unwrap().contains(&name.into()))
+    };
+    assert_eq!(features(&image), [true; 3]);
+    scratch.fsck();
+    // `s_encoding` and `s_encoding_flags`.
+    assert_eq!(std::fs::read(&image).unwrap()[1024 + 0x27c..][..4], [1, 0, 1, 0]);
+    scratch.ok(&["mkfs", &image, "--force", "-O", "casefold"]);
+    assert_eq!(features(&image), [false, false, true]);
+    scratch.fsck();
+    scratch.ok(&["mkfs", &image, "--force"]);
+    assert_eq!(features(&image), [false; 3]);
+    assert!(
+        scratch.fails(&["mkfs", &image, "--force", "-E", "encoding_flags=strict"]).contains("encoding=utf8")
+    );
+}
+
+#[test]
 fn a_volume_that_another_machine_uses_is_not_overwritten() {
     let scratch = ScratchImage::new(&["-O", "mmp"]);
     let image = text(&scratch.image());

@@ -169,10 +169,7 @@ impl Filesystem for Dispatcher {
         self.execute(RequestInfo::new("rename", parent), reply, move |server| {
             let [(_, name), (_, new_name)] = &names;
             server.rename((parent, name), (new_parent, new_name), flags, caller)?;
-            // Two directories: of names that move within one, the kernel keeps the timeout.
-            for (dir, name) in
-                names.iter().filter(|(dir, name)| parent != new_parent && server.must_forget(*dir, name))
-            {
+            if let Some((dir, name)) = server.name_to_forget(&names) {
                 deferred.invalidation.forget_name(*dir, OsStr::from_bytes(name).to_owned());
             }
             Ok(())

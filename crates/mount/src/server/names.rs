@@ -28,13 +28,17 @@ impl Server {
         Entry { keeps_name: !has_spellings(dir), ..self.entry_of_lookup(node) }
     }
 
-    /// Returns true if the kernel must forget a name that a rename has brought to a directory: the kernel moves what it knew of the old
-    /// name, which it may have been told to cache. Of a directory the kernel never knows two spellings.
-    pub fn must_forget(&self, parent: INodeNo, name: &[u8]) -> bool {
-        let is_stale = |dir: Node| {
-            has_spellings(&dir) && dir.lookup(name).is_ok_and(|node| node.file_type() != FileType::Directory)
+    /// Returns the name that the kernel must forget after a rename between two names, if any: the kernel moves what it knew of the old name,
+    /// which it may have been told to cache, to a directory where it must cache none. Of a directory it never knows two spellings.
+    pub fn name_to_forget<'a>(&self, names: &'a [(INodeNo, Vec<u8>); 2]) -> Option<&'a (INodeNo, Vec<u8>)> {
+        let [old, new] = names.each_ref().map(|name| (name, self.node(name.0).ok()));
+        let (changed, dir) = match [&old, &new].map(|(_, dir)| dir.as_ref().is_some_and(has_spellings)) {
+            [true, false] => old,
+            [false, true] => new,
+            _ => return None,
         };
-        self.node(parent).is_ok_and(is_stale)
+        let named = dir?.lookup(&changed.1).ok()?;
+        (named.file_type() != FileType::Directory).then_some(changed)
     }
 
     /// Returns the attributes of the new inode.

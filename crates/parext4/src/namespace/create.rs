@@ -78,7 +78,8 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`].
+    /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`]; [`Error::NoKey`] if the directory is
+    /// encrypted; [`Error::Invalid`] if it ignores case and refuses the name.
     pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
         let mut prepared = self.prepare_inode(FileType::Regular, new)?;
         self.begins_inline(&mut prepared, &[]);

@@ -53,7 +53,8 @@ pub enum RenameMode {
 
 impl Node {
     /// Renames the entry `name` of this directory to `new_name` in `new_dir`, atomically: a concurrent lookup, and the next open after a
-    /// crash, find one name or the other. If both names mean the same inode, nothing changes.
+    /// crash, find one name or the other. If both names mean the same inode, nothing changes; so a directory that ignores case keeps the
+    /// spelling of an entry that is renamed to another spelling.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -70,7 +71,7 @@ impl Node {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would become its own descendant;
     /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced; [`Error::NotPermitted`] for
-    /// immutable and append-only inodes; [`Error::TooManyLinks`]; [`Error::NoSpace`].
+    /// immutable and append-only inodes; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::NoKey`] if one of the directories is encrypted.
     pub fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.rename_impl(name, new_dir, new_name, mode, None)
     }

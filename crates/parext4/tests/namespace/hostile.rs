@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Image, assert_fails, concurrent::Random, names, new};
 use parext4::device::MemDevice;
-use parext4::{Error, Node, RenameMode, Volume, VolumeOptions, XattrMode};
+use parext4::{Error, InodeFlags, Node, RenameMode, Volume, VolumeOptions, XattrMode};
 use testkit::volume::DirectFiles as _;
 
 /// Runs every operation on a directory, and ignores the results.
@@ -20,12 +20,14 @@ fn exercise(volume: &Volume, dir: &Node) {
     }
     let root = volume.root().unwrap();
     for n in 0..40_u32 {
-        let name = |what: &str| format!("{what}-{n:0>200}").into_bytes();
+        let name = |what: &str| format!("{what}-É{n:0>198}").into_bytes();
         let _ = dir.lookup(&name("old"));
         let _ = dir.create(&name("new"), &new());
         let _ = dir.mkdir(&name("dir"), &new());
         let _ = dir.rename(&name("old"), &root, &name("moved"), RenameMode::Replace);
         let _ = dir.unlink(&name("old"));
+        let listed = dir.read_dir(0).ok().and_then(|items| items.into_iter().nth(2));
+        let _ = listed.map(|item| dir.unlink(&item.name));
         let _ = dir.lookup(b"..").and_then(|parent| parent.rmdir(b"dir"));
     }
     let _ = root.rename(b"dir", &root, b"moved", RenameMode::Replace);
@@ -35,24 +37,36 @@ fn exercise(volume: &Volume, dir: &Node) {
 /// Without checksums, so that only the checks of the structures apply.
 #[test]
 fn arbitrary_bytes_in_a_directory_cause_no_panic() {
-    for features in ["^metadata_csum", "^metadata_csum,^dir_index"] {
+    let kinds = [
+        ("^metadata_csum", InodeFlags::empty(), 60),
+        ("^metadata_csum,^dir_index", InodeFlags::empty(), 60),
+        ("^metadata_csum,large_dir,casefold", InodeFlags::CASEFOLD, 30),
+        ("^metadata_csum,encrypt", InodeFlags::ENCRYPT, 30),
+    ];
+    for (features, flags, seeds) in kinds {
         let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", features]) else { return };
         let volume = image.open();
         let dir = volume.mkdir("/dir", 0o755).unwrap();
+        if flags.contains(InodeFlags::CASEFOLD) {
+            dir.set_flags(dir.flags() | flags).unwrap();
+        }
         let file = dir.create(b"file", &new()).unwrap();
         for n in 0..400_u32 {
-            dir.link(format!("old-{n:0>200}").as_bytes(), &file).unwrap();
+            dir.link(format!("olD-é{n:0>198}").as_bytes(), &file).unwrap();
         }
         assert_eq!(names(&dir).len(), 401);
         drop((dir, file));
         volume.close().unwrap();
+        if flags.contains(InodeFlags::ENCRYPT) {
+            image.debugfs_write("set_inode_field /dir flags 0x81800");
+        }
         let blocks: Vec<usize> =
             image.debugfs("blocks /dir").split_whitespace().map(|block| block.parse().unwrap()).collect();
         if blocks.is_empty() {
             return;
         }
         let sound = MemDevice::from_bytes(std::fs::read(image.path()).unwrap());
-        for seed in 1..=60 {
+        for seed in 1..=seeds {
             let mut random = Random::new(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
             let mut bytes = sound.snapshot();
             for _ in 0..1 + random.below(6) {

@@ -247,3 +247,46 @@ fn hostile_trees_of_three_levels() {
         let _ = volume.close();
     }
 }
+
+/// Two million names, made by parext4 and found by the kernel, and the reverse. Takes minutes, so it runs only with
+/// `PAREXT4_STRESS_ALL=1`.
+#[test]
+fn two_million_names() {
+    const COUNT: u32 = 2_000_000;
+    const LINKS: u32 = 60_000;
+    if !settings::all() {
+        return;
+    }
+    let name = |n: u32| format!("{n:0>60}");
+    let Some(image) = Image::mke2fs(1024, &["-b", "1024", "-N", "256", "-O", "large_dir"]) else { return };
+    let volume = image.open();
+    let (dir, root) = (volume.mkdir("/dir", 0o755).unwrap(), volume.root().unwrap());
+    let target = |n: u32| format!("target-{}", n / LINKS);
+    for first in (0..COUNT).step_by(LINKS as usize) {
+        let file = root.create(target(first).as_bytes(), &new()).unwrap();
+        for n in first..COUNT.min(first + LINKS) {
+            dir.link(name(n).as_bytes(), &file).unwrap();
+        }
+    }
+    drop((dir, root));
+    volume.close().unwrap();
+    image.fsck();
+    assert!(levels(&image).is_none_or(|(levels, _)| levels == 2));
+    let mut by_kernel = false;
+    image.with_kernel(|root| {
+        by_kernel = true;
+        let dir = root.join("dir");
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), COUNT as usize);
+        std::fs::create_dir(root.join("other")).unwrap();
+        for n in 0..COUNT {
+            let old = dir.join(name(n));
+            assert!(old.symlink_metadata().is_ok(), "{n}");
+            std::fs::rename(old, root.join("other").join(name(n))).unwrap();
+        }
+    });
+    image.fsck();
+    let volume = image.open();
+    let other = volume.resolve(if by_kernel { "/other" } else { "/dir" }).unwrap();
+    assert_eq!(names(&other).len(), COUNT as usize);
+    assert!((0..COUNT).all(|n| other.lookup(name(n).as_bytes()).is_ok()));
+}

@@ -125,11 +125,10 @@ impl Body {
     /// Returns the runs that cover `blocks`, in ascending order. Locks like [`state_of`](Self::state_of).
     #[inline]
     pub(crate) fn runs(&self, blocks: BlockRange) -> impl Iterator<Item = Mapping> {
-        let (mapped, unmapped) = match self {
-            Self::Extents(map) => (Some(map.runs(blocks)), None),
-            Self::Inline(_) => (None, (!blocks.is_empty()).then(|| hole(blocks.start(), blocks.count()))),
-        };
-        mapped.into_iter().flatten().chain(unmapped)
+        match self {
+            Self::Extents(map) => Runs::Mapped(map.runs(blocks)),
+            Self::Inline(_) => Runs::Hole((!blocks.is_empty()).then(|| hole(blocks.start(), blocks.count()))),
+        }
     }
 
     /// Returns the number of the file block after the last one that is mapped, 0 if none is.
@@ -212,6 +211,24 @@ impl LockedBody<'_> {
         match self {
             Self::Extents(map) => ends(run).for_each(|block| map.unpin(block)),
             Self::Inline => {}
+        }
+    }
+}
+
+/// The runs of a range of blocks.
+enum Runs<M> {
+    Mapped(M),
+    Hole(Option<Mapping>),
+}
+
+impl<M: Iterator<Item = Mapping>> Iterator for Runs<M> {
+    type Item = Mapping;
+
+    #[inline]
+    fn next(&mut self) -> Option<Mapping> {
+        match self {
+            Self::Mapped(runs) => runs.next(),
+            Self::Hole(hole) => hole.take(),
         }
     }
 }

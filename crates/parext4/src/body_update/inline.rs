@@ -102,13 +102,15 @@ impl Engine {
         if let Some(block) = first {
             self.map_first(handle, inode, &body, block)?;
         }
-        {
-            let mut core = inode.core();
-            core.remove_inline().map_err(|error| error.of_inode(inode.ino()))?;
-            let flags = core.flags | InodeFlags::EXTENTS;
-            inode.set_flags(&mut core, flags);
+        // Before the contents: a query without a range that does not find them finds the block.
+        if !inode.replace_body(body) {
+            return Err(has_blocks(inode));
         }
-        if inode.replace_body(body) { Ok(()) } else { Err(has_blocks(inode)) }
+        let mut core = inode.core();
+        core.remove_inline().map_err(|error| error.of_inode(inode.ino()))?;
+        let flags = core.flags | InodeFlags::EXTENTS;
+        inode.set_flags(&mut core, flags);
+        Ok(())
     }
 
     /// Maps file block 0 of an empty body as written.

@@ -15,7 +15,7 @@ use super::{new_volume, open};
 const SLOT: usize = 8;
 /// Slots of a file: contents leave the inode at the sixteenth.
 const SLOTS: u64 = 125;
-const WRITERS: u64 = 6;
+const WRITERS: u64 = 12;
 const FILES: u64 = 25;
 const WRITES: u64 = 30;
 

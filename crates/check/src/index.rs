@@ -46,10 +46,11 @@ impl Index {
         runs: &[DirRun],
         blocks: u32,
     ) -> Self {
-        // The blocks were claimed for this directory, so there are at most as many as in the volume.
-        let claimed =
-            runs.iter().map(|run| run.logical.saturating_add(run.len)).max().unwrap_or(0).min(blocks);
-        let mut reader = Reader { volume, dir, seed, runs, roles: vec![Role::Unseen; claimed as usize] };
+        // A hostile map may have holes of any size. A sound one has none, so the number of its blocks is the bound.
+        let present: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+        let known = u64::from(blocks).min(present.saturating_mul(2));
+        let roles = vec![Role::Unseen; known as usize];
+        let mut reader = Reader { volume, dir, seed, runs, roles };
         let hash = reader.root(flags);
         Self { roles: reader.roles, hash }
     }

@@ -127,6 +127,8 @@ pub struct Report {
     pub directories: u64,
     /// The number of blocks in use.
     pub blocks: u64,
+    /// Why nothing was checked: a feature or a format that this crate does not know.
+    pub refused: Option<String>,
 }
 
 /// Features whose structures this crate reads.
@@ -155,15 +157,29 @@ pub fn check(device: &dyn Device, options: &CheckOptions) -> Report {
     let mut report = Report::default();
     match superblock(device) {
         Ok(sb) => passes(Volume::new(device, sb, &findings), options, &mut report),
-        Err((error, problem)) => findings.add(error, problem),
+        Err(Unusable::Unknown(error)) => report.refused = Some(error.to_string()),
+        Err(Unusable::Wrong(error, problem)) => findings.add(error, problem),
     }
     let (findings, count, notes) = findings.finish();
     Report { findings, count, notes, ..report }
 }
 
+/// A superblock that does not lead to the rest of the volume.
+enum Unusable {
+    Wrong(FormatError, Problem),
+    /// It may be right, but this crate does not know it.
+    Unknown(FormatError),
+}
+
 /// Reads the superblock, and makes sure that the geometry fits the device.
-fn superblock(device: &dyn Device) -> Result<Superblock, (FormatError, Problem)> {
-    let fail = |field, problem: String, kind| Err((FormatError::new("superblock", field, problem), kind));
+fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
+    let fail = |field, problem: String, kind| {
+        Err(Unusable::Wrong(FormatError::new("superblock", field, problem), kind))
+    };
+    let unknown = |field, names: Vec<String>| {
+        let problem = format_args!("feature not known: {}", names.join(", "));
+        Err(Unusable::Unknown(FormatError::new("superblock", field, problem)))
+    };
     let mut buf = AlignedBuf::zeroed(4096);
     let read = if device.size() < buf.len() as u64 {
         Err(format!("the device has {} bytes", device.size()))
@@ -173,16 +189,18 @@ fn superblock(device: &dyn Device) -> Result<Superblock, (FormatError, Problem)>
     if let Err(error) = read {
         return fail("size", error, PR_0_SB_CORRUPT);
     }
-    let sb = Superblock::parse(&buf[1024..2048]).map_err(|error| (error, PR_0_SB_CORRUPT))?;
-    let unknown = sb.incompat().difference(INCOMPAT);
-    if !unknown.is_empty() {
-        let problem = format!("feature not known: {}", unknown.names().join(", "));
-        return fail("s_feature_incompat", problem, PR_0_SB_CORRUPT);
+    let sb = Superblock::parse(&buf[1024..2048]).map_err(|error| match error.field {
+        // Revision 0, and blocks of more than 4 KiB.
+        "s_rev_level" | "s_log_block_size" => Unusable::Unknown(error),
+        _ => Unusable::Wrong(error, PR_0_SB_CORRUPT),
+    })?;
+    let incompat = sb.incompat().difference(INCOMPAT);
+    if !incompat.is_empty() {
+        return unknown("s_feature_incompat", incompat.names());
     }
-    let unknown = sb.ro_compat().intersection(UNKNOWN_RO_COMPAT);
-    if !unknown.is_empty() {
-        let problem = format!("feature not known: {}", unknown.names().join(", "));
-        return fail("s_feature_ro_compat", problem, PR_0_SB_CORRUPT);
+    let ro_compat = sb.ro_compat().intersection(UNKNOWN_RO_COMPAT);
+    if !ro_compat.is_empty() {
+        return unknown("s_feature_ro_compat", ro_compat.names());
     }
     let needed = sb.blocks_count().saturating_mul(sb.block_size().into());
     if device.size() < needed {

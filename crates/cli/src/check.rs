@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow, bail};
 use parext4::{Device, DeviceOptions, Replayed, needs_recovery, replay_in_memory};
 use parext4_check::{CheckOptions, Finding, Report, check};
 use serde_json::{Value, json};
@@ -107,6 +107,9 @@ fn check_image(args: &Args) -> Result<(Report, Option<Replayed>)> {
     }
     let (device, replayed) = if args.no_replay { (device, None) } else { replay(&args.image, device)? };
     let report = check(&*device, &options.is_replayed(replayed.is_some()));
+    if let Some(why) = &report.refused {
+        bail!("{}: {why}", args.image.display());
+    }
     Ok((report, replayed))
 }
 

@@ -252,21 +252,28 @@ fn archives_carry_trees_in_and_out() {
     assert_eq!(describe(&again), before);
 }
 
+/// Returns a header with any names.
+fn raw_header(name: &str, kind: tar::EntryType, link: &str, len: usize) -> tar::Header {
+    let mut header = tar::Header::new_old();
+    header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+    header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
+    header.set_entry_type(kind);
+    header.set_size(len as u64);
+    header.set_mode(0o644);
+    header.set_uid(1);
+    header.set_gid(2);
+    header.set_mtime(3);
+    header.set_cksum();
+    header
+}
+
 #[test]
 fn no_name_in_an_archive_leads_out_of_the_destination() {
     let scratch = ScratchImage::new(&[]);
     let archive = scratch.path("hostile.tar");
     let mut builder = tar::Builder::new(File::create(&archive).unwrap());
     let mut add = |name: &str, kind: tar::EntryType, link: &str, data: &[u8]| {
-        let mut header = tar::Header::new_old();
-        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
-        header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
-        header.set_entry_type(kind);
-        header.set_size(data.len() as u64);
-        header.set_mode(0o644);
-        (header.set_uid(1), header.set_gid(2), header.set_mtime(3));
-        header.set_cksum();
-        builder.append(&header, data).unwrap();
+        builder.append(&raw_header(name, kind, link, data.len()), data).unwrap();
     };
     use tar::EntryType::{Link, Regular, Symlink};
     add("/absolute", Regular, "", b"1");
@@ -295,19 +302,7 @@ fn no_name_in_an_archive_leads_out_of_the_destination() {
         ("ok/file", Regular, "", "is not a directory"),
     ] {
         let mut builder = tar::Builder::new(File::create(&archive).unwrap());
-        let mut header = tar::Header::new_old();
-        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
-        header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
-        header.set_entry_type(kind);
-        (
-            header.set_mode(0o644),
-            header.set_uid(1),
-            header.set_gid(2),
-            header.set_mtime(3),
-            header.set_size(0),
-        );
-        header.set_cksum();
-        builder.append(&header, &b""[..]).unwrap();
+        builder.append(&raw_header(name, kind, link, 0), &b""[..]).unwrap();
         builder.into_inner().unwrap();
         let error = scratch.fails(&["put", "--quiet", "--tar", &text(&archive), &dest]);
         assert!(error.contains(said), "{name}: {error}");

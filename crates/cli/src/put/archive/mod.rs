@@ -180,7 +180,9 @@ impl Unpacker {
                 set => set?,
             }
         }
-        for ignored in &records.ignored {
+        // GNU tar can store a list in both ways.
+        let has_list = records.xattrs.iter().any(|(name, _)| name.starts_with(b"system.posix_acl_"));
+        for ignored in records.ignored.iter().filter(|_| !has_list) {
             self.shared.progress.warn(&format!("record {ignored} is left out"));
         }
         self.shared.rules.set_xattrs(node)

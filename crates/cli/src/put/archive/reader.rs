@@ -1,6 +1,6 @@
 //! Reads the members of a tar archive one after the other.
 //!
-//! The headers are those of the `tar` crate. Its iterator is not used, because it splits records at line ends, which values of
+//! Headers are parsed by the `tar` crate. Its iterator is not used, because it splits records at line ends, which values of
 //! attributes may contain, and does not return the maps of sparse files.
 
 use std::io::{self, Read};

@@ -10,15 +10,19 @@ use crate::convert::saturating_u32;
 use crate::mapping::{Mapping, State};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+// Not of the model checker: a range guards each of them, and a leaf has so many that models would take no other step.
+type Pointer = std::sync::atomic::AtomicU32;
+type Bits = std::sync::atomic::AtomicU64;
+
 /// A leaf. Each block is a hole (0), claimed, or written.
 #[derive(Debug)]
 pub(super) struct Leaf {
     /// The file blocks that the leaf maps.
     blocks: BlockRange,
     /// The volume block of each file block.
-    pointers: Box<[AtomicU32]>,
+    pointers: Box<[Pointer]>,
     /// One bit for each file block, set while its volume block is only claimed. The bit of a hole is clear.
-    claimed: Box<[AtomicU64]>,
+    claimed: Box<[Bits]>,
     /// Number of pointers that are not 0.
     used: AtomicU32,
     /// Number of pointers that are claims.
@@ -41,11 +45,11 @@ pub(super) enum Change {
 impl Leaf {
     /// Returns the leaf that maps `blocks` to `pointers`, all of them written.
     pub(super) fn new(blocks: BlockRange, pointers: impl Iterator<Item = u32>, block: u32) -> Self {
-        let pointers: Box<[_]> = pointers.take(blocks.count() as usize).map(AtomicU32::new).collect();
+        let pointers: Box<[_]> = pointers.take(blocks.count() as usize).map(Pointer::new).collect();
         let used = pointers.iter().filter(|pointer| pointer.load(Ordering::Relaxed) != 0).count();
         Self {
             blocks,
-            claimed: (0..pointers.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            claimed: (0..pointers.len().div_ceil(64)).map(|_| Bits::new(0)).collect(),
             used: AtomicU32::new(saturating_u32(used)),
             claims: AtomicU32::new(0),
             block: AtomicU32::new(block),

@@ -12,15 +12,12 @@ use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo, indirect};
 use super::geometry::{FIRST_INODE, Geometry};
 use super::journal::{self, JournalLocation};
 use super::placement::Placement;
-use super::pointers;
+use super::pointers::{self, BlockImage};
 use crate::error::Result;
 
 const LOST_FOUND: InodeNo = InodeNo(FIRST_INODE);
 /// Offset of the double-indirect pointer in `i_block`, in bytes.
 const DOUBLE_INDIRECT: usize = 13 * 4;
-
-/// A block number and the contents of the block.
-pub(super) type BlockImage = (u64, Vec<u8>);
 
 /// Builds the inodes of one volume.
 pub(super) struct FirstInodes<'a> {

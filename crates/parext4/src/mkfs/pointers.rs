@@ -7,6 +7,9 @@ use parext4_format::indirect::{Holder, Place, PointerBlock, ROOT_POINTERS, Shape
 
 use crate::error::{Error, Result};
 
+/// A block number and the contents of the block.
+pub(super) type BlockImage = (u64, Vec<u8>);
+
 /// Maps the file blocks `data`, in order, through the pointer blocks in `blocks`, of which there are
 /// [`Shape::pointer_blocks`]. Returns the inode's `i_block`, and each pointer block
 /// with its contents.
@@ -17,7 +20,7 @@ pub(super) fn map(
     shape: Shape,
     data: impl Iterator<Item = u64>,
     blocks: &[u64],
-) -> Result<([u8; 60], Vec<(u64, Vec<u8>)>)> {
+) -> Result<([u8; 60], Vec<BlockImage>)> {
     let mut root = [0; ROOT_POINTERS];
     let mut made: BTreeMap<PointerBlock, (u64, Vec<u32>)> = BTreeMap::new();
     let mut free = blocks.iter().copied();

@@ -7,7 +7,7 @@
 //! Source: kernel `fs/ext4/resize.c` (`verify_reserved_gdb`, `reserve_backup_gdb`), which checks it.
 
 use super::geometry::Geometry;
-use super::inodes::BlockImage;
+use super::pointers::BlockImage;
 
 /// Returns the contents of the double-indirect block.
 pub(super) fn double_indirect(geometry: &Geometry) -> Vec<u8> {

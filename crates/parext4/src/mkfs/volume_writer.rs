@@ -8,9 +8,10 @@ use parext4_format::{GroupNo, InodeNo};
 
 use super::geometry::Geometry;
 use super::groups::GroupTables;
-use super::inodes::{BlockImage, FirstInodes};
+use super::inodes::FirstInodes;
 use super::journal::JournalLocation;
 use super::placement::Placement;
+use super::pointers::BlockImage;
 use super::write::DeviceWriter;
 use super::{Identity, resize, superblock};
 use crate::error::{Error, Result};

@@ -14,7 +14,7 @@ const LEAVES: [u64; 3] = [20, 300, 600];
 
 #[test]
 fn holes_of_one_indirect_block_are_filled_in_parallel() {
-    check_without_extents(300, &[Fault::LeafAddedTwice], |image| {
+    check_without_extents(100, &[Fault::LeafAddedTwice], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
         let file = volume.create_direct("/f").unwrap();
@@ -38,7 +38,7 @@ fn holes_of_one_indirect_block_are_filled_in_parallel() {
 
 #[test]
 fn indirect_blocks_in_use_stay_in_memory() {
-    check_without_extents(300, &[Fault::LeavesDroppedInUse], |image| {
+    check_without_extents(100, &[Fault::LeavesDroppedInUse], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
         let file = volume.create_direct("/f").unwrap();

@@ -105,7 +105,7 @@ fn features_decide_the_access() {
     assert_eq!(with(|sb| sb.set_compat(sb.compat() | Compat::FAST_COMMIT)), Ok(Access::ReadWrite));
     assert_eq!(with(|sb| sb.set_incompat(sb.incompat() - Incompat::EXTENTS)), Ok(Access::ReadWrite));
     assert_eq!(
-        with(|sb| sb.set_incompat(sb.incompat() - Incompat::EXTENTS | Incompat::INLINE_DATA)),
+        with(|sb| sb.set_incompat((sb.incompat() - Incompat::EXTENTS) | Incompat::INLINE_DATA)),
         Ok(Access::ReadOnly { because: vec!["inline_data without extent".to_owned()] })
     );
     let refused: [(&str, Change<Superblock>); 2] = [

@@ -148,7 +148,7 @@ const REFUSED: Rows = &[
     (&["sb="], "only the first superblock is read; repair the volume with \"e2fsck -b\""),
     (&["journal="], "name a journal device with journal_path="),
     (&["abort", "test_dummy_encryption", "test_dummy_encryption="], "it is for tests of the kernel's ext4"),
-    (&["inlinecrypt"], "encrypted volumes are not supported"),
+    (&["inlinecrypt"], "parext4 has no keys for encrypted files"),
     (&["errors=panic"], "a program cannot stop the machine; use \"remount-ro\""),
     (&["context=", "fscontext=", "defcontext=", "rootcontext="], "security labels come from the volume"),
     (&["nosymfollow"], "the mount follows symbolic links"),

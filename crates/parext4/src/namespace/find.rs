@@ -42,31 +42,30 @@ impl Dir<'_> {
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
         let Some(wanted) = self.names()?.wanted(name)? else { return Ok(None) };
         if let Some(image) = self.inline_image()? {
-            let found = self.search(&image, false, &wanted)?;
-            return Ok(found.map(|(ino, stored, _)| Found { ino, place: Place::Inode, stored }));
+            return self.search(&image, false, &wanted, |_| Place::Inode);
         }
         if self.is_searched_by_hash() { self.find_hashed(&wanted) } else { self.find_linear(&wanted) }
     }
 
     fn find_in(&self, block: Arc<MetaBlock>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
-        let found = self.search(&block.snapshot(), self.has_tail(), wanted)?;
-        Ok(found.map(|(ino, stored, position)| Found { ino, place: Place::Block(block, position), stored }))
+        self.search(&block.snapshot(), self.has_tail(), wanted, |position| Place::Block(block, position))
     }
 
-    /// Returns the inode and the position of an entry among the entries `bytes`, and its name if that may be spelled otherwise.
+    /// Searches the entries `bytes`. `place` returns where the entry at a position is.
     fn search(
         &self,
         bytes: &[u8],
         tail: bool,
         wanted: &Wanted<'_>,
-    ) -> Result<Option<(InodeNo, Option<Vec<u8>>, EntryPosition)>> {
+        place: impl FnOnce(EntryPosition) -> Place,
+    ) -> Result<Option<Found>> {
         let (entry, is_exact) = match wanted {
             Wanted::Exact(name) => (dir_entry::find(bytes, tail, name), true),
             _ => (dir_entry::find_where(bytes, tail, |stored| wanted.matches(stored)), false),
         };
         Ok(self.checked(entry)?.map(|(entry, position)| {
             let stored = (!is_exact).then(|| entry.name.to_vec());
-            (entry.ino, stored, position)
+            Found { ino: entry.ino, place: place(position), stored }
         }))
     }
 

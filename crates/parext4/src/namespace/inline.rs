@@ -83,7 +83,13 @@ impl Dir<'_> {
             let goal = engine.first_goal(self.inode)?;
             let block = engine.allocator.allocate_block(handle, goal, engine.credentials())?;
             engine.move_out_of_inode(handle, self.inode, Some(block))?;
-            self.init_block(handle, FileBlock::ZERO, |bytes| inline::move_to_block(image, bytes, tail))
+            self.init_block(handle, FileBlock::ZERO, |bytes| {
+                inline::move_to_block(image, bytes, tail)?;
+                if !self.has_types() {
+                    dir_entry::clear_dot_types(bytes);
+                }
+                Ok(())
+            })
         })
     }
 

@@ -106,6 +106,9 @@ impl Node {
             dir.map_blocks(handle, BlockRange::of_block(FileBlock::ZERO))?;
             dir.init_block(handle, FileBlock::ZERO, |bytes| {
                 dir_entry::init_dot_block(bytes, tail, ino, parent);
+                if !dir.has_types() {
+                    dir_entry::clear_dot_types(bytes);
+                }
                 Ok(())
             })
         })

@@ -7,6 +7,7 @@
 //! each value in it. Only under the handle is it known whether the old block had another user.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use parext4_format::xattr::{self, ValueInode};
 use parext4_format::{FsBlock, InodeNo};
@@ -65,8 +66,8 @@ impl ValueChanges {
             touched.extend(all.filter(|value| is_shared || !stays(value)));
         }
         for value in touched {
-            if !changes.nodes.contains_key(&value.ino) {
-                changes.nodes.insert(value.ino, Node::of_value(engine, owner, value)?);
+            if let Entry::Vacant(entry) = changes.nodes.entry(value.ino) {
+                entry.insert(Node::of_value(engine, owner, value)?);
             }
         }
         // The rest is for the attributes and for what else the caller changes.

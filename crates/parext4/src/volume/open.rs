@@ -118,7 +118,10 @@ impl Volume {
         let parts = Parts { device, superblock, journal, read_only, protection, live, written };
         let engine = Use::new(&build(parts, options)?);
         if !engine.is_read_only() {
-            if let Some(reason) = engine.superblock.reason_to_check(now().seconds) {
+            // A program that opens the volume names the errors on record itself (`Info::errors`).
+            if engine.superblock.error_count() == 0
+                && let Some(reason) = engine.superblock.reason_to_check(now().seconds)
+            {
                 tracing::warn!("the volume should be checked by e2fsck: {reason}");
             }
             engine.mark_open(journaled)?;

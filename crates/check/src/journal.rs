@@ -20,7 +20,9 @@ pub(crate) fn check(volume: &Volume<'_>, found: &Found) {
     if !volume.sb.compat().contains(Compat::HAS_JOURNAL) {
         return;
     }
-    if volume.sb.journal_inode() == 0 {
+    let raw = volume.sb.raw();
+    let is_elsewhere = raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16];
+    if volume.sb.journal_inode() == 0 && is_elsewhere {
         return volume.findings.note("the journal is on another device, and was not checked");
     }
     let Some((block, blocks)) = found.journal else {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Error, Result, anyhow, bail};
+use parext4::mmp::{self, MmpUse};
 use parext4::{Device, DeviceOptions, Replayed, needs_recovery, replay_in_memory};
 use parext4_check::{CheckOptions, Finding, Report, check};
 use serde_json::{Value, json};
@@ -101,6 +102,14 @@ pub fn run(args: &Args) -> Result<()> {
 fn check_image(args: &Args) -> Result<(Report, Option<Replayed>)> {
     let device = image::open_device(&args.image, &DeviceOptions::new().read_only(true))?;
     image::refuse_foreign(&args.image, &*device)?;
+    if let Ok(Some(state)) = mmp::read(&*device)
+        && state.usage == MmpUse::InUse
+    {
+        let image = args.image.display();
+        eprintln!(
+            "parext4: warning: {image}: in use, or not closed ({state}); its owner may be changing what is checked"
+        );
+    }
     let mut options = CheckOptions::new().limit(args.limit);
     if let Some(threads) = args.threads {
         options = options.threads(threads.get());

@@ -117,3 +117,59 @@ fn read(disk: &dyn Device, offset: u64, len: usize) -> io::Result<Option<Vec<u8>
 fn invalid(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use parext4_device::MemDevice;
+
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_a_name_asks_for_a_partition() {
+        let split = |typed: &str| {
+            let (disk, number) = split_partition(typed.as_ref());
+            (disk.to_str().unwrap().to_owned(), number.map(NonZeroU32::get))
+        };
+        assert_eq!(split("a?partition=12"), ("a".to_owned(), Some(12)));
+        assert_eq!(
+            split("nbd+unix:///x?socket=s&partition=3"),
+            ("nbd+unix:///x?socket=s".to_owned(), Some(3))
+        );
+        for whole in
+            ["a", "a?", "a?partition=", "a?partition=0", "a?partition=1x", "?partition=1", "a&partition=1"]
+        {
+            assert_eq!(split(whole), (whole.to_owned(), None));
+        }
+    }
+
+    /// Bytes of any value lead to errors, or to partitions that are refused if they do not lie on the disk.
+    #[test]
+    fn any_table_is_read_or_refused() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32
+        };
+        for _ in 0..500 {
+            let disk = MemDevice::new(64 << 10);
+            let mut bytes = AlignedBuf::zeroed(64 << 10);
+            for sector in bytes.chunks_exact_mut(512) {
+                for entry in sector[446..510].chunks_exact_mut(16) {
+                    entry[4] = [0, 5, 0x0f, 0x83][random() as usize % 4];
+                    let limit = [4, 128, u32::MAX][random() as usize % 3];
+                    entry[8..12].copy_from_slice(&(random() % limit).to_le_bytes());
+                    entry[12..16].copy_from_slice(&(random() % limit).to_le_bytes());
+                }
+                sector[510..].copy_from_slice(&[0x55, 0xaa]);
+            }
+            disk.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
+            for number in (1..9).filter_map(NonZeroU32::new) {
+                if let Ok(options) = narrow(&disk, number, &DeviceOptions::new()) {
+                    assert!(options.offset + options.len.unwrap() <= disk.size());
+                }
+            }
+        }
+    }
+}

@@ -14,8 +14,8 @@ use crate::testbed::{TestBed, inside, remove};
 const IMAGE_SIZE: u64 = 40 << 20;
 /// The header of a journal's superblock of version 2, with which its block begins.
 const SUPERBLOCK_V2: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
-/// The fields that version 1 lacks, up to the UUID of the journal.
-const LATER_FIELDS: std::ops::Range<usize> = 0x24..0x44;
+/// The fields that version 1 lacks.
+const LATER_FIELDS: std::ops::Range<usize> = 0x24..0x400;
 
 /// A format of a log.
 struct Format {
@@ -72,12 +72,12 @@ fn write_log(bed: &TestBed, image: &Path, open: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes the journal's superblock one of version 1, with meaningless bytes after its fields.
+/// Makes the journal's superblock one of version 1.
 fn make_version_1(image: &Path) -> Result<()> {
     let mut bytes = fs::read(image)?;
     let at = bytes.chunks(1024).position(|block| block.starts_with(&SUPERBLOCK_V2)).context("no journal")?;
     let superblock = &mut bytes[at * 1024..];
     superblock[7] = 3;
-    superblock[LATER_FIELDS].fill(0xee);
+    superblock[LATER_FIELDS].fill(0);
     Ok(fs::write(image, bytes)?)
 }

@@ -15,7 +15,7 @@ const CRC32C: u8 = 4;
 const MIN_BLOCKS: u32 = 1024;
 /// The number of blocks for fast commits if `s_num_fc_blocks` is 0 (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
-/// Bytes of the fields of version 1.
+/// Bytes of the fields of version 1, which ends with `s_errno`.
 const V1_SIZE: usize = 0x24;
 /// Offset of `s_checksum`.
 const CHECKSUM: usize = 0xfc;
@@ -124,13 +124,17 @@ impl JournalSuperblock {
         let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
             return Err(FormatError::new(STRUCTURE, "h_magic", "the block is too short"));
         };
-        let superblock = match header(bytes) {
+        let mut superblock = match header(bytes) {
             Some((BlockType::SuperblockV1 | BlockType::SuperblockV2, _)) => Self { raw: Box::new(raw) },
             Some((found, _)) => {
                 return Err(FormatError::new(STRUCTURE, "h_blocktype", format_args!("is {found:?}")));
             }
             None => return Err(FormatError::new(STRUCTURE, "h_magic", "not a journal")),
         };
+        if !superblock.is_version_2() {
+            // Version 1 ends before these bytes. As in e2fsck, they are cleared.
+            superblock.raw.as_mut_bytes()[V1_SIZE..].fill(0);
+        }
         superblock.check_checksum()?;
         Ok(superblock)
     }
@@ -312,13 +316,11 @@ impl JournalSuperblock {
         self.raw.s_checksum_type = if self.has_checksum() { CRC32C } else { 0 };
     }
 
-    /// Makes a superblock of version 1 one of version 2 without features. Version 1 ends at `s_errno`; the bytes after it have
-    /// no meaning and are cleared.
+    /// Makes a superblock of version 1 one of version 2 without features.
     fn upgrade(&mut self) {
         if self.is_version_2() {
             return;
         }
-        self.raw.as_mut_bytes()[V1_SIZE..].fill(0);
         self.raw.s_header.h_blocktype = U32::new(BlockType::SuperblockV2 as u32);
         self.raw.s_nr_users = U32::new(1);
     }

@@ -31,7 +31,7 @@ pub fn cargo(words: &str) -> Cmd {
 }
 
 /// The largest size of the release binary, in bytes.
-const MAX_BINARY_SIZE: u64 = 10_000_000;
+const MAX_BINARY_SIZE: u64 = 12_000_000;
 
 /// Builds the release binary of the command line tool and returns its path.
 ///

@@ -212,7 +212,8 @@ fn a_full_volume_keeps_the_old_value() {
 /// Values that other inodes cannot be are errors, and the rest of the volume works.
 #[test]
 fn damaged_values_are_errors() {
-    let damages: [(&str, fn(&Image, u32)); 5] = [
+    type Damage = fn(&Image, u32);
+    let damages: [(&str, Damage); 5] = [
         ("no flag", |image, ino| image.debugfs_write(&format!("sif <{ino}> flags 0x80000"))),
         ("size", |image, ino| image.debugfs_write(&format!("sif <{ino}> size 5001"))),
         ("hash", |image, ino| image.debugfs_write(&format!("sif <{ino}> atime 0x12345678"))),

@@ -5,8 +5,8 @@
 //! modules use [`extent_map`](crate::extent_map) and [`indirect_map`](crate::indirect_map), so a format is added here, and the compiler lists each place that
 //! depends on the format.
 
-use std::sync::OnceLock;
-
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 use parext4_format::inode::InodeFlags;
 use parext4_format::{BlockRange, BlockSize, ChecksumSeed, FileBlock, InodeNo};
 
@@ -33,7 +33,7 @@ pub(crate) enum Body {
 #[derive(Debug)]
 pub(crate) struct InlineBody {
     /// The body that replaces this one once the contents are in blocks. They never return to the inode.
-    successor: OnceLock<Box<Body>>,
+    successor: OnceCell<Box<Body>>,
 }
 
 /// The fields of an inode from which its body is read.
@@ -65,7 +65,7 @@ impl Body {
 
     /// Returns the body of a file whose contents lie in its inode.
     pub(crate) fn inline() -> Self {
-        Self::Inline(InlineBody { successor: OnceLock::new() })
+        Self::Inline(InlineBody { successor: OnceCell::new() })
     }
 
     /// Returns the body that is in use: this one, or the one that has replaced it. A thread that holds the range of any byte of the

@@ -3,8 +3,8 @@
 //! Responsible for the slots. Not responsible for when a leaf is added or removed: the map's locks decide that. A slot costs
 //! 8 bytes, and dropping it checks what each thread is loading, so slots are made for 64 leaves at a time.
 
-use std::sync::OnceLock;
-
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 use parext4_format::indirect::Shape;
 
 use super::leaf::Leaf;
@@ -13,7 +13,7 @@ use crate::sync::{Arc, SwapOption};
 const CHUNK: usize = 64;
 
 type Chunk = Box<[SwapOption<Leaf>]>;
-type Chunks = OnceLock<Box<[OnceLock<Chunk>]>>;
+type Chunks = OnceCell<Box<[OnceCell<Chunk>]>>;
 
 #[derive(Debug)]
 pub(super) struct LeafTable {
@@ -29,7 +29,7 @@ pub(super) struct LeafTable {
 impl LeafTable {
     pub(super) fn new(shape: Shape) -> Self {
         let pointers = shape.pointers() as usize;
-        Self { first: SwapOption::new(None), double: OnceLock::new(), triple: OnceLock::new(), pointers }
+        Self { first: SwapOption::new(None), double: OnceCell::new(), triple: OnceCell::new(), pointers }
     }
 
     /// Returns the chunks that hold a leaf other than leaf 0, the number of chunks there, and the leaf's index in them.
@@ -63,7 +63,7 @@ impl LeafTable {
             return self.first.store(value);
         }
         let (chunks, count, at) = self.chunks(leaf);
-        let chunks = chunks.get_or_init(|| (0..count).map(|_| OnceLock::new()).collect());
+        let chunks = chunks.get_or_init(|| (0..count).map(|_| OnceCell::new()).collect());
         if let Some(chunk) = chunks.get(at / CHUNK) {
             let empty = || (0..CHUNK).map(|_| SwapOption::new(None)).collect();
             chunk.get_or_init(empty)[at % CHUNK].store(value);

@@ -1,7 +1,7 @@
 //! Building inodes in memory.
 
-use std::sync::OnceLock;
-
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::superblock::Superblock;
@@ -67,7 +67,7 @@ impl Inode {
             let problem = format_args!("{} is out of range", raw.size);
             return Err(Error::corrupt_field("inode", "i_size", problem).of_inode(ino));
         }
-        let cell = OnceLock::new();
+        let cell = OnceCell::new();
         if let Some(body) = body {
             let _ = cell.set(body);
         }
@@ -87,7 +87,7 @@ impl Inode {
             core: Mutex::new(Rank::InodeCore, raw),
             written: Written::new(),
             body: cell,
-            cached: OnceLock::new(),
+            cached: OnceCell::new(),
             body_load: Mutex::new(Rank::BodyLoad, ()),
             ranges: Arc::new(new_ranges()),
             usage: FileUsage::default(),

@@ -11,8 +11,8 @@ mod flags;
 mod tail;
 mod time;
 
-use std::sync::OnceLock;
-
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
@@ -62,7 +62,7 @@ pub(crate) struct Inode {
     disk_size: AtomicU64,
     /// Space used by the body, in units of 512 bytes.
     sectors: AtomicU64,
-    body: OnceLock<Body>,
+    body: OnceCell<Body>,
     body_load: Mutex<()>,
     /// Free blocks kept for the file.
     pub(crate) windows: FileWindows,
@@ -73,7 +73,7 @@ pub(crate) struct Inode {
     /// The offset of the next append.
     pub(crate) tail: Mutex<Tail>,
     /// The file's page-cache state, from its first buffered use on.
-    cached: OnceLock<Cached>,
+    cached: OnceCell<Cached>,
     /// True if the bytes of the last block past the size are known to be zeros on the device. A volume written by another driver does
     /// not guarantee that (H3).
     tail_clean: AtomicBool,

@@ -66,7 +66,8 @@ impl<'a, 'v> Mapper<'a, 'v> {
         if count == 0 {
             return true;
         }
-        if self.volume.sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) {
+        // Only contents of files may be shared: a directory is read for the first inode that claims its blocks.
+        if self.runs.is_none() && self.volume.sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) {
             claims.share(first, count);
             return true;
         }

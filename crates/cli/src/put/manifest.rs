@@ -55,8 +55,11 @@ impl<'a> Line<'a> {
         let path = Path::new(columns.next().unwrap_or_default());
         let kind = columns.next().context("no type")?;
         if kind == "x" {
-            let at = line.find(" x ").or_else(|| line.find("\tx")).context("no attribute")?;
-            return Ok(Self { path, kind: 'x', third: line[at + 2..].trim(), numbers: [None; 7] });
+            let rest =
+                line.trim_start().split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim_start());
+            let third = rest.strip_prefix('x').unwrap_or_default().trim();
+            ensure!(!third.is_empty(), "no attribute");
+            return Ok(Self { path, kind: 'x', third, numbers: [None; 7] });
         }
         let kind = kind.parse().ok().with_context(|| format!("unknown type {kind:?}"))?;
         let third = columns.next().context("no mode")?;

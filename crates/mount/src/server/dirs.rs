@@ -73,15 +73,17 @@ impl Server {
     ) -> Outcome<bool> {
         let name = OsStr::from_bytes(&item.name);
         if matches!(&item.name[..], b"." | b"..") {
-            let mut entry = Entry::negative();
-            (entry.attr.ino, entry.attr.kind) = (INodeNo(item.ino.get().into()), kind(item.file_type));
-            return Ok(reply.add(INodeNo(0), next, name, &CACHE_FOREVER, &entry.attr, Generation(0)));
+            return Ok(add_without_entry(item, next, reply));
         }
         let node = match dir.lookup(&item.name) {
             Ok(node) => node,
             // Another request has removed the name since it was listed.
             Err(Error::NotFound(_)) => return Ok(false),
-            Err(error) => return Err(error.into()),
+            // The name is listed all the same, as in the kernel. A look-up of it reports the error.
+            Err(error) => {
+                let _ = self.handle_corruption::<()>(Err(error.into()));
+                return Ok(add_without_entry(item, next, reply));
+            }
         };
         let entry = Entry { keeps_name: !has_spellings(dir), ..self.entry(&node) };
         let (attr, generation) = (&entry.attr, Generation(entry.generation));
@@ -93,7 +95,15 @@ impl Server {
     }
 }
 
-/// Encodes a cookie as an offset, which must not be negative. Bit 32 of a cookie made of a hash is never set.
+/// Adds a name that the kernel looks up when it is used. Returns true if the reply is full.
+fn add_without_entry(item: &DirItem, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
+    let mut entry = Entry::negative();
+    (entry.attr.ino, entry.attr.kind) = (INodeNo(item.ino.get().into()), kind(item.file_type));
+    let name = OsStr::from_bytes(&item.name);
+    reply.add(INodeNo(0), next, name, &CACHE_FOREVER, &entry.attr, Generation(0))
+}
+
+/// Encodes a cookie as an offset, which must not be negative. Bit 32 of a cookie is never set.
 fn offset_of(cookie: u64) -> u64 {
     cookie >> 33 << 32 | cookie & 0xffff_ffff
 }
@@ -109,7 +119,7 @@ mod tests {
 
     #[test]
     fn cookies_survive_a_round_trip() {
-        for at in [0, 1, 2, 4096, 0xffff_fffe_1234_5678, 0x2_0000_0001] {
+        for at in [0, 1, 2, 4096, 0xffff_fffe_1234_5678, 0x2_0000_0001, 0x2_0000_0010] {
             assert_eq!(cookie(offset_of(at)), at);
             assert!(i64::try_from(offset_of(at)).is_ok());
         }

@@ -163,6 +163,11 @@ impl Body {
         }
     }
 
+    /// Returns true if blocks are claimed or reserved that the body does not map.
+    pub(crate) fn has_claims(&self) -> bool {
+        matches!(self, Self::Indirect(map) if map.has_claims())
+    }
+
     /// Returns true if the format has unwritten blocks. Otherwise unwritten blocks exist in memory only, while a write fills
     /// them.
     pub(crate) fn has_unwritten(&self) -> bool {

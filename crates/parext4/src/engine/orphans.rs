@@ -15,14 +15,14 @@ use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::meta::MetaBlock;
 use crate::sync::Rank;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// The orphans of an open volume.
 #[derive(Debug)]
 pub(crate) struct Orphans(Mutex<OrphanState>);
 
 #[derive(Debug, Default)]
-struct OrphanState {
+pub(crate) struct OrphanState {
     /// The list on the device, from the last inode to the head, by ascending numbers. A new orphan becomes the head.
     list: BTreeMap<u64, Arc<Inode>>,
     /// The number of each inode in the list.
@@ -50,25 +50,13 @@ impl Orphans {
     /// Adds an inode under the handle that makes it an orphan. Does nothing if it is one already: an inode may lose its last name while
     /// a truncation is in progress, or the reverse.
     pub(crate) fn add(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        let mut state = self.0.lock();
-        if state.has(inode.ino()) {
-            return Ok(());
-        }
-        if let Some(file) = &mut state.file
-            && let Some(slot) = file.free.pop()
-        {
-            file.set(handle, slot, inode.ino());
-            file.used.insert(inode.ino(), slot);
-            return Ok(());
-        }
-        let (number, head) =
-            state.list.last_key_value().map_or((0, 0), |(number, head)| (number + 1, head.ino().get()));
-        inode.join(handle);
-        inode.core().dtime = head;
-        engine.counts().set_last_orphan(handle, inode.ino().get());
-        state.list.insert(number, Arc::clone(inode));
-        state.listed.insert(inode.ino(), number);
+        self.lock().add(engine, handle, inode);
         Ok(())
+    }
+
+    /// Locks the orphans, for a change that depends on a field of an inode.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, OrphanState> {
+        self.0.lock()
     }
 
     /// Removes an inode, if it is an orphan, under the handle that finishes its deletion or truncation.
@@ -116,7 +104,29 @@ impl OrphanState {
         self.listed.contains_key(&ino) || self.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
     }
 
-    fn remove(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
+    /// As [`Orphans::add`].
+    pub(crate) fn add(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        if self.has(inode.ino()) {
+            return;
+        }
+        if let Some(file) = &mut self.file
+            && let Some(slot) = file.free.pop()
+        {
+            file.set(handle, slot, inode.ino());
+            file.used.insert(inode.ino(), slot);
+            return;
+        }
+        let (number, head) =
+            self.list.last_key_value().map_or((0, 0), |(number, head)| (number + 1, head.ino().get()));
+        inode.join(handle);
+        inode.core().dtime = head;
+        engine.counts().set_last_orphan(handle, inode.ino().get());
+        self.list.insert(number, Arc::clone(inode));
+        self.listed.insert(inode.ino(), number);
+    }
+
+    /// As [`Orphans::remove`].
+    pub(crate) fn remove(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
         let ino = inode.ino();
         if let Some(file) = &mut self.file
             && let Some(slot) = file.used.remove(&ino)

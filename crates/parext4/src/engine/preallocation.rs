@@ -1,6 +1,7 @@
 //! The list of inodes with preallocated blocks past the end of the file.
 
 use super::Engine;
+use crate::body::Body;
 use crate::fault::{Fault, when_planted};
 use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Mutex, Rank};
@@ -43,6 +44,10 @@ impl Engine {
 
     /// Records that nothing is mapped past the end of the file.
     pub(crate) fn note_nothing_past_end(&self, inode: &Arc<Inode>) {
+        // The list also has files with claims and reservations, which a truncation may leave.
+        if inode.loaded_body().is_some_and(Body::has_claims) {
+            return;
+        }
         if !inode.set_past_end(PastEnd::Requested, PastEnd::Nothing) {
             self.forget_preallocated(inode, PastEnd::Nothing);
         }

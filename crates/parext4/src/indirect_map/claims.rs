@@ -8,7 +8,7 @@ use super::leaf::Change;
 use super::{IndirectMap, Leaf};
 use crate::allocator::Run;
 use crate::convert::saturating_u32;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapping::State;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -33,6 +33,9 @@ impl IndirectMap {
         reserve: impl FnOnce(u32) -> Result<()>,
     ) -> Result<()> {
         let Place::Leaf(number, _) = self.source.shape.place(block) else { return Ok(()) };
+        if number > self.max_leaf() {
+            return Err(Error::FileTooLarge);
+        }
         if self.leaves.with(number, |leaf| leaf.block() != 0) == Some(true) {
             return Ok(());
         }

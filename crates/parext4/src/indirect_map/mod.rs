@@ -252,6 +252,7 @@ impl IndirectMap {
     pub(crate) fn is_loaded(&self, block: FileBlock) -> bool {
         match self.source.shape.place(block) {
             Place::Direct(_) => true,
+            Place::Leaf(leaf, _) if leaf > self.max_leaf() => true,
             Place::Leaf(leaf, _) => {
                 let missing = || self.nodes.read().pointer(self.source.shape, PointerBlock::Leaf(leaf));
                 self.leaves.with(leaf, |_| ()).is_some() || missing() == Some(0)

@@ -117,7 +117,8 @@ impl Nodes {
         match shape.holder(block) {
             Holder::Root(index) => Some(self.root[index]),
             Holder::Block(holder, index) => match self.loaded.get(&holder) {
-                Some(node) => Some(node.pointers[index]),
+                // A block past the reach of the map, as of a damaged size, has no pointer.
+                Some(node) => Some(node.pointers.get(index).copied().unwrap_or(0)),
                 None => self.pointer(shape, holder).filter(|&pointer| pointer == 0),
             },
         }

@@ -363,7 +363,7 @@ impl Inode {
     /// Returns true if the file has blocks that are freed with its last user: preallocated ones, or blocks that failed writes
     /// have claimed.
     pub(crate) fn has_spare_blocks(&self) -> bool {
-        let claims = || matches!(self.body.get(), Some(Body::Indirect(map)) if map.has_claims());
+        let claims = || self.loaded_body().is_some_and(Body::has_claims);
         self.past_end() == PastEnd::Preallocated || claims()
     }
 
@@ -384,7 +384,9 @@ impl Inode {
                 let core = self.core();
                 // The kernel clears a short target before it deletes the inode, and may be interrupted there.
                 let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-                let cleared = !core.flags.intersects(elsewhere) && core.block == [0; 60];
+                // `block` has no pointers of a new body before a transaction closes, so a body in memory counts.
+                let cleared =
+                    self.body.get().is_none() && !core.flags.intersects(elsewhere) && core.block == [0; 60];
                 !cleared && !core.is_fast_symlink()
             }
             _ => false,

@@ -7,6 +7,8 @@
 //! in their place. Such a directory gets no new names. If it also ignores case, its names are hashed with the key, so that only its
 //! blocks can be searched, and each entry keeps its hash.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use parext4_format::casefold::{fold, folds_to};
 use parext4_format::dir_entry::{self, Entries};
 use parext4_format::hash::DirHash;
@@ -94,6 +96,7 @@ impl Wanted<'_> {
 pub(super) struct NameHash {
     function: DirHash,
     names: Names,
+    seed: [u32; 4],
 }
 
 impl NameHash {
@@ -101,6 +104,16 @@ impl NameHash {
     pub(super) fn hash(&self, stored: &[u8]) -> (u32, u32) {
         let folded = if matches!(self.names, Names::Folded { .. }) { fold(stored) } else { None };
         self.function.hash(folded.as_deref().unwrap_or(stored))
+    }
+
+    /// Returns the place of a name of an entry among names with the same major hash, in a listing. It is not the minor hash, because
+    /// users can make names for which that is equal in some versions, and names at one place cannot be told apart.
+    pub(super) fn order(&self, stored: &[u8]) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        self.seed.hash(&mut hasher);
+        hasher.write(stored);
+        let [order, _]: [u32; 2] = zerocopy::transmute!(hasher.finish());
+        order
     }
 }
 
@@ -147,6 +160,6 @@ impl Dir<'_> {
     pub(super) fn hash(&self, version: u8) -> Result<NameHash> {
         let superblock = &self.engine.superblock;
         let function = DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed());
-        Ok(NameHash { function: self.checked(function)?, names: self.names()? })
+        Ok(NameHash { function: self.checked(function)?, names: self.names()?, seed: superblock.hash_seed() })
     }
 }

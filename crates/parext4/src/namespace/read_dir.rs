@@ -78,8 +78,19 @@ impl Node {
 
 /// Returns the cookie of a name in hash order. Names with equal hashes have the same cookie, and are in one batch.
 fn position(hash: &NameHash, name: &[u8]) -> u64 {
-    let (major, minor) = hash.hash(name);
-    (u64::from(major) << 32 | u64::from(minor)).max(DOT_DOT + 1)
+    let (major, _) = hash.hash(name);
+    (u64::from(major) << 32 | u64::from(hash.order(name))).max(DOT_DOT + 1)
+}
+
+/// Returns the cookie of an offset in a linear directory. Bit 32 is never set, as in a cookie made of a hash: a mount has 63 bits for
+/// a position.
+fn cookie_of(offset: u64) -> u64 {
+    offset >> 32 << 33 | offset & 0xffff_ffff
+}
+
+/// Returns the offset of a cookie.
+fn offset_of(cookie: u64) -> u64 {
+    cookie >> 33 << 32 | cookie & 0xffff_ffff
 }
 
 impl Dir<'_> {
@@ -109,7 +120,8 @@ impl Dir<'_> {
         if !dots.is_empty() {
             return Ok(dots);
         }
-        for n in BlockRange::clamped(after >> unit.bits(), self.blocks()?.end()).blocks() {
+        let first = offset_of(after) >> unit.bits();
+        for n in BlockRange::clamped(first, self.blocks()?.end()).blocks() {
             let start = unit.offset_of(n);
             let Some(block) = self.read_names(n)? else { continue };
             let items = self.list_block(&block.snapshot(), self.has_tail(), (start, after))?;
@@ -139,12 +151,12 @@ impl Dir<'_> {
         for entry in self.entries(bytes, tail) {
             let entry = self.checked(entry)?;
             let offset = start + entry.offset as u64;
-            if entry.ino.get() != 0 && offset >= after {
+            if entry.ino.get() != 0 && offset >= offset_of(after) {
                 let hash = || match hash_in_entry {
                     true => dir_entry::hash_in_entry(bytes, &entry).unwrap_or_default(),
                     false => (0, 0),
                 };
-                items.push(self.item(&entry, hash, offset + entry.rec_len as u64)?);
+                items.push(self.item(&entry, hash, cookie_of(offset + entry.rec_len as u64))?);
             }
         }
         Ok(items)

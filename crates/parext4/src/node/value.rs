@@ -19,6 +19,7 @@ use crate::journal::Handle;
 use crate::mapping::State;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
 
 /// Blocks of a new value that one transaction writes.
 const BLOCKS_AT_ONCE: u32 = 16;
@@ -43,6 +44,10 @@ impl Engine {
         let inode = self.inode(value.ino)?;
         if inode.file_type() != FileType::Regular || !inode.has_value() {
             return Err(corrupt("is no inode of a value"));
+        }
+        // Without links and users it is being deleted, or was never a value.
+        if inode.core().links == 0 && inode.references.load(Ordering::Acquire) == 0 {
+            return Err(corrupt("has no references"));
         }
         if inode.size() != u64::from(value.size) || value.size > ValueInode::MAX_SIZE {
             return Err(corrupt("has another size than the value"));
@@ -96,18 +101,21 @@ impl Engine {
     /// [`Error::Corrupt`] if the inode has fewer references; the volume then stops.
     fn add_value_references(&self, handle: &Handle<'_>, inode: &Arc<Inode>, added: i64) -> Result<()> {
         inode.join(handle);
-        let before = inode.core().value_references();
-        let Some(after) = before.checked_add_signed(added) else {
-            return Err(Error::corrupt_field("xattr value", "references", before).of_inode(inode.ino()));
-        };
-        {
+        // Under one lock: other owners of the value change the number at the same time.
+        let mut orphans = self.orphans.lock();
+        let (before, after) = {
             let mut core = inode.core();
+            let before = core.value_references();
+            let Some(after) = before.checked_add_signed(added) else {
+                return Err(Error::corrupt_field("xattr value", "references", before).of_inode(inode.ino()));
+            };
             core.set_value_references(after);
             core.links = u16::from(after > 0);
-        }
+            (before, after)
+        };
         match (before, after) {
-            (0, 1..) => self.orphans.remove(self, handle, inode),
-            (1.., 0) => self.orphans.add(self, handle, inode)?,
+            (0, 1..) => orphans.remove(self, handle, inode),
+            (1.., 0) => orphans.add(self, handle, inode),
             _ => {}
         }
         Ok(())

@@ -95,8 +95,31 @@ impl Replay<'_> {
         }
         self.claim(&extent)?;
         let mapped = self.engine.map_logged(&node.inode, extent)?;
+        self.check_claimed(&mapped)?;
         self.mapped.extend(mapped.iter().map(|part| Run { start: part.physical, len: part.len }));
         Ok(())
+    }
+
+    /// Checks that blocks which were mapped had been claimed. A block that an earlier change freed may have been allocated for a
+    /// directory meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    fn check_claimed(&mut self, mapped: &[Extent]) -> Result<()> {
+        self.claimed = merged(std::mem::take(&mut self.claimed));
+        let is_claimed = |part: &Extent| {
+            let after = self.claimed.partition_point(|run| run.start <= part.physical);
+            let before = after.checked_sub(1).map(|index| self.claimed[index]);
+            let end = part.physical + u64::from(part.len);
+            before.is_some_and(|run| run.start + u64::from(run.len) >= end)
+        };
+        match mapped.iter().find(|part| !is_claimed(part)) {
+            Some(part) => Err(Error::Unsupported(format!(
+                "a fast commit that uses block {} again; run e2fsck",
+                part.physical
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn create(&mut self, name: &Name) -> Result<()> {
@@ -213,6 +236,7 @@ impl Replay<'_> {
 
     /// Frees the claimed blocks that no change has mapped: their inode was deleted, and the kernel has logged that only by its name.
     fn free_unmapped(&mut self) -> Result<()> {
+        self.claimed = merged(std::mem::take(&mut self.claimed));
         for run in difference(&mut self.claimed, &mut self.mapped) {
             self.engine.transact(FREE_CREDITS, |handle| {
                 self.engine.allocator.free_data(handle, run.start, run.len)
@@ -250,6 +274,23 @@ fn difference(all: &mut [Run], without: &mut [Run]) -> Vec<Run> {
         push(&mut rest, at, end);
     }
     rest
+}
+
+/// Returns sorted runs of the same blocks that neither overlap nor touch.
+fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut all: Vec<Run> = Vec::with_capacity(runs.len());
+    for run in runs {
+        let end = |run: &Run| run.start + u64::from(run.len);
+        match all.last_mut() {
+            Some(last) if run.start <= end(last) => {
+                let len = end(&run).max(end(last)).checked_distance(last.start).unwrap_or(0);
+                last.len = u32::try_from(len).unwrap_or(u32::MAX);
+            }
+            _ => all.push(run),
+        }
+    }
+    all
 }
 
 fn push(runs: &mut Vec<Run>, start: FsBlock, end: FsBlock) {

@@ -105,7 +105,7 @@ impl Volume {
             recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
         // The replay may have replaced the superblock by a block of the log, which passed no check yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;
-        check_replayed(&found, &superblock)?;
+        recover::check_replayed(&found, &superblock)?;
         // The replay overwrites an error record that was written to the superblock directly, not through the journal.
         superblock.keep_errors_of(&found);
         if journal.as_ref().is_some_and(|journal| journal.superblock.errno() != 0) {
@@ -164,24 +164,6 @@ fn exclude_others(
     // An earlier owner may have changed the superblock during the waits.
     let (found, _) = read_usable_superblock(&*device)?;
     Ok(Exclusion { device, found, protection: Some(protection), live: None })
-}
-
-/// Checks that the replay did not change the superblock fields that located the journal. The volume may have grown
-/// (online resize).
-fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
-    let journal = |superblock: &Superblock| {
-        (superblock.compat().contains(Compat::HAS_JOURNAL), superblock.journal_inode())
-    };
-    let changed = if found.block_size() != now.block_size() {
-        "s_log_block_size"
-    } else if journal(found) != journal(now) {
-        "s_journal_inum"
-    } else if found.blocks_count() > now.blocks_count() {
-        "s_blocks_count"
-    } else {
-        return Ok(());
-    };
-    Err(Error::corrupt_field("superblock", changed, "the journal replaces it"))
 }
 
 /// Returns why the volume must not be written; `None` if it may be.

@@ -125,7 +125,7 @@ impl JournalPlace {
         flush(&**device)?;
         let (mut next, mut blocks) = (recovered.next_sequence, recovered.blocks);
         let mut transactions = recovered.transactions;
-        if let Some(changed) = self.fast_commits(device, next, build)? {
+        if let Some(changed) = self.fast_commits(device, superblock, next, build)? {
             let mut contents: Vec<_> =
                 changed.iter().map(|(&block, bytes)| (FsBlock(block), bytes)).collect();
             contents.sort_unstable_by_key(|&(block, _)| block);
@@ -157,7 +157,7 @@ impl JournalPlace {
         let replayed = Arc::new(OverlayDevice::new(Arc::clone(&device), block_size, blocks.clone()));
         let next = recovered.next_sequence;
         let mut done = Replayed { transactions: recovered.transactions, blocks: recovered.blocks };
-        if let Some(changed) = self.fast_commits(&(replayed as Arc<dyn Device>), next, build)? {
+        if let Some(changed) = self.fast_commits(&(replayed as Arc<dyn Device>), superblock, next, build)? {
             done.transactions += 1;
             done.blocks += changed.len() as u64;
             blocks.extend(changed);
@@ -175,10 +175,12 @@ impl JournalPlace {
     fn fast_commits(
         &self,
         device: &Arc<dyn Device>,
+        found: &Superblock,
         tid: u32,
         build: BuildScratch,
     ) -> Result<Option<Blocks>> {
         let (superblock, access) = read_usable_superblock(&**device)?;
+        check_replayed(found, &superblock)?;
         let changes = journal::scan_fast_commits(&self.map, &self.superblock, tid, superblock.inode_size())?;
         if changes.is_empty() {
             return Ok(None);
@@ -209,7 +211,8 @@ impl JournalPlace {
     /// Discards a log that is not replayed: the next transaction gets a number that does not continue any block of the log.
     fn skip_log(mut self) -> Result<Self> {
         let newest = journal::newest_sequence(&self.map, &self.superblock)?;
-        self.restart_after(newest);
+        // Fast commits in their area may belong to the transaction after the newest one of the log.
+        self.restart_after(newest.wrapping_add(1));
         Ok(self)
     }
 
@@ -218,6 +221,24 @@ impl JournalPlace {
     fn restart_after(&mut self, sequence: u32) {
         self.next_sequence = sequence.wrapping_add(1);
     }
+}
+
+/// Checks that the replay did not change the superblock fields that located the journal. The volume may have grown
+/// (online resize).
+pub(super) fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
+    let journal = |superblock: &Superblock| {
+        (superblock.compat().contains(Compat::HAS_JOURNAL), superblock.journal_inode())
+    };
+    let changed = if found.block_size() != now.block_size() {
+        "s_log_block_size"
+    } else if journal(found) != journal(now) {
+        "s_journal_inum"
+    } else if found.blocks_count() > now.blocks_count() {
+        "s_blocks_count"
+    } else {
+        return Ok(());
+    };
+    Err(Error::corrupt_field("superblock", changed, "the journal replaces it"))
 }
 
 /// Sets the journal features that match the volume's, as the kernel does when it opens an empty log.

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use parext4::{Device, Error, MemDevice, Volume};
+use testkit::Image;
 use testkit::device::{HookedDevice, Hooks};
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
 
@@ -142,4 +143,21 @@ fn a_failed_write_leaves_no_block() {
     let volume = open(&recovered);
     let file = volume.direct_file("/file").unwrap();
     assert_eq!((file.size(), file.fiemap(0..u64::MAX).unwrap().len()), (4 * BLOCK, 1));
+}
+
+/// The pointer to the target of a new link is in memory only until its transaction closes.
+#[test]
+fn a_long_symbolic_link_that_is_removed_at_once_leaves_no_block() {
+    let Some(image) = Image::mke2fs(16, &["-t", "ext3"]) else { return };
+    let volume = image.open();
+    let before = volume.space();
+    for nth in 0..20 {
+        let path = format!("/link-{nth}");
+        volume.symlink(&path, "t".repeat(100)).unwrap();
+        volume.remove_file(&path).unwrap();
+    }
+    volume.sync().unwrap();
+    assert_eq!(volume.space(), before);
+    volume.close().unwrap();
+    image.fsck();
 }

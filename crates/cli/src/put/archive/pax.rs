@@ -150,7 +150,8 @@ fn time(text: &str) -> Result<Timestamp> {
     let nanoseconds: u32 = digits.parse()?;
     // The fraction counts away from zero, and the nanoseconds of a timestamp from the second before.
     if whole.starts_with('-') && nanoseconds > 0 {
-        return Ok(Timestamp { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds });
+        let seconds = seconds.checked_sub(1).context("the time is out of range")?;
+        return Ok(Timestamp { seconds, nanoseconds: 1_000_000_000 - nanoseconds });
     }
     Ok(Timestamp { seconds, nanoseconds })
 }

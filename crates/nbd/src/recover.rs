@@ -25,6 +25,7 @@ use crate::command::{Action, Command, Inbox, Target, Write};
 use crate::connect::{CONNECT_TIME, connect};
 use crate::connection::Connection;
 use crate::error;
+use crate::export::Export;
 use crate::flush;
 use crate::guard::Guard;
 use crate::retained::{Retained, RetainedWrite};
@@ -57,7 +58,7 @@ enum Failure {
 pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
     let retained = Arc::new(Retained::new(url.retain));
     let guard = Arc::new(Guard::default());
-    let made = connect(url, (&retained, &guard), Instant::now() + CONNECT_TIME);
+    let made = connect_first(url, (&retained, &guard));
     let made = made.map_err(|error| io::Error::new(error.kind(), format!("{url}: {error}")))?;
     let (sender, losses) = channel();
     // The thread ends when the session is dropped, and with it the sender.
@@ -66,6 +67,35 @@ pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
     let session = Session::new(url, (retained, guard), made, sender);
     flush::start(&session)?;
     Ok(session)
+}
+
+/// Time for which a server may refuse the first connections of a session, because it counts the last ones of another session that has
+/// just ended.
+const REFUSED_TIME: Duration = Duration::from_secs(1);
+
+/// Makes the first connections of a session. Tries again for a moment if the server ends them before it says anything: one that
+/// serves a limited number of clients may still count a client that has left.
+fn connect_first(
+    url: &NbdUrl,
+    session: (&Arc<Retained>, &Arc<Guard>),
+) -> io::Result<(Vec<Arc<Connection>>, Export)> {
+    let begin = Instant::now();
+    let mut refusal = None;
+    loop {
+        match connect(url, session, begin + CONNECT_TIME) {
+            Ok(made) => return Ok(made),
+            Err(error) if is_refusal(&error) && begin.elapsed() < REFUSED_TIME => {
+                refusal.get_or_insert(error);
+            }
+            Err(error) => return Err(refusal.unwrap_or(error)),
+        }
+        sleep(REFUSED_TIME / 20);
+    }
+}
+
+/// Returns true if a server has ended a connection during the negotiation.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
 /// Restores the connections of a session, or gives up.

@@ -93,13 +93,16 @@ impl History {
                 self.allocate(first + sectors, keep_size);
             }
             Op::Allocate { first, sectors, keep_size } => self.allocate(first + sectors, keep_size),
+            // Zeros at the end move, too: a later write into their blocks is in both layouts, and the old one is seen after a crash
+            // that undoes the move.
             Op::Collapse { first, sectors } => {
+                self.extend(state.size);
                 let mut cells = self.cells().clone();
                 cells.drain(at(first).min(cells.len())..at(first + sectors).min(cells.len()));
                 self.rearrange(cells, state.size - sectors);
             }
             Op::Insert { first, sectors } => {
-                self.extend(first);
+                self.extend(state.size.max(first));
                 let mut cells = self.cells().clone();
                 let new = self.new_cells(at(sectors));
                 cells.splice(at(first)..at(first), new);

@@ -67,9 +67,12 @@ impl OtherMachine {
         if output.status.success() { Ok(()) } else { Err(text(&output)) }
     }
 
-    /// Unmounts the volume.
+    /// Unmounts the volume. A mount namespace that another test has made meanwhile has a copy of the mount, with which the kernel goes
+    /// on until that namespace ends.
     pub fn umount(&self) {
         kernel_umount(self.dir.path());
+        let active = Path::new("/sys/fs/ext4").join(self.device_name());
+        assert!(testkit::poll::until(|| !active.exists()), "the kernel goes on with {}", active.display());
     }
 
     /// Returns the contents of a file of the mounted volume.

@@ -10,7 +10,8 @@ use crate::convert::saturating_u32;
 use crate::mapping::{Mapping, State};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-// Not of the model checker: a range guards each of them, and a leaf has so many that models would take no other step.
+// The standard types, which the model checker does not see: the range lock guards each pointer, and a leaf has so many of
+// them that the checker would spend all its steps here.
 type Pointer = std::sync::atomic::AtomicU32;
 type Bits = std::sync::atomic::AtomicU64;
 

@@ -7,7 +7,7 @@ use super::Volume;
 use crate::error::Result;
 
 impl Volume {
-    /// Records the directory on which the volume is mounted, for people who find the volume later. The first 64 bytes of the
+    /// Records in the superblock the directory on which the volume is mounted; `dumpe2fs` shows it. The first 64 bytes of the
     /// path are kept. Durable with the next commit.
     ///
     /// ```

@@ -6,6 +6,7 @@ mod asan;
 mod bench_check;
 mod bench_lock;
 mod bench_network;
+mod beside;
 mod campaign;
 mod cargo_test;
 mod command;
@@ -65,7 +66,11 @@ enum Command {
     /// parext4 killed in the middle of a put
     Kill(Length),
     /// Random operations of every kind on one file, buffered and direct, against a model
-    Fsx(Length),
+    Fsx {
+        /// Operations in each configuration
+        #[arg(long, default_value_t = 1_000_000)]
+        ops: u64,
+    },
     /// Random operations of every kind on one file of a mount, against a model
     MountFsx {
         /// Operations in each of six configurations
@@ -145,7 +150,7 @@ fn run(command: Command) -> Result<bool> {
     interrupt::install()?;
     let (name, length) = match command {
         Command::Test { list: true, .. } => {
-            steps::STEPS.iter().for_each(|step| println!("{:14} {}", step.name, step.about));
+            steps::all().for_each(|step| println!("{:14} {}", step.name, step.about));
             return Ok(true);
         }
         Command::Test { only, .. } => return steps::test(&only),
@@ -154,7 +159,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),
         Command::Kill(length) => ("kill", length),
-        Command::Fsx(length) => ("fsx", length),
+        Command::Fsx { ops } => return Ok(steps::alone("fsx", |report| steps::fsx(ops, report))),
         Command::MountFsx { ops } => {
             return Ok(steps::alone("mount-fsx", |report| mount::fsx(ops, report)));
         }

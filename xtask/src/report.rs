@@ -6,6 +6,9 @@ use anyhow::Result;
 
 use crate::{interrupt, slowest};
 
+/// The line above the summary.
+const SUMMARY: &str = "== summary";
+
 /// The sums of a run.
 #[derive(Default)]
 pub struct Report {
@@ -84,9 +87,30 @@ impl Report {
         self.times.push(format!("{seconds:8.1} s  {name:16}{slowest}").trim_end().to_owned());
     }
 
+    /// Adds the summary that another process has printed as one of `lines`.
+    pub fn add_summary(&mut self, lines: &[String], name: &str) {
+        let summary = lines.iter().skip_while(|line| *line != SUMMARY).skip(1);
+        let mut has_sums = false;
+        for line in summary {
+            if let Some(why) = line.strip_prefix("SKIPPED  ") {
+                self.skipped.push(why.to_owned());
+            } else if let Some(why) = line.strip_prefix("FAILED   ") {
+                self.failures.push(why.to_owned());
+            } else if let Some((passed, failed)) = sums(line) {
+                self.add(passed, failed);
+                has_sums = true;
+            } else {
+                self.times.push(line.clone());
+            }
+        }
+        if !has_sums {
+            self.fail(name, "ended without a summary");
+        }
+    }
+
     /// Prints the summary; its last line is `N passed, N failed`. Returns whether nothing failed.
     pub fn finish(self) -> bool {
-        println!("\n== summary");
+        println!("\n{SUMMARY}");
         self.times.iter().for_each(|line| println!("{line}"));
         self.skipped.iter().for_each(|line| println!("SKIPPED  {line}"));
         self.failures.iter().for_each(|line| println!("FAILED   {line}"));
@@ -95,7 +119,41 @@ impl Report {
     }
 }
 
+/// Parses the last line of a summary.
+fn sums(line: &str) -> Option<(u64, u64)> {
+    let (passed, failed) = line.strip_suffix(" failed")?.split_once(" passed, ")?;
+    Some((passed.parse().ok()?, failed.parse().ok()?))
+}
+
 /// Whether this runs under continuous integration, where nothing may be skipped.
 pub fn ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_summary_of_another_process_is_added() {
+        let mut report = Report::default();
+        report.add(3, 0);
+        let printed = "9 passed, 9 failed\n== summary\n     1.5 s  tree\nFAILED   tree: no\nSKIPPED  kill: why\n4 passed, 1 failed";
+        report.add_summary(&lines(printed), "tree");
+        assert_eq!((report.passed, report.failed), (7, 1));
+        assert_eq!(report.failures, ["tree: no"]);
+        assert_eq!(report.skipped, ["kill: why"]);
+        assert_eq!(report.times, ["     1.5 s  tree"]);
+    }
+
+    #[test]
+    fn a_process_without_a_summary_has_failed() {
+        let mut report = Report::default();
+        report.add_summary(&lines("thread main panicked"), "tree");
+        assert_eq!(report.failed, 1);
+    }
 }

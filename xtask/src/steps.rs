@@ -1,6 +1,7 @@
 //! All the checks, as steps of one command.
 
 use std::collections::BTreeSet;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -10,7 +11,7 @@ use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::workspace::{cargo, target};
-use crate::{asan, cargo_test, debian, tidy, tsan};
+use crate::{asan, beside, cargo_test, debian, tidy, tsan};
 
 /// A step of `cargo xtask test`.
 pub struct Step {
@@ -26,8 +27,8 @@ pub struct Step {
 /// Test programs that wait most of their time, for other machines and for servers that come back. They run beside the others.
 const WAITING: &[&str] = &["ceph", "mmp", "nbd", "network"];
 
-/// The steps, cheap ones first.
-pub const STEPS: &[Step] = &[
+/// The steps that build and run tests, cheap ones first.
+const TESTS: &[Step] = &[
     Step { name: "tidy", about: "the rules of the project, read from the sources", mounts: false, run: tidy },
     Step { name: "fmt", about: "cargo fmt --check", mounts: false, run: fmt },
     Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
@@ -51,12 +52,17 @@ pub const STEPS: &[Step] = &[
         mounts: false,
         run: stress,
     },
+    Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
     Step {
-        name: "fsx",
-        about: "random operations of every kind on one file, against a model",
+        name: "asan",
+        about: "the tests of the device queues and the range lock under AddressSanitizer",
         mounts: false,
-        run: fsx,
+        run: asan::run,
     },
+];
+
+/// The steps that run the release binary. They mostly wait, for the kernel, for servers and for other machines.
+const CAMPAIGNS: &[Step] = &[
     Step { name: "tree", about: "trees copied in and out, against the kernel", mounts: true, run: tree::run },
     Step {
         name: "mkfs",
@@ -89,20 +95,24 @@ pub const STEPS: &[Step] = &[
         mounts: false,
         run: split_brain::run,
     },
-    Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
-    Step {
-        name: "asan",
-        about: "the tests of the device queues and the range lock under AddressSanitizer",
-        mounts: false,
-        run: asan::run,
-    },
 ];
 
-/// Runs all steps, or those named; returns whether all passed.
+/// Returns all steps.
+pub fn all() -> impl Iterator<Item = &'static Step> {
+    TESTS.iter().chain(CAMPAIGNS)
+}
+
+/// Runs all steps, or those named; returns whether all passed. The campaigns run in a process of their own beside the
+/// tests, because neither keeps all processors busy.
 pub fn test(only: &[String]) -> Result<bool> {
-    if let Some(name) = only.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
+    if let Some(name) = only.iter().find(|name| !all().any(|step| step.name == **name)) {
         bail!("no step is named {name}; `cargo xtask test --list` shows them");
     }
+    let chosen = |steps: &'static [Step]| {
+        let is_chosen = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+        steps.iter().filter(is_chosen).collect::<Vec<_>>()
+    };
+    let (tests, campaigns) = (chosen(TESTS), chosen(CAMPAIGNS));
     let mut report = Report::default();
     report.step("programs", |report| {
         let missing = debian::install(&debian::ALL.concat());
@@ -112,16 +122,27 @@ pub fn test(only: &[String]) -> Result<bool> {
         }
         Ok(())
     });
-    for step in STEPS.iter().filter(|step| only.is_empty() || only.iter().any(|name| name == step.name)) {
-        run_step(step, Scope::Short, &mut report);
+    if tests.is_empty() {
+        campaigns.iter().for_each(|step| run_step(step, Scope::Short, &mut report));
+        return Ok(report.finish());
     }
+    let names: Vec<_> = campaigns.iter().map(|step| step.name).collect();
+    thread::scope(|scope| {
+        let beside = (!names.is_empty()).then(|| scope.spawn(|| beside::run(&names)));
+        tests.iter().for_each(|step| run_step(step, Scope::Short, &mut report));
+        match beside.map(|lines| lines.join().expect("it does not panic")) {
+            Some(Ok(lines)) => report.add_summary(&lines, "campaigns"),
+            Some(Err(error)) => report.fail("campaigns", &format!("{error:#}")),
+            None => {}
+        }
+    });
     Ok(report.finish())
 }
 
 /// Runs one step alone.
 pub fn one(name: &str, scope: Scope) -> bool {
     let mut report = Report::default();
-    for step in STEPS.iter().filter(|step| step.name == name) {
+    for step in all().filter(|step| step.name == name) {
         run_step(step, scope, &mut report);
     }
     report.finish()
@@ -218,13 +239,14 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {
     let words = "test -p parext4 --profile stress --no-fail-fast --test *";
-    cargo_test::run(cargo(words).env("PAREXT4_MEMORY_MIB", "512"), "stress", report)
+    let command = cargo(words).env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000");
+    cargo_test::run(command, "stress", report)
 }
 
-fn fsx(scope: Scope, report: &mut Report) -> Result<()> {
-    let command = cargo("test -p parext4 --profile stress --no-fail-fast --test fsx")
-        .env("PAREXT4_FSX_OPS", scope.pick("20000", "1000000"));
-    cargo_test::run(command, "fsx", report)
+/// Random operations on one file, `ops` in each configuration of blocks and memory.
+pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
+    let command = cargo("test -p parext4 --profile stress --no-fail-fast --test fsx");
+    cargo_test::run(command.env("PAREXT4_FSX_OPS", ops.to_string()), "fsx", report)
 }
 
 fn shuttle(_: Scope, report: &mut Report) -> Result<()> {

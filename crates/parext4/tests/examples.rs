@@ -15,6 +15,13 @@ fn examples() -> &'static Path {
             profile => profile,
         };
         let mut cargo = Command::new(env!("CARGO"));
+        // `cargo test` has set these for this program. Build scripts that read them would run again, and everything that
+        // depends on their crates would be built again, now and at the next `cargo test`.
+        let is_of_this_program =
+            |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
+        for (name, _) in std::env::vars().filter(|(name, _)| is_of_this_program(name)) {
+            cargo.env_remove(name);
+        }
         cargo.args(["build", "--quiet", "--package", "parext4", "--examples", "--profile", profile]);
         cargo.arg("--target-dir").arg(built.parent().unwrap());
         assert!(cargo.status().unwrap().success(), "the examples do not build");

@@ -1,5 +1,5 @@
-"""Attempts each operation of a subject on each kind of file, in each kind of directory, as each actor, in a place of its
-own. Prints a line for each: what was attempted, by which user, the error, and what has changed afterwards.
+"""Attempts each operation of a subject on each kind of file, in each kind of directory, as each actor, in a place as
+it was made. Prints a line for each: what was attempted, by which user, the error, and what has changed afterwards.
 
 usage: attempts.py DIR SUBJECT
 """
@@ -343,16 +343,26 @@ def main(top, subject):
     os.umask(0)
     nth = 0
     for mode, flags, dir_mode, dir_flags in PLACES[subject]:
+        # An attempt that has changed nothing leaves its place to the next one by an actor who needs the same owner.
+        unchanged = {}
         for name, operation in SUBJECTS[subject].items():
             for actor in ACTORS:
-                at = Place(os.path.join(top, "case%d" % nth), mode, OWNER if actor == "owner" else 0, flags, dir_flags, dir_mode)
-                nth += 1
-                before = at.state()
+                owner = OWNER if actor == "owner" else 0
+                if owner not in unchanged:
+                    at = Place(os.path.join(top, "case%d" % nth), mode, owner, flags, dir_flags, dir_mode)
+                    unchanged[owner] = (at, at.state())
+                    nth += 1
+                at, before = unchanged[owner]
                 outcome = act(actor, operation, at)
-                changed = [line for line in at.state() if line not in before]
-                at.clear()
+                after = at.state()
+                if after != before:
+                    at.clear()
+                    del unchanged[owner]
+                changed = [line for line in after if line not in before]
                 print("%s | file %o, flags %#x | dir %o, flags %#x | %s: %s" % (
                     name, mode, flags, dir_mode, dir_flags, actor, outcome), *changed, sep="; ")
+        for at, _ in unchanged.values():
+            at.clear()
 
 
 main(*sys.argv[1:])

@@ -207,22 +207,31 @@ fn unit(_: Scope, report: &mut Report) -> Result<()> {
     let test = |words: &str| cargo("test --workspace --no-fail-fast").args(words);
     cargo_test::run(test("--lib --bins"), "unit", report)?;
     test("--exclude parext4 --test * --no-run --quiet").run().context("building the tests")?;
-    let (waiting, busy): (Vec<_>, Vec<_>) =
-        test_programs()?.into_iter().partition(|program| WAITING.contains(&&**program));
-    let together = [waiting, busy].map(|programs| {
-        let names = programs.iter().map(|program| format!(" --test {program}")).collect::<String>();
-        test(&format!("--exclude parext4{names}"))
-    });
-    cargo_test::run_all(together.into(), "unit", report)
+    run_programs(&|| test("--exclude parext4"), "unit", |package| package != "parext4", report)
 }
 
-/// Returns the names of the test programs of all packages but the engine.
-fn test_programs() -> Result<BTreeSet<String>> {
+/// Runs the test programs of some packages. Those in [`WAITING`] run beside the others.
+fn run_programs(
+    command: &dyn Fn() -> Cmd,
+    name: &str,
+    of: fn(&str) -> bool,
+    report: &mut Report,
+) -> Result<()> {
+    let (waiting, busy): (Vec<_>, Vec<_>) =
+        test_programs(of)?.into_iter().partition(|program| WAITING.contains(&&**program));
+    let together = [waiting, busy].map(|programs| {
+        programs.iter().fold(command(), |command, program| command.arg("--test").arg(program))
+    });
+    cargo_test::run_all(together.into(), name, report)
+}
+
+/// Returns the names of the test programs of the packages whose names `of` selects.
+fn test_programs(of: fn(&str) -> bool) -> Result<BTreeSet<String>> {
     let metadata = cargo("metadata --no-deps --format-version 1 --quiet").run()?;
     let metadata: Value = serde_json::from_str(&metadata).context("the output of cargo metadata")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let targets = packages
-        .filter(|package| package["name"] != "parext4")
+        .filter(|package| package["name"].as_str().is_some_and(of))
         .flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let tests = targets.filter(|target| target["kind"][0] == "test");
     Ok(tests.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect())
@@ -238,9 +247,12 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {
-    let words = "test -p parext4 --profile stress --no-fail-fast --test *";
-    let command = cargo(words).env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000");
-    cargo_test::run(command, "stress", report)
+    let test = || {
+        let command = cargo("test -p parext4 --profile stress --no-fail-fast");
+        command.env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000")
+    };
+    test().args("--test * --no-run --quiet").run().context("building the tests")?;
+    run_programs(&test, "stress", |package| package == "parext4", report)
 }
 
 /// Random operations on one file, `ops` in each configuration of blocks and memory.
@@ -254,6 +266,8 @@ fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
     let command =
         cargo("test -p rangelock -p parext4 -p parext4-mount -p parext4-nbd --release --no-fail-fast --test shuttle*")
             .env("RUSTFLAGS", "--cfg shuttle")
+            // Shorter builds.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_TARGET_DIR", target().join("shuttle"));
     cargo_test::run(command, "shuttle", report)
 }

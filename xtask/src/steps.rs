@@ -210,7 +210,7 @@ fn unit(_: Scope, report: &mut Report) -> Result<()> {
     run_programs(&|| test("--exclude parext4"), "unit", |package| package != "parext4", report)
 }
 
-/// Runs the test programs of some packages. Those in [`WAITING`] run beside the others.
+/// Runs the test programs of some packages. The programs that [`WAITING`] lists run beside the rest.
 fn run_programs(
     command: &dyn Fn() -> Cmd,
     name: &str,

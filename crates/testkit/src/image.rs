@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{DeviceOptions, FileDevice, Volume, VolumeOptions};
+use image_kinds::Kind;
+use parext4::{DeviceOptions, FileDevice, MemDevice, Volume, VolumeOptions};
 
 use crate::tool::{kernel_umount, skipped, text, tool};
 
@@ -32,8 +33,35 @@ impl Image {
         Some(image)
     }
 
+    /// Makes a volume of a kind, with the files of the directory `tree`. `None` as for [`mke2fs`](Self::mke2fs).
+    ///
+    /// # Errors
+    /// The message of a program that refuses the kind.
+    pub fn of_kind(kind: &Kind, tree: Option<&Path>) -> Option<Result<Self, String>> {
+        let image = Self { dir: tempfile::tempdir().unwrap() };
+        std::fs::File::create(image.path()).unwrap().set_len(kind.mib << 20).unwrap();
+        for (program, arguments) in kind.commands(&image.path(), tree) {
+            let made = tool(Command::new(program).args(&arguments))?;
+            if !made.status.success() {
+                return Some(Err(format!("{program} {}: {}", arguments.join(" "), text(&made))));
+            }
+        }
+        Some(Ok(image))
+    }
+
+    /// Converts a volume that has files, if its kind asks for it.
+    pub fn convert(&self, kind: &Kind) {
+        let Some((program, arguments)) = kind.conversion(&self.path()) else { return };
+        let repair = || tool(Command::new("e2fsck").args(["-fyD"]).arg(self.path()));
+        repair();
+        if let Some(output) = tool(Command::new(program).args(&arguments)) {
+            assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output));
+        }
+        repair();
+    }
+
     /// Writes the content of a device to an image.
-    pub fn of(device: &parext4::MemDevice) -> Self {
+    pub fn of(device: &MemDevice) -> Self {
         let image = Self { dir: tempfile::tempdir().unwrap() };
         device.save(image.path()).unwrap();
         image
@@ -88,13 +116,24 @@ impl Image {
         tool(Command::new("debugfs").args(["-w", "-R", request]).arg(self.path()));
     }
 
+    /// Returns the volume in memory.
+    pub fn load(&self) -> MemDevice {
+        MemDevice::from_bytes(std::fs::read(self.path()).unwrap())
+    }
+
     /// Mounts the volume with the kernel and calls `look` with the directory. Returns without a call if the kernel
     /// cannot mount images.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
-        let Some(mount) = Mount::new(&self.path(), &self.dir.path().join("mount")) else {
-            return skipped("the kernel does not mount images here");
-        };
-        look(&mount.0);
+        if self.with_kernel_options("", look).is_none() {
+            skipped("the kernel does not mount images here");
+        }
+    }
+
+    /// Mounts the volume with the kernel and with mount options, and returns the result of `look` on the directory. `None` if the kernel
+    /// does not mount it.
+    pub fn with_kernel_options<R>(&self, options: &str, look: impl FnOnce(&Path) -> R) -> Option<R> {
+        let mount = Mount::new(&self.path(), &self.dir.path().join("mount"), options)?;
+        Some(look(&mount.0))
     }
 }
 
@@ -102,9 +141,10 @@ impl Image {
 struct Mount(PathBuf);
 
 impl Mount {
-    fn new(image: &Path, at: &Path) -> Option<Self> {
+    fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
         std::fs::create_dir_all(at).ok()?;
-        let mounted = tool(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(at))?;
+        let options = format!("loop,{options}");
+        let mounted = tool(Command::new("mount").args(["-t", "ext4", "-o", &options]).arg(image).arg(at))?;
         mounted.status.success().then(|| Self(at.to_owned()))
     }
 }

@@ -6,6 +6,7 @@
 //! | [`sector`] | sectors that name the operation that wrote them |
 //! | [`watchdog`], [`slowest`], [`poll`] | operations that do not return; the slowest calls; conditions to wait for |
 //! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
+//! | [`kinds`] | tests over the kinds of images |
 //! | [`encrypted`] | encrypted directories, which the kernel makes |
 //! | [`device`] | devices that forward to another and interfere with its requests |
 //! | [`device_contract`] | the contracts of devices and queues, as checks of any device |
@@ -37,6 +38,7 @@ pub mod history;
 pub mod image;
 #[cfg(feature = "mount")]
 pub mod kernel_mount;
+pub mod kinds;
 pub mod linearizability;
 pub mod nbd;
 pub mod poll;

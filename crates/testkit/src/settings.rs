@@ -12,6 +12,11 @@ pub fn all() -> bool {
     number::<u32>("PAREXT4_STRESS_ALL").is_some_and(|value| value != 0)
 }
 
+/// Returns a part of the names of the only kinds of images to test: `PAREXT4_KIND`.
+pub fn kind() -> Option<String> {
+    std::env::var("PAREXT4_KIND").ok()
+}
+
 /// Returns the number of operations in each configuration of the random tests of one file: `PAREXT4_FSX_OPS`.
 pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)
@@ -54,6 +59,11 @@ pub fn seed(name: &str) -> u64 {
     let seed = number("PAREXT4_STRESS_SEED").unwrap_or_else(|| clock() as u64);
     eprintln!("{name}: PAREXT4_STRESS_SEED={seed} repeats the choices of this run");
     seed
+}
+
+/// Returns the seed `default`, or the one that [`seed`] would return if the environment has one.
+pub fn fixed_seed(name: &str, default: u64) -> u64 {
+    std::env::var("PAREXT4_STRESS_SEED").map_or(default, |_| seed(name))
 }
 
 fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {

@@ -81,12 +81,21 @@ pub enum Operation {
 pub struct Workload {
     rng: Rng,
     sequence: u64,
+    /// Whether files can be preallocated, for which they need extents.
+    allocates: bool,
 }
 
 impl Workload {
     /// Returns the workload of a seed.
     pub fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed, 0), sequence: 0 }
+        Self { rng: Rng::new(seed, 0), sequence: 0, allocates: true }
+    }
+
+    /// Leaves out operations that need extents, if there are none.
+    #[must_use]
+    pub fn with_extents(mut self, extents: bool) -> Self {
+        self.allocates = extents;
+        self
     }
 
     /// Returns an operation that succeeds on a volume in `state`.
@@ -120,6 +129,7 @@ impl Workload {
             15..40 => Operation::Write { path, first, sectors, sequence },
             40..55 => Operation::Append { path, sectors, sequence },
             55..62 => Operation::SetLen { path, sectors: first },
+            62..70 if !self.allocates => return None,
             62..70 => Operation::Allocate { path, first, sectors, keep_size: self.rng.chance(50) },
             70..78 => {
                 let to = self.path();

@@ -73,15 +73,12 @@ impl Recording {
         self.ended.push(self.mark(&model));
         let volume =
             Volume::open_device(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
-        let mut workload = Workload::new(self.seed);
+        let mut workload = Workload::new(self.seed).with_extents(self.shape.has_extents());
         for number in 0..OPERATIONS {
             if number % PARALLEL == PARALLEL / 2 {
                 self.parallel(&volume, &mut model, number as u64);
             }
-            let mut operation = workload.next(model.state());
-            while !self.shape.has_extents() && matches!(operation, Operation::Allocate { .. }) {
-                operation = workload.next(model.state());
-            }
+            let operation = workload.next(model.state());
             self.step(&volume, &mut model, &operation);
         }
         volume.close().expect("close");

@@ -2,7 +2,7 @@
 
 mod damaged;
 mod files;
-mod geometry;
+mod formats;
 mod lifecycle;
 mod metadata_cache;
 mod mkfs;

@@ -5,11 +5,22 @@ use std::fmt::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use parext4::{FileType, Node, Volume};
+use parext4::{Error, FileType, Node, Volume};
 use rustix::fs::{lgetxattr, llistxattr};
 
 /// One line for each path.
 pub type Snapshot = BTreeMap<String, String>;
+
+/// What is compared of an inode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    All,
+    /// What debugfs copies of directories, files and symbolic links.
+    Contents,
+}
+
+/// Contents of a file whose key is missing.
+const NO_KEY: &[u8] = b"no key";
 
 /// What both sides know of an inode.
 struct Facts {
@@ -28,28 +39,37 @@ struct Facts {
 }
 
 impl Facts {
-    fn line(&self) -> String {
+    fn line(&self, detail: Detail) -> String {
         let Self { kind, mode, owner, links, size, sectors, rdev, times, contents, xattrs } = self;
-        let mut line =
-            format!("{kind:?} {mode:o} {owner:?} {links} links {size}+{sectors} {rdev:?} {times:?}");
-        write!(
-            line,
-            " sum {}",
-            contents.iter().fold(7_u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte))
-        )
-        .unwrap();
-        write!(line, " {xattrs:?}").unwrap();
+        let sum = contents.iter().fold(7_u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte));
+        let mut line = format!("{kind:?} {size} sum {sum}");
+        if detail == Detail::All {
+            write!(
+                line,
+                " {mode:o} {owner:?} {links} links, {sectors} sectors {rdev:?} {times:?} {xattrs:?}"
+            )
+            .unwrap();
+        }
         line
+    }
+
+    /// Adds a line, if the inode is compared.
+    fn add_to(&self, snapshot: &mut Snapshot, name: &str, detail: Detail) {
+        let is_copied = matches!(self.kind, FileType::Directory | FileType::Regular | FileType::Symlink);
+        if detail == Detail::All || is_copied {
+            snapshot.insert(name.to_owned(), self.line(detail));
+        }
     }
 }
 
-pub fn of_kernel(root: &Path) -> Snapshot {
+/// Describes a directory that the kernel shows.
+pub fn of_directory(root: &Path, detail: Detail) -> Snapshot {
     let mut snapshot = Snapshot::new();
-    add_of_kernel(root, "", &mut snapshot);
+    add_of_directory(root, "", detail, &mut snapshot);
     snapshot
 }
 
-fn add_of_kernel(path: &Path, name: &str, snapshot: &mut Snapshot) {
+fn add_of_directory(path: &Path, name: &str, detail: Detail, snapshot: &mut Snapshot) {
     let metadata = path.symlink_metadata().unwrap();
     let file_type = metadata.file_type();
     let kind = if file_type.is_dir() {
@@ -60,11 +80,18 @@ fn add_of_kernel(path: &Path, name: &str, snapshot: &mut Snapshot) {
         FileType::CharDevice
     } else if file_type.is_fifo() {
         FileType::Fifo
+    } else if file_type.is_socket() {
+        FileType::Socket
     } else {
         FileType::Regular
     };
     let contents = match kind {
-        FileType::Regular => std::fs::read(path).unwrap(),
+        FileType::Regular => match std::fs::read(path) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOKEY.raw_os_error()) => {
+                NO_KEY.to_vec()
+            }
+            contents => contents.unwrap(),
+        },
         FileType::Symlink => std::fs::read_link(path).unwrap().into_os_string().into_encoded_bytes(),
         _ => Vec::new(),
     };
@@ -83,21 +110,18 @@ fn add_of_kernel(path: &Path, name: &str, snapshot: &mut Snapshot) {
             (metadata.ctime(), nanoseconds(metadata.ctime_nsec())),
         ],
         contents,
-        xattrs: xattrs_of_kernel(path),
+        xattrs: xattrs_of_path(path),
     };
-    snapshot.insert(format!("{name}/"), facts.line());
+    facts.add_to(snapshot, name, detail);
     if kind == FileType::Directory {
         for entry in std::fs::read_dir(path).unwrap().map(Result::unwrap) {
-            add_of_kernel(
-                &entry.path(),
-                &format!("{name}/{}", entry.file_name().to_string_lossy()),
-                snapshot,
-            );
+            let name = format!("{name}/{}", entry.file_name().to_string_lossy());
+            add_of_directory(&entry.path(), &name, detail, snapshot);
         }
     }
 }
 
-fn xattrs_of_kernel(path: &Path) -> BTreeMap<String, Vec<u8>> {
+fn xattrs_of_path(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut names = vec![0_u8; 4096];
     let len = llistxattr(path, &mut names[..]).unwrap();
     let names = names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty());
@@ -112,17 +136,21 @@ fn xattrs_of_kernel(path: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-pub fn of_volume(volume: &Volume) -> Snapshot {
+/// Describes a volume that is open.
+pub fn of_volume(volume: &Volume, detail: Detail) -> Snapshot {
     let mut snapshot = Snapshot::new();
-    add_of_volume(volume, &volume.root().unwrap(), "", &mut snapshot);
+    add_of_volume(volume, &volume.root().unwrap(), "", detail, &mut snapshot);
     snapshot
 }
 
-fn add_of_volume(volume: &Volume, node: &Node, name: &str, snapshot: &mut Snapshot) {
+fn add_of_volume(volume: &Volume, node: &Node, name: &str, detail: Detail, snapshot: &mut Snapshot) {
     let metadata = node.metadata();
     let kind = metadata.file_type;
     let contents = match kind {
-        FileType::Regular => volume.read(name).unwrap(),
+        FileType::Regular => match volume.read(name) {
+            Err(Error::NoKey(_)) => NO_KEY.to_vec(),
+            contents => contents.unwrap(),
+        },
         FileType::Symlink => node.read_link().unwrap(),
         _ => Vec::new(),
     };
@@ -143,7 +171,7 @@ fn add_of_volume(volume: &Volume, node: &Node, name: &str, snapshot: &mut Snapsh
         contents,
         xattrs: xattrs.collect(),
     };
-    snapshot.insert(format!("{name}/"), facts.line());
+    facts.add_to(snapshot, name, detail);
     if kind != FileType::Directory {
         return;
     }
@@ -156,7 +184,7 @@ fn add_of_volume(volume: &Volume, node: &Node, name: &str, snapshot: &mut Snapsh
             let child = node.lookup(&item.name).unwrap();
             assert_eq!(child.file_type(), item.file_type, "{name}: {:?}", item.name);
             let name = format!("{name}/{}", String::from_utf8_lossy(&item.name));
-            add_of_volume(volume, &child, &name, snapshot);
+            add_of_volume(volume, &child, &name, detail, snapshot);
         }
     }
 }

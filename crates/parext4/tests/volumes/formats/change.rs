@@ -6,16 +6,17 @@ use std::process::Command;
 
 use parext4::{NewInode, SetAttributes, Special, Timestamp, Volume, XattrMode};
 use rustix::fs::{XattrFlags, setxattr};
-use testkit::durability::DurabilityModel;
-use testkit::workload::{Workload, run};
-use testkit::{settings, tool};
+use testkit::durability::{self, DurabilityModel};
+use testkit::tool;
+use testkit::volume::DirectFiles as _;
+use testkit::workload::{Name, Workload, run};
 
 /// Number of random operations on each volume.
 const OPERATIONS: usize = 120;
 /// Number of files of a directory that outgrows a block of its index, if it has one.
 const MANY: usize = 300;
 
-/// Makes a tree of all kinds of inodes through the kernel.
+/// Makes a tree of all kinds of inodes.
 pub fn populate(root: &Path) {
     let path = |name: &str| root.join(name);
     std::fs::create_dir(path("many")).unwrap();
@@ -43,9 +44,9 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub fn new(nth: u64) -> Self {
-        let seed = std::env::var("PAREXT4_STRESS_SEED").map_or(nth, |_| settings::seed("geometry"));
-        Self { workload: Workload::new(seed), model: DurabilityModel::new(4096) }
+    pub fn new(seed: u64, extents: bool) -> Self {
+        let workload = Workload::new(seed).with_extents(extents);
+        Self { workload, model: DurabilityModel::new(4096) }
     }
 
     /// Changes a volume that [`populate`] has filled.
@@ -90,10 +91,15 @@ impl Changes {
 
     /// Checks the names and the data of the random operations, on a volume that has other names besides.
     pub fn check(&self, volume: &Volume) {
-        for (path, name) in &self.model.state().names {
-            let metadata = volume.metadata(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-            let is_dir = *name == testkit::workload::Name::Directory;
-            assert_eq!(metadata.file_type == parext4::FileType::Directory, is_dir, "{path}");
+        let state = self.model.state();
+        for (path, name) in &state.names {
+            match name {
+                Name::Directory => assert!(volume.read_dir(path).is_ok(), "{path}"),
+                Name::File(number) => {
+                    let seen = durability::read(&volume.direct_file(path).unwrap());
+                    assert!(seen.as_ref() == Ok(&*state.files[number]), "{path}: {seen:?}");
+                }
+            }
         }
     }
 }

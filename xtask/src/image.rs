@@ -4,13 +4,23 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use image_kinds::Kind;
 
-use crate::command::cmd;
+use crate::command::{Cmd, cmd};
 
 /// Makes the image `path` of `size` bytes with `mke2fs`, to which `options` go.
 pub fn mke2fs(path: &Path, size: u64, options: &str) -> Result<()> {
     File::create(path)?.set_len(size)?;
     mke2fs_on(path, options)
+}
+
+/// Makes the image `path` of a kind.
+pub fn of_kind(path: &Path, kind: &Kind) -> Result<()> {
+    File::create(path)?.set_len(kind.mib << 20)?;
+    for (program, arguments) in kind.commands(path, None) {
+        arguments.iter().fold(cmd(program), Cmd::arg).run()?;
+    }
+    Ok(())
 }
 
 /// Makes a volume of all of the image that there is.

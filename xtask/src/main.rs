@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{mount, network, programs};
+use crate::campaign::{formats, mount, network, programs};
 use crate::scope::Scope;
 
 #[derive(Parser)]
@@ -57,8 +57,8 @@ enum Command {
     },
     /// The rules of the project: imports, locks, hazards, prose; reads the sources and builds nothing
     Tidy,
-    /// Trees copied in and out over the matrix of mke2fs options, against the kernel
-    Tree(Length),
+    /// Images of all kinds that mke2fs makes, alone and combined, changed and read by parext4 and the kernel in turn
+    Formats(formats::Args),
     /// Volumes that parext4 makes, under fio in the kernel
     Mkfs(Length),
     /// Recovery of journals that the kernel left dirty
@@ -155,7 +155,9 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Test { only, .. } => return steps::test(&only),
         Command::Tidy => ("tidy", Length { long: false }),
-        Command::Tree(length) => ("tree", length),
+        Command::Formats(args) => {
+            return Ok(steps::alone("formats", |report| formats::run_some(&args, report)));
+        }
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),
         Command::Kill(length) => ("kill", length),

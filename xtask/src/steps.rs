@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::campaign::{dirty, kill, mkfs, network, programs, split_brain, tree};
+use crate::campaign::{dirty, formats, kill, mkfs, network, programs, split_brain};
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
@@ -63,7 +63,12 @@ const TESTS: &[Step] = &[
 
 /// The steps that run the release binary. They mostly wait, for the kernel, for servers and for other machines.
 const CAMPAIGNS: &[Step] = &[
-    Step { name: "tree", about: "trees copied in and out, against the kernel", mounts: true, run: tree::run },
+    Step {
+        name: "formats",
+        about: "trees copied in and out of images of many kinds, against the kernel",
+        mounts: true,
+        run: formats::run,
+    },
     Step {
         name: "mkfs",
         about: "volumes that parext4 makes, under fio in the kernel",

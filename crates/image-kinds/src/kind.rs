@@ -65,17 +65,23 @@ impl Kind {
         self
     }
 
-    /// Returns true if files that are made in an image of this kind have extents.
+    /// Returns true if mke2fs makes images of this kind for files with extents.
     pub fn has_extents(&self) -> bool {
-        let is_old =
-            ["-t ext2", "-t ext3", "-O none", "^extent"].iter().any(|word| self.mke2fs.contains(word));
-        !is_old || self.mke2fs.contains("none,extent") || self.convert.contains("extent")
+        !self.says_one_of(&["-t ext2", "-t ext3", "-O none", "^extent"]) || self.says_one_of(&["none,extent"])
     }
 
-    /// Returns true if an image of this kind has a journal.
+    /// Returns true if files made after the [conversion](Self::conversion) have extents.
+    pub fn gets_extents(&self) -> bool {
+        self.has_extents() || self.convert.contains("extent")
+    }
+
+    /// Returns true if mke2fs makes images of this kind with a journal.
     pub fn has_journal(&self) -> bool {
-        let has_none = ["-t ext2", "-O none", "^has_journal"].iter().any(|word| self.mke2fs.contains(word));
-        !has_none || self.mke2fs.contains(",has_journal") || self.convert.contains("-j")
+        !self.says_one_of(&["-t ext2", "-O none", "^has_journal"])
+    }
+
+    fn says_one_of(&self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.mke2fs.contains(word))
     }
 
     /// Returns the commands that make an image of this kind in the sparse file `path`, whose size is that of the kind. With `tree`, the

@@ -2,10 +2,10 @@
 
 use crate::kind::Kind;
 
-/// An aspect of the format, and the levels that it can have, as arguments of mke2fs: features after `-O`, others as they are.
+/// An aspect of the format, and the levels that it can have, as arguments of mke2fs: features, which follow `-O`, and further arguments.
 type Aspect = &'static [Level];
 
-/// Features, and other arguments.
+/// Features, and further arguments.
 #[derive(PartialEq, Eq)]
 struct Level(&'static str, &'static str);
 

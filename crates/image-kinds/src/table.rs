@@ -1,4 +1,4 @@
-//! The table of kinds. A new feature needs one line here, and a level in `pairs` if it can be combined with others.
+//! The table of kinds. A new feature needs one line here, and a level in `pairs` if it can be combined.
 
 use crate::kind::{Kind, Then};
 

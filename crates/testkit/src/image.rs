@@ -40,13 +40,31 @@ impl Image {
     pub fn of_kind(kind: &Kind, tree: Option<&Path>) -> Option<Result<Self, String>> {
         let image = Self { dir: tempfile::tempdir().unwrap() };
         std::fs::File::create(image.path()).unwrap().set_len(kind.mib << 20).unwrap();
-        for (program, arguments) in kind.commands(&image.path(), tree) {
+        let commands = kind.commands(&image.path(), tree);
+        image.run(commands)
+    }
+
+    /// Like [`of_kind`](Self::of_kind), on a file full of old bytes, so that tests notice any that become visible.
+    ///
+    /// # Errors
+    /// The message of a program that refuses the kind.
+    pub fn of_kind_on_old_bytes(kind: &Kind) -> Option<Result<Self, String>> {
+        let image = Self { dir: tempfile::tempdir().unwrap() };
+        std::fs::write(image.path(), vec![0xa5; usize::try_from(kind.mib << 20).unwrap()]).unwrap();
+        let mut commands = kind.commands(&image.path(), None);
+        // No discard.
+        commands[0].1.insert(0, "-K".to_owned());
+        image.run(commands)
+    }
+
+    fn run(self, commands: Vec<image_kinds::Command>) -> Option<Result<Self, String>> {
+        for (program, arguments) in commands {
             let made = tool(Command::new(program).args(&arguments))?;
             if !made.status.success() {
                 return Some(Err(format!("{program} {}: {}", arguments.join(" "), text(&made))));
             }
         }
-        Some(Ok(image))
+        Some(Ok(self))
     }
 
     /// Converts a volume that has files, if its kind asks for it.

@@ -1,5 +1,5 @@
-//! Runs tests over the kinds of images of `image-kinds`: a sample, all with `PAREXT4_STRESS_ALL=1`, or those whose name contains
-//! `PAREXT4_KIND`.
+//! Runs tests over the kinds of images of `image-kinds`: over a sample, over all kinds with `PAREXT4_STRESS_ALL=1`, or over the kinds
+//! with `PAREXT4_KIND` in their names.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -7,28 +7,44 @@ use std::thread;
 
 use image_kinds::{KINDS, Kind, combinations};
 
+use parext4::MemDevice;
+
 use crate::rng::Rng;
-use crate::settings;
+use crate::{Image, settings, skipped};
 
-/// Returns `alone` of the kinds of single features and `combined` combinations of features, from `seed`.
-pub fn sample(seed: u64, alone: usize, combined: usize) -> Vec<Kind> {
-    let combinations = combinations(seed);
-    if let Some(name) = settings::kind() {
-        let all = KINDS.iter().cloned().chain(combinations);
-        return all.filter(|kind| kind.name.contains(&name)).collect();
-    }
-    let (alone, combined) = if settings::all() { (usize::MAX, usize::MAX) } else { (alone, combined) };
+/// Returns `count` of the usable kinds, chosen by a seed, which also determines the combinations of features.
+pub fn sample(seed: u64, count: usize, usable: impl Fn(&Kind) -> bool) -> Vec<Kind> {
+    let name = settings::kind();
+    let is_named = |kind: &Kind| name.as_ref().is_none_or(|name| kind.name.contains(name));
+    let all = KINDS.iter().cloned().chain(combinations(seed));
+    let mut kinds: Vec<_> = all.filter(|kind| is_named(kind) && usable(kind)).collect();
+    let count = if settings::all() || name.is_some() { kinds.len() } else { count };
     let mut rng = Rng::new(seed, 0);
-    let mut kinds = choose(KINDS.to_vec(), alone, &mut rng);
-    kinds.extend(choose(combinations, combined, &mut rng));
-    kinds
-}
-
-fn choose(mut kinds: Vec<Kind>, count: usize, rng: &mut Rng) -> Vec<Kind> {
     while kinds.len() > count {
         kinds.remove(usize::try_from(rng.below(kinds.len() as u64)).expect("below a length"));
     }
     kinds
+}
+
+/// Makes an empty volume of a kind in memory, on a device full of old bytes. `None`, after a call of [`skipped`], if mke2fs is not
+/// installed, or refuses a combination of features.
+///
+/// # Panics
+/// If mke2fs refuses a kind of the table.
+pub fn in_memory(kind: &Kind) -> Option<MemDevice> {
+    accepted(kind, Image::of_kind_on_old_bytes(kind)?).map(|image| image.load())
+}
+
+/// Returns the image that was made of a kind. `None`, after a call of [`skipped`], if mke2fs refused a combination of features.
+///
+/// # Panics
+/// If mke2fs refused a kind of the table.
+pub fn accepted(kind: &Kind, made: Result<Image, String>) -> Option<Image> {
+    if let Err(message) = &made {
+        assert!(kind.name.starts_with("combination"), "{message}");
+        skipped(message);
+    }
+    made.ok()
 }
 
 /// Calls `test` with each kind and a seed of its own, on as many threads as there are processors.

@@ -3,6 +3,7 @@
 pub mod churn;
 pub mod dirty;
 pub mod fast_commit;
+pub mod formats;
 pub mod journal_diff;
 pub mod journal_formats;
 pub mod kill;
@@ -11,4 +12,3 @@ pub mod mount;
 pub mod network;
 pub mod programs;
 pub mod split_brain;
-pub mod tree;

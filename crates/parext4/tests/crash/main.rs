@@ -5,6 +5,7 @@ mod checkpoint;
 mod fast_commit;
 mod faults;
 mod journal_device;
+mod kinds;
 mod orphans;
 mod parallel;
 mod recovery;

@@ -6,11 +6,12 @@
 //! Run with `cargo test -p parext4 --profile stress --test crash sequence`. `PAREXT4_STRESS_ALL=1` has e2fsck check
 //! every state, and tries more of them.
 
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
 use parext4::{Device, DirectFile, MemDevice, Volume, VolumeOptions};
-
+use parext4_format::superblock::Superblock;
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::durability::{DurabilityModel, read};
 use testkit::rng::Rng;
@@ -40,10 +41,11 @@ struct Mark {
 }
 
 /// A run on a recording device.
-struct Recording {
+pub struct Recording {
     base: MemDevice,
     device: Arc<RecordingDevice>,
-    shape: Shape,
+    block_size: u32,
+    extents: bool,
     /// The contents of the empty volume.
     free_inodes: u32,
     seed: u64,
@@ -54,13 +56,17 @@ struct Recording {
 }
 
 impl Recording {
-    fn new(shape: Shape, seed: u64) -> Self {
-        let base = shape.make_poisoned();
+    /// Begins a run on an empty volume, whose files have extents or not.
+    pub fn new(base: MemDevice, extents: bool, seed: u64) -> Self {
+        let mut bytes = [0; 1024];
+        base.read_at(1024, &mut [IoSliceMut::new(&mut bytes)]).expect("the superblock");
+        let block_size = Superblock::parse(&bytes).expect("a volume").block_size();
         let empty =
             Volume::open_device(Arc::new(base.fork()), &VolumeOptions::new().read_only(true)).expect("open");
         let free_inodes = empty.space().free_inodes;
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-        Self { base, device, shape, free_inodes, seed, begun: Vec::new(), ended: Vec::new() }
+        let (begun, ended) = (Vec::new(), Vec::new());
+        Self { base, device, block_size, extents, free_inodes, seed, begun, ended }
     }
 
     fn mark(&self, model: &DurabilityModel) -> Mark {
@@ -68,13 +74,13 @@ impl Recording {
     }
 
     /// Runs the workload and records it.
-    fn record(&mut self) {
-        let mut model = DurabilityModel::new(self.shape.block_size);
+    pub fn record(&mut self, operations: usize) {
+        let mut model = DurabilityModel::new(self.block_size);
         self.ended.push(self.mark(&model));
         let volume =
             Volume::open_device(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
-        let mut workload = Workload::new(self.seed).with_extents(self.shape.has_extents());
-        for number in 0..OPERATIONS {
+        let mut workload = Workload::new(self.seed).with_extents(self.extents);
+        for number in 0..operations {
             if number % PARALLEL == PARALLEL / 2 {
                 self.parallel(&volume, &mut model, number as u64);
             }
@@ -99,7 +105,7 @@ impl Recording {
     fn parallel(&mut self, volume: &Volume, model: &mut DurabilityModel, number: u64) {
         let path = format!("/parallel-{number}");
         self.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
-        let ahead = if self.shape.has_extents() {
+        let ahead = if self.extents {
             Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false }
         } else {
             Operation::SetLen { path: path.clone(), sectors: 256 }
@@ -140,8 +146,8 @@ impl Recording {
         begun.map_or_else(|| ended.model.clone(), |begun| begun.model.with_syncs_of(&ended.model))
     }
 
-    /// Checks all crash states of the run.
-    fn check(&self) -> usize {
+    /// Checks all crash states of the run, and returns their number.
+    pub fn check(&self) -> usize {
         let mut count = 0;
         let again = if settings::all() { AGAIN / 10 } else { AGAIN };
         for_each_crash_state(
@@ -230,9 +236,9 @@ fn write_and_append(file: &DirectFile, thread: u64, rng: &mut Rng) {
 }
 
 fn crash(name: &str, shape: Shape, default_seed: u64) {
-    let seed = std::env::var("PAREXT4_STRESS_SEED").map_or(default_seed, |_| settings::seed(name));
-    let mut recording = Recording::new(shape, seed);
-    recording.record();
+    let seed = settings::fixed_seed(name, default_seed);
+    let mut recording = Recording::new(shape.make_poisoned(), shape.has_extents(), seed);
+    recording.record(OPERATIONS);
     let count = recording.check();
     eprintln!("{name}: {} events, {count} crashes", recording.device.events());
 }

@@ -1,10 +1,12 @@
 //! The file and its model.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
-use parext4::{DirectFile, Error, File, MemDevice, Volume, VolumeOptions};
+use parext4::{Device, DirectFile, Error, File, MemDevice, Volume, VolumeOptions};
 
+use parext4_format::superblock::Superblock;
 use testkit::file_model::{FileModel, fill, index};
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::slowest;
@@ -26,13 +28,19 @@ pub struct FileUnderTest {
 
 impl FileUnderTest {
     pub fn new(shape: VolumeShape, cache_size: u64) -> Self {
-        let device = Arc::new(shape.make_poisoned());
-        let options = untimed().cache_bytes(cache_size);
+        Self::on(shape.make_poisoned(), shape.has_extents(), cache_size)
+    }
+
+    /// Makes the file on an empty volume.
+    pub fn on(device: MemDevice, extents: bool, cache_size: u64) -> Self {
+        let mut bytes = [0; 1024];
+        device.read_at(1024, &mut [IoSliceMut::new(&mut bytes)]).unwrap();
+        let block_size = Superblock::parse(&bytes).unwrap().block_size();
         let mut tested = Self {
-            device,
-            block_size: shape.block_size,
-            extents: shape.has_extents(),
-            options,
+            device: Arc::new(device),
+            block_size,
+            extents,
+            options: untimed().cache_bytes(cache_size),
             open: None,
             model: FileModel::default(),
             last: VecDeque::new(),

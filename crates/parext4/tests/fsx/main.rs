@@ -9,9 +9,9 @@ mod file;
 use file::FileUnderTest;
 use testkit::file_op::Op;
 use testkit::rng::Rng;
-use testkit::settings;
 use testkit::volume::Shape;
 use testkit::watchdog::Watchdog;
+use testkit::{kinds, settings};
 
 /// Operations between two checks of the whole file, and between two checks of the whole volume.
 const LOOK: u64 = 500;
@@ -22,14 +22,17 @@ fn run(block_size: u32, cache_size: u64, stream: u64) {
 }
 
 fn run_on(shape: Shape, cache_size: u64, stream: u64) {
-    let ops = settings::fsx_ops();
     let (block_size, extents) = (shape.block_size, shape.has_extents());
     let what = format!("blocks of {block_size}, extents: {extents}, a cache of {} KiB", cache_size >> 10);
     let mut rng = Rng::new(settings::seed(&what), stream);
-    let mut tested = FileUnderTest::new(shape, cache_size);
-    let watchdog = Watchdog::start(&what, 0, 1);
+    let tested = FileUnderTest::new(shape, cache_size);
+    run_ops(tested, settings::fsx_ops(), &mut rng, &what);
+}
+
+fn run_ops(mut tested: FileUnderTest, ops: u64, rng: &mut Rng, what: &str) {
+    let watchdog = Watchdog::start(what, 0, 1);
     for nth in 1..=ops {
-        let op = Op::random(&mut rng, &tested.shape());
+        let op = Op::random(rng, &tested.shape());
         watchdog.watch(0, || tested.apply(nth, op));
         if nth % LOOK == 0 {
             watchdog.watch(0, || tested.check_all());
@@ -40,6 +43,17 @@ fn run_on(shape: Shape, cache_size: u64, stream: u64) {
     }
     tested.reopen();
     tested.close();
+}
+
+/// Fewer operations on each of several kinds of images.
+#[test]
+fn a_file_on_all_kinds_of_images() {
+    let seed = settings::seed("kinds");
+    kinds::for_each(kinds::sample(seed, 5, |_| true), seed, |kind, seed| {
+        let Some(device) = kinds::in_memory(kind) else { return };
+        let tested = FileUnderTest::on(device, kind.has_extents(), 1 << 20);
+        run_ops(tested, settings::fsx_ops() / 5, &mut Rng::new(seed, 0), &kind.name);
+    });
 }
 
 #[test]

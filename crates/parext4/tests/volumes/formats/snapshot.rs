@@ -11,7 +11,7 @@ use rustix::fs::{lgetxattr, llistxattr};
 /// One line for each path.
 pub type Snapshot = BTreeMap<String, String>;
 
-/// What is compared of an inode.
+/// The facts of an inode that are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     All,

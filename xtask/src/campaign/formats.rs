@@ -1,0 +1,173 @@
+//! The kinds of images: whole trees in both directions (what parext4 puts the kernel sees, and what the kernel writes parext4 gets),
+//! and the tests of the engine that run over all kinds.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use image_kinds::{KINDS, Kind, Then, combinations};
+
+use crate::cargo_test;
+use crate::command::cmd;
+use crate::image;
+use crate::kernel_mount::Mount;
+use crate::report::Report;
+use crate::scope::Scope;
+use crate::testbed::{TestBed, inside, remove};
+use crate::tree::generate::{Plan, generate};
+use crate::tree::manifest::Manifest;
+use crate::workspace::cargo;
+
+/// Seed of the trees, and of the combinations of a campaign that names no seed.
+const SEED: u64 = 0x74_7265_6573;
+/// A test run copies trees on one of this number of kinds.
+const ONE_IN: usize = 6;
+
+/// What a campaign runs over.
+#[derive(clap::Args)]
+pub struct Args {
+    /// All kinds, and large trees, not the part that each test run makes
+    #[arg(long)]
+    long: bool,
+    /// Seed of the combinations of features and of all random choices
+    #[arg(long, default_value_t = SEED)]
+    seed: u64,
+    /// Goes on with further seeds for this many minutes
+    #[arg(long, default_value_t = 0)]
+    minutes: u64,
+    /// Only kinds whose names contain this
+    #[arg(long, value_name = "KIND", default_value = "")]
+    only: String,
+}
+
+/// A tree to copy, and the size of an image that holds it.
+struct Source {
+    name: &'static str,
+    plan: Plan,
+    mib: u64,
+}
+
+/// Runs the part of `cargo xtask test`: trees on some kinds. The step of the engine's tests runs the tests over kinds.
+pub fn run(_: Scope, report: &mut Report) -> Result<()> {
+    let bed = TestBed::new()?;
+    let kinds = with_trees("", SEED);
+    let some: Vec<_> = kinds.iter().step_by(ONE_IN).cloned().collect();
+    each_kind(&bed, &small(), &some, report)?;
+    each_kind(&bed, &full(), &kinds[..1], report)
+}
+
+/// Runs the tests of the engine over kinds, with one seed after another, and then copies trees.
+pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(60 * args.minutes);
+    let mut seed = args.seed;
+    loop {
+        println!("  seed {seed}");
+        cargo_test::run(tests(args, seed), "formats", report)?;
+        seed += 1;
+        if Instant::now() >= end {
+            break;
+        }
+    }
+    let bed = TestBed::new()?;
+    let kinds = with_trees(&args.only, args.seed);
+    each_kind(&bed, &if args.long { full() } else { small() }, &kinds, report)
+}
+
+/// Returns the command of the engine's tests that run over kinds of images.
+fn tests(args: &Args, seed: u64) -> crate::command::Cmd {
+    let words =
+        "test -p parext4 --profile stress --no-fail-fast --test volumes --test crash --test fsx all_kinds";
+    let command = cargo(words).env("PAREXT4_STRESS_SEED", seed.to_string());
+    // Every kind has the empty name in its own.
+    if args.long || !args.only.is_empty() { command.env("PAREXT4_KIND", &args.only) } else { command }
+}
+
+fn small() -> Source {
+    Source { name: "800 files", plan: Plan::small(SEED), mib: 96 }
+}
+
+fn full() -> Source {
+    Source { name: "20,000 files", plan: Plan::full(SEED), mib: 768 }
+}
+
+/// Returns the kinds that can hold a tree: inodes have room for all times, and the geometry suits any size.
+fn with_trees(only: &str, seed: u64) -> Vec<Kind> {
+    let excluded = ["-r 0", "-I 128", "^extra_isize", "-o hurd", "-N ", "-O none"];
+    let holds = |kind: &Kind| {
+        kind.name.contains(only)
+            && kind.kernel.is_some()
+            && matches!(kind.then, Then::Nothing)
+            && kind.convert.is_empty()
+            && !excluded.iter().any(|word| kind.mke2fs.contains(word))
+    };
+    KINDS.iter().cloned().chain(combinations(seed)).filter(holds).collect()
+}
+
+fn each_kind(bed: &TestBed, source: &Source, kinds: &[Kind], report: &mut Report) -> Result<()> {
+    let tree = bed.path("source");
+    generate(&tree, &source.plan)?;
+    let wanted = Manifest::read(&tree)?;
+    println!("  a tree of {} entries", wanted.len());
+    for kind in kinds {
+        let image = bed.path("image");
+        let mut kind = kind.clone();
+        kind.mib = source.mib;
+        let case = Case { bed, source: &tree, wanted: &wanted, image: &image };
+        let name = |what: &str| format!("{what}, {}, {} ({})", source.name, kind.name, kind.mke2fs);
+        report.case(&name("parext4 to kernel"), || {
+            image::of_kind(&image, &kind)?;
+            case.parext4_to_kernel()
+        });
+        report.case(&name("kernel to parext4"), || {
+            image::of_kind(&image, &kind)?;
+            case.kernel_to_parext4()
+        });
+        remove(&image)?;
+    }
+    remove(&tree)
+}
+
+struct Case<'a> {
+    bed: &'a TestBed,
+    source: &'a Path,
+    wanted: &'a Manifest,
+    image: &'a Path,
+}
+
+impl Case<'_> {
+    fn parext4_to_kernel(&self) -> Result<()> {
+        let to = inside(self.image, "/tree");
+        self.bed.parext4("put --quiet").arg(self.source).arg(&to).run()?;
+        image::check(self.image).context("after put")?;
+        let mount = Mount::new(self.image, &self.bed.path("mount"), "ro")?;
+        let found = Manifest::read(&mount.dir().join("tree"))?;
+        mount.unmount()?;
+        self.wanted.compare(&found)?;
+        self.bed.parext4("rm -r").arg(&to).run()?;
+        image::check(self.image).context("after rm -r")?;
+        self.is_empty_for_kernel()
+    }
+
+    /// After all was removed, the kernel sees an empty root and can use the freed space.
+    fn is_empty_for_kernel(&self) -> Result<()> {
+        let mount = Mount::new(self.image, &self.bed.path("mount"), "rw")?;
+        let names = std::fs::read_dir(mount.dir())?.map(|entry| Ok(entry?.file_name()));
+        let names = names.collect::<Result<Vec<_>>>()?;
+        ensure!(names == ["lost+found"], "names left in the root: {names:?}");
+        std::fs::write(mount.dir().join("new"), "written by the kernel")?;
+        mount.unmount()?;
+        image::check(self.image).context("after the kernel wrote")
+    }
+
+    fn kernel_to_parext4(&self) -> Result<()> {
+        let got = self.bed.path("got");
+        let mount = Mount::new(self.image, &self.bed.path("mount"), "rw")?;
+        cmd("cp").arg("--archive").arg(self.source).arg(mount.dir().join("tree")).run()?;
+        mount.unmount()?;
+        self.bed.parext4("get --quiet").arg(inside(self.image, "/tree")).arg(&got).run()?;
+        let found = Manifest::read(&got);
+        remove(&got)?;
+        self.wanted.compare(&found?)?;
+        image::check(self.image).context("after get")
+    }
+}

@@ -1,10 +1,12 @@
-//! A journal on a device of its own, made by mke2fs: the kernel and parext4 use it in turn.
+//! A journal on a device of its own, made by mke2fs or by `mkfs`: the kernel and parext4 use it in turn.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::command::{ScratchImage, text};
 use testkit::{kernel_umount, skipped, tool};
+
+use crate::mke2fs::{TIME, UUID, ours, sparse, words};
 
 /// A loop device; detached when dropped.
 struct Loop(PathBuf);
@@ -77,6 +79,56 @@ fn the_kernel_and_parext4_use_a_journal_device_in_turn() {
     scratch.ok(&[&own[..], &["mkdir", &format!("{}:/ours", volume.display())]].concat());
     mount();
     assert!(dir.join("ours").is_dir(), "the kernel does not see the change");
+    kernel_umount(&dir);
+    fsck(&volume, &journal);
+}
+
+#[test]
+fn a_journal_device_is_made_as_by_mke2fs() {
+    let Some(_) = tool(Command::new("mke2fs").arg("-V")) else { return skipped("no e2fsprogs") };
+    let scratch = ScratchImage::empty();
+    for block_size in ["1024", "4096"] {
+        let (mine, other) = (sparse(&scratch, "ours", 8), sparse(&scratch, "theirs", 8));
+        let words = words(&format!("-O journal_dev -b {block_size} -L name"), "");
+        ours(&mine, &words);
+        tool(Command::new("mke2fs").args(&words).arg(&other).env("E2FSPROGS_FAKE_TIME", TIME)).unwrap();
+        assert!(std::fs::read(&mine).unwrap() == std::fs::read(&other).unwrap(), "{block_size}");
+    }
+    let small = text(&sparse(&scratch, "small", 1));
+    assert!(scratch.fails(&["mkfs", "-O", "journal_dev", "-b", "4096", &small]).contains("at least 1025"));
+    assert!(
+        scratch
+            .fails(&["mkfs", "-O", "journal_dev", "-O", "mmp", &small])
+            .contains("excludes other features")
+    );
+}
+
+#[test]
+fn a_volume_has_its_journal_on_another_device() {
+    let scratch = ScratchImage::empty();
+    let (volume, journal) = (sparse(&scratch, "volume", 48), sparse(&scratch, "journal", 6));
+    scratch.ok(&["mkfs", "-q", "-O", "journal_dev", "-b", "4096", &text(&journal)]);
+    let devices = (Loop::attach(&volume), Loop::attach(&journal));
+    let (Some(volume_loop), Some(journal_loop)) = devices else { return skipped("no loop devices") };
+    let device = format!("device={}", text(&journal_loop.0));
+    let made = scratch.ok(&["mkfs", "-U", UUID, "-J", &device, &text(&volume_loop.0)]);
+    // The block size is that of the journal.
+    assert!(made.contains("12288 of 4096 bytes"), "{made}");
+    let other = text(&sparse(&scratch, "other", 48));
+    assert!(scratch.fails(&["mkfs", "-J", &device, &other]).contains(UUID), "a journal of one volume only");
+    assert!(scratch.fails(&["mkfs", "-b", "1024", "-J", &device, &other]).contains("blocks of 4096 bytes"));
+    let dir = scratch.path("mount");
+    std::fs::create_dir(&dir).unwrap();
+    let mount = || ok(Command::new("mount").args(["-t", "ext4"]).arg(&volume_loop.0).arg(&dir));
+    mount();
+    std::fs::write(dir.join("kernel"), "by the kernel").unwrap();
+    kernel_umount(&dir);
+    let with = ["--journal", &text(&journal)];
+    let inside = |path: &str| format!("{}:{path}", volume.display());
+    assert_eq!(scratch.ok(&[&with[..], &["cat", &inside("/kernel")]].concat()), "by the kernel");
+    scratch.ok(&[&with[..], &["mkdir", &inside("/ours")]].concat());
+    mount();
+    assert!(dir.join("ours").is_dir());
     kernel_umount(&dir);
     fsck(&volume, &journal);
 }

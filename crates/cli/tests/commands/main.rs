@@ -6,6 +6,7 @@ mod errors;
 mod journal_device;
 mod json;
 mod manual;
+mod mke2fs;
 mod mkfs;
 mod partitions;
 

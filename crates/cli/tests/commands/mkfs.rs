@@ -75,7 +75,6 @@ fn multi_mount_protection_is_chosen_as_with_mke2fs() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(usage(&["-O", "^mmp,quota"]).contains("feature \"quota\" cannot be chosen"));
-    assert!(usage(&["-E", "stride=1"]).contains("\"stride=1\" is unknown"));
     assert!(scratch.fails(&["mkfs", &image, "--force", "-E", "mmp_update_interval=301"]).contains("301"));
     scratch.ok(&["mkfs", &image, "--force", "-O", "^mmp"]);
     assert!(!scratch.ok(&["info", &image]).contains("mmp"));

@@ -330,6 +330,16 @@ impl JournalSuperblock {
         self.raw.s_feature_compat = U32::new(compat.bits());
     }
 
+    /// Sets [`Self::users`], of a superblock of version 2.
+    ///
+    /// # Panics
+    /// If there are more than 48.
+    pub fn set_users(&mut self, users: &[[u8; 16]]) {
+        self.raw.s_nr_users = U32::new(users.len() as u32);
+        self.raw.s_users.fill(0);
+        self.raw.s_users[..users.as_flattened().len()].copy_from_slice(users.as_flattened());
+    }
+
     /// Sets the number of blocks for fast commits (`s_num_fc_blocks`).
     pub fn set_fast_commit_blocks(&mut self, blocks: u32) {
         self.raw.s_num_fc_blocks = U32::new(blocks);

@@ -20,7 +20,10 @@ const CHOICE: Features = Features {
     compat: Compat::EXT_ATTR
         .union(Compat::RESIZE_INODE)
         .union(Compat::DIR_INDEX)
-        .union(Compat::SPARSE_SUPER2),
+        .union(Compat::SPARSE_SUPER2)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::STABLE_INODES)
+        .union(Compat::ORPHAN_FILE),
     incompat: Incompat::FILETYPE
         .union(Incompat::META_BG)
         .union(Incompat::EXTENTS)
@@ -29,6 +32,7 @@ const CHOICE: Features = Features {
         .union(Incompat::EA_INODE)
         .union(Incompat::LARGEDIR)
         .union(Incompat::INLINE_DATA)
+        .union(Incompat::CSUM_SEED)
         .union(Incompat::ENCRYPT),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
@@ -39,26 +43,27 @@ const CHOICE: Features = Features {
         .union(RoCompat::METADATA_CSUM),
 };
 
-impl Default for Features {
-    fn default() -> Self {
-        Self {
-            compat: Compat::EXT_ATTR | Compat::DIR_INDEX | Compat::RESIZE_INODE,
-            incompat: Incompat::FILETYPE | Incompat::EXTENTS | Incompat::BIT64 | Incompat::FLEX_BG,
-            ro_compat: CHOICE.ro_compat - RoCompat::GDT_CSUM,
-        }
-    }
-}
+/// Other names that e2fsprogs accepts.
+const ALIASES: [(&str, &str); 2] = [("extents", "extent"), ("uninit_groups", "uninit_bg")];
 
 impl Features {
     /// No features, as revision 0 of the format has.
     pub(super) const NONE: Self =
         Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
 
+    /// The features that all types have.
+    pub(super) const BASE: Self = Self {
+        compat: Compat::EXT_ATTR.union(Compat::DIR_INDEX).union(Compat::RESIZE_INODE),
+        incompat: Incompat::FILETYPE,
+        ro_compat: RoCompat::SPARSE_SUPER.union(RoCompat::LARGE_FILE),
+    };
+
     /// Adds or removes the feature `name`, as e2fsprogs names it.
     ///
     /// # Errors
     /// [`Error::Invalid`] if no feature that can be chosen has this name.
     pub(super) fn set(&mut self, name: &str, wanted: bool) -> Result<()> {
+        let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
         if let Some(bit) = CHOICE.compat.iter().find(|bit| bit.names() == [name]) {
             self.compat.set(bit, wanted);
         } else if let Some(bit) = CHOICE.incompat.iter().find(|bit| bit.names() == [name]) {
@@ -85,6 +90,9 @@ impl Features {
         }
         if self.ro_compat.contains(RoCompat::METADATA_CSUM) {
             self.ro_compat -= RoCompat::GDT_CSUM;
+        }
+        if self.incompat.contains(Incompat::CSUM_SEED) && !self.ro_compat.contains(RoCompat::METADATA_CSUM) {
+            return Err(Error::invalid("the feature metadata_csum_seed needs metadata_csum"));
         }
         if self.compat.contains(Compat::RESIZE_INODE) {
             if self.incompat.contains(Incompat::META_BG) {

@@ -7,12 +7,13 @@ use std::ops::Range;
 
 use parext4_format::GroupNo;
 use parext4_format::features::{Compat, Incompat, RoCompat};
-use parext4_format::mmp::MAX_UPDATE_INTERVAL;
 use parext4_format::superblock::{Copies, SuperCopies};
 use parext4_format::{BlockSize, indirect};
 
 use super::MkfsOptions;
+use super::check_options::{check_options, checked_ratio};
 use super::features::Features;
+use super::types::Usage;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
@@ -20,12 +21,12 @@ use crate::error::{Error, Result};
 pub(super) const FIRST_INODE: u32 = 11;
 /// Number of groups that keep their bitmaps and inode tables together with `flex_bg`.
 const DEFAULT_FLEX_GROUPS: u32 = 16;
-/// Minimum number of blocks of a group, if the options choose it.
-const MIN_BLOCKS_PER_GROUP: u32 = 256;
 /// A last group with fewer blocks than this, beyond its own metadata, is left out.
 const MIN_LAST_GROUP_SPACE: u64 = 50;
 /// The size of a volume is a multiple of this many bytes, a page of memory, so that its last page is on the device.
 const SIZE_UNIT: u64 = 4096;
+/// Maximum length of an orphan file in blocks, as in the kernel (`EXT4_MAX_ORPHAN_FILE_BLOCKS`).
+const MAX_ORPHAN_BLOCKS: u32 = 512;
 /// Factor by which a volume can be extended with the reserved descriptor blocks.
 const MAX_GROWTH: u64 = 1024;
 
@@ -59,28 +60,6 @@ pub(super) struct Geometry {
     pub reserved_blocks: u64,
 }
 
-/// Defaults of mke2fs, which depend on the size of the device.
-struct Defaults {
-    block_size: u32,
-    /// Bytes of the volume for each inode.
-    inode_ratio: u64,
-}
-
-impl Defaults {
-    fn for_size(size: u64) -> Self {
-        const MIB: u64 = 1 << 20;
-        const TIB: u64 = 1 << 40;
-        let (block_size, inode_ratio) = match size {
-            _ if size < 3 * MIB => (1024, 8192),
-            _ if size < 512 * MIB => (1024, 4096),
-            _ if size < 4 * TIB => (4096, 16384),
-            _ if size < 16 * TIB => (4096, 32768),
-            _ => (4096, 65536),
-        };
-        Self { block_size, inode_ratio }
-    }
-}
-
 /// What all tries to fit a volume into a device have in common.
 #[derive(Clone, Copy)]
 struct Request {
@@ -91,6 +70,9 @@ struct Request {
     flex_groups: u32,
     revision: u32,
     features: Features,
+    /// Number of blocks to which the volume can be extended, if the options choose it.
+    max_blocks: Option<u64>,
+    superblock_backups: u8,
 }
 
 impl Geometry {
@@ -98,9 +80,8 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the options are out of range or do not fit the device.
-    pub(super) fn new(size: u64, options: &MkfsOptions) -> Result<Self> {
-        let defaults = Defaults::for_size(size);
-        let block_size = options.block_size.unwrap_or(defaults.block_size);
+    pub(super) fn new(size: u64, block_size: u32, options: &MkfsOptions) -> Result<Self> {
+        let defaults = options.usage.unwrap_or_else(|| Usage::for_size(size));
         check_options(block_size, options)?;
         let inode_ratio = match options.inode_ratio {
             Some(ratio) => checked_ratio(ratio)?,
@@ -116,6 +97,8 @@ impl Geometry {
             flex_groups: flex_groups(options)?,
             revision: options.revision,
             features: if options.revision == 0 { Features::NONE } else { options.features.checked()? },
+            max_blocks: options.max_blocks,
+            superblock_backups: options.superblock_backups,
         };
         if !request.features.incompat.contains(Incompat::EXTENTS) && wanted_blocks > indirect::MAX_BLOCK {
             return Err(Error::invalid("a volume of 2^32 blocks and more must have extents"));
@@ -141,8 +124,8 @@ impl Geometry {
     }
 
     fn with_blocks(blocks: u64, request: Request) -> Result<Self> {
-        let Request { inodes, block_size, blocks_per_group, inode_size, flex_groups, revision, mut features } =
-            request;
+        let Request { inodes, block_size, blocks_per_group, inode_size, flex_groups, revision, .. } = request;
+        let mut features = request.features;
         let first_data_block = u32::from(block_size == 1024);
         let group_count = blocks.saturating_sub(first_data_block.into()).div_ceil(blocks_per_group.into());
         if group_count == 0 {
@@ -159,14 +142,7 @@ impl Geometry {
         let descs_per_block = block_size / features.desc_size();
         let gdt_blocks = group_count.div_ceil(descs_per_block);
         let mut reserved_gdt_blocks = match features.compat.contains(Compat::RESIZE_INODE) {
-            true => reserved_gdt_blocks(
-                blocks,
-                first_data_block,
-                blocks_per_group,
-                block_size,
-                gdt_blocks,
-                descs_per_block,
-            ),
+            true => reserved_gdt_blocks(blocks, request, first_data_block, gdt_blocks, descs_per_block)?,
             false => 0,
         };
         if gdt_blocks + reserved_gdt_blocks > blocks_per_group * 3 / 4 {
@@ -180,7 +156,7 @@ impl Geometry {
         }
         let has_meta_groups = features.incompat.contains(Incompat::META_BG);
         let copies = Copies {
-            supers: super_copies(&features, group_count),
+            supers: super_copies(&features, group_count, request.superblock_backups),
             table: if has_meta_groups { 0 } else { gdt_blocks },
             reserved: reserved_gdt_blocks,
             has_meta_groups,
@@ -252,6 +228,24 @@ impl Geometry {
         self.features.incompat.contains(Incompat::EXTENTS)
     }
 
+    /// Returns the length of the orphan file in blocks: as the options ask, or the default of e2fsprogs.
+    ///
+    /// # Errors
+    /// If the file would be empty or longer than the kernel accepts.
+    pub(super) fn orphan_blocks(&self, asked: Option<u32>) -> Result<u32> {
+        match asked {
+            Some(blocks) if (1..=MAX_ORPHAN_BLOCKS).contains(&blocks) => Ok(blocks),
+            Some(blocks) => Err(Error::invalid(format_args!(
+                "orphan file of {blocks} blocks: not between 1 and {MAX_ORPHAN_BLOCKS}"
+            ))),
+            None => Ok(match self.blocks_count {
+                0..0x2_0000 => 32,
+                0x2_0000..0x20_0000 => saturating_u32(self.blocks_count / 4096),
+                _ => MAX_ORPHAN_BLOCKS,
+            }),
+        }
+    }
+
     /// Returns the number of metadata blocks of the last group by which mke2fs decides whether it is useful: superblock copy,
     /// all descriptors, bitmaps, inode table.
     fn last_group_overhead(&self) -> u64 {
@@ -262,10 +256,11 @@ impl Geometry {
 }
 
 /// Returns the groups with a copy of the superblock.
-fn super_copies(features: &Features, group_count: u32) -> SuperCopies {
+fn super_copies(features: &Features, group_count: u32, backups: u8) -> SuperCopies {
     if features.compat.contains(Compat::SPARSE_SUPER2) {
         let last = group_count - 1;
-        SuperCopies::Two([1.min(last), if last > 1 { last } else { 0 }])
+        let first = if backups > 0 { 1.min(last) } else { 0 };
+        SuperCopies::Two([first, if backups > 1 && last > 1 { last } else { 0 }])
     } else if features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
         SuperCopies::Sparse
     } else {
@@ -282,55 +277,6 @@ fn flex_groups(options: &MkfsOptions) -> Result<u32> {
         Some(groups) if groups.is_power_of_two() => Ok(groups),
         Some(groups) => Err(Error::invalid(format_args!("{groups} flex groups: not a power of two"))),
     }
-}
-
-fn check_options(block_size: u32, options: &MkfsOptions) -> Result<()> {
-    if !matches!(block_size, 1024 | 2048 | 4096) {
-        return Err(Error::invalid(format_args!("block size {block_size}: only 1024, 2048 and 4096 bytes")));
-    }
-    let inode_size = u32::from(options.inode_size);
-    if options.features.incompat.contains(Incompat::INLINE_DATA) && inode_size < 256 {
-        return Err(Error::invalid(format_args!("inode size {inode_size}: inline_data needs at least 256")));
-    }
-    if !inode_size.is_power_of_two() || inode_size < 128 || inode_size > block_size {
-        return Err(Error::invalid(format_args!(
-            "inode size {inode_size}: not a power of two between 128 and the block size, {block_size}"
-        )));
-    }
-    if let Some(blocks) = options.blocks_per_group
-        && !(blocks.is_multiple_of(8) && (MIN_BLOCKS_PER_GROUP..=8 * block_size).contains(&blocks))
-    {
-        return Err(Error::invalid(format_args!(
-            "{blocks} blocks per group: not a multiple of 8 between {MIN_BLOCKS_PER_GROUP} and {}",
-            8 * block_size
-        )));
-    }
-    if options.revision > 1 || options.revision == 0 && options.adds_features {
-        let revision = options.revision;
-        return Err(Error::invalid(format_args!("revision {revision}: only 1, and 0 without features")));
-    }
-    let percent = options.reserved_percent;
-    if percent > 50 {
-        return Err(Error::invalid(format_args!("{percent}% reserved blocks: at most 50%")));
-    }
-    let interval = options.mmp_update_interval;
-    if !(1..=MAX_UPDATE_INTERVAL).contains(&interval) {
-        return Err(Error::invalid(format_args!(
-            "mmp update interval {interval}: not between 1 and 300 seconds"
-        )));
-    }
-    if options.label.len() > 16 {
-        let bytes = options.label.len();
-        return Err(Error::invalid(format_args!("label of {bytes} bytes: at most 16")));
-    }
-    Ok(())
-}
-
-fn checked_ratio(ratio: u64) -> Result<u64> {
-    if (1024..=64 << 20).contains(&ratio) {
-        return Ok(ratio);
-    }
-    Err(Error::invalid(format_args!("inode ratio {ratio}: not between 1024 and 67108864 bytes")))
 }
 
 /// Returns the number of inodes of each group: enough for `wanted` in all, a multiple of 8, and filling whole blocks of the
@@ -355,28 +301,41 @@ fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: 
 }
 
 /// Returns the number of blocks to reserve for descriptors of later groups, as mke2fs does.
+///
+/// # Errors
+/// If the volume is to be extended to fewer blocks than it has.
 fn reserved_gdt_blocks(
     blocks: u64,
+    request: Request,
     first_data_block: u32,
-    blocks_per_group: u32,
-    block_size: u32,
     gdt_blocks: u32,
     descs_per_block: u32,
-) -> u32 {
+) -> Result<u32> {
     let limit = u64::from(u32::MAX);
+    let most = match request.max_blocks {
+        Some(most) if most <= blocks => {
+            return Err(Error::invalid(format_args!(
+                "a volume of {blocks} blocks cannot be extended to {most} blocks"
+            )));
+        }
+        // mke2fs counts from block 0 here.
+        Some(most) => most.min(limit).saturating_add(first_data_block.into()),
+        None if blocks < limit / MAX_GROWTH => blocks * MAX_GROWTH,
+        None => limit,
+    };
     if blocks > limit {
-        return 0;
+        return Ok(0);
     }
-    let most = if blocks < limit / MAX_GROWTH { blocks * MAX_GROWTH } else { limit };
-    let groups = (most - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));
-    let wanted = groups.div_ceil(u64::from(descs_per_block)) - u64::from(gdt_blocks);
+    let groups = (most - u64::from(first_data_block)).div_ceil(u64::from(request.blocks_per_group));
+    let wanted = groups.div_ceil(u64::from(descs_per_block)).saturating_sub(u64::from(gdt_blocks));
     // The resize inode's double-indirect block must have a pointer for each of them.
-    saturating_u32(wanted).min(block_size / 4)
+    Ok(saturating_u32(wanted).min(request.block_size / 4))
 }
 
 /// Returns a percentage of the `wanted` blocks, scaled to the `blocks` that the volume has. Each step rounds down.
-fn reserved_blocks(wanted: u64, blocks: u64, percent: u8) -> u64 {
-    let of_wanted = u128::from(wanted) * u128::from(percent) / 100;
+fn reserved_blocks(wanted: u64, blocks: u64, percent: f64) -> u64 {
+    // As mke2fs computes it: a percentage need not be a whole number.
+    let of_wanted = u128::from((percent * wanted as f64 / 100.0) as u64);
     let scaled = of_wanted * u128::from(blocks) / u128::from(wanted);
     u64::try_from(scaled).expect("at most half of `blocks`")
 }
@@ -393,7 +352,8 @@ mod tests {
     use super::*;
 
     fn geometry(size: u64, block_size: Option<u32>) -> Result<Geometry> {
-        Geometry::new(size, &MkfsOptions::new().block_size(block_size))
+        let options = MkfsOptions::new().block_size(block_size);
+        Geometry::new(size, options.block_size_on(size)?, &options)
     }
 
     #[test]
@@ -412,7 +372,7 @@ mod tests {
         assert!(text(geometry(1 << 30, Some(8192))).contains("block size 8192"));
         assert!(text(geometry(0, None)).contains("too small"));
         assert!(text(geometry(16 << 10, None)).contains("too small"));
-        let with = |options: &MkfsOptions| text(Geometry::new(1 << 30, options));
+        let with = |options: &MkfsOptions| text(Geometry::new(1 << 30, 4096, options));
         assert!(with(&MkfsOptions::new().inode_size(200)).contains("inode size 200"));
         assert!(
             with(&MkfsOptions::new().inode_size(128).features("inline_data").unwrap())
@@ -420,7 +380,9 @@ mod tests {
         );
         assert!(with(&MkfsOptions::new().inode_ratio(1)).contains("ratio 1"));
         assert!(with(&MkfsOptions::new().mmp_update_interval(301)).contains("interval 301"));
-        assert!(with(&MkfsOptions::new().reserved_percent(51)).contains("51%"));
+        assert!(with(&MkfsOptions::new().reserved_percent(50.5)).contains("50.5%"));
+        assert!(with(&MkfsOptions::new().max_blocks(1000)).contains("cannot be extended to 1000"));
+        assert!(with(&MkfsOptions::new().superblock_backups(3)).contains("3 backups"));
         assert!(with(&MkfsOptions::new().label("x".repeat(17))).contains("label"));
         assert!(with(&MkfsOptions::new().blocks_per_group(260)).contains("260 blocks per group"));
         assert!(with(&MkfsOptions::new().flex_groups(3)).contains("3 flex groups"));
@@ -429,8 +391,8 @@ mod tests {
         assert!(features("meta_bg").contains("exclude each other"));
         assert!(features("^sparse_super").contains("needs sparse_super"));
         assert!(text(MkfsOptions::new().features("quota").map(|_| unreachable!())).contains("\"quota\""));
-        let narrow = MkfsOptions::new().features("^64bit,^resize_inode").unwrap().block_size(1024);
-        assert!(text(Geometry::new(1 << 42, &narrow)).contains("64bit"));
+        let narrow = MkfsOptions::new().features("^64bit,^resize_inode").unwrap();
+        assert!(text(Geometry::new(1 << 42, 1024, &narrow)).contains("64bit"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FsBlock, GroupNo};
 
-use super::geometry::{FIRST_INODE, Geometry};
+use super::geometry::Geometry;
 use super::placement::Placement;
 
 /// Number of directories of an empty volume, both in the first group: the root and `lost+found`.
@@ -30,7 +30,7 @@ impl GroupTables<'_> {
         let free_blocks = blocks.end - blocks.start - self.placement.used_in(self.geometry, group);
         let inodes = self.geometry.inodes_per_group;
         let first = group == 0;
-        let free_inodes = if first { inodes - FIRST_INODE } else { inodes };
+        let free_inodes = if first { inodes - self.placement.used_inodes } else { inodes };
         GroupDesc {
             block_bitmap: FsBlock(location.block_bitmap),
             inode_bitmap: FsBlock(location.inode_bitmap),
@@ -100,7 +100,7 @@ impl GroupTables<'_> {
             return None;
         }
         let mut bitmap = vec![0; self.geometry.block_size as usize];
-        set_range(&mut bitmap, 0, if group == 0 { FIRST_INODE } else { 0 });
+        set_range(&mut bitmap, 0, if group == 0 { self.placement.used_inodes } else { 0 });
         let inodes = self.geometry.inodes_per_group;
         set_range(&mut bitmap, inodes, 8 * self.geometry.block_size - inodes);
         Some(bitmap)

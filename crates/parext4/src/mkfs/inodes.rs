@@ -7,11 +7,12 @@ use parext4_format::extent::{Extent, encode_index, encode_leaf, seal_block};
 use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo, indirect};
+use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo, indirect, orphan_file};
 
+use super::MkfsOptions;
+use super::file_blocks::FileBlocks;
 use super::geometry::{FIRST_INODE, Geometry};
-use super::journal::{self, JournalLocation};
-use super::placement::Placement;
+use super::placement::{ORPHAN_FILE, Placement};
 use super::pointers::{self, BlockImage};
 use crate::error::Result;
 
@@ -26,8 +27,7 @@ pub(super) struct FirstInodes<'a> {
     pub seed: Option<ChecksumSeed>,
     pub geometry: &'a Geometry,
     pub now: u32,
-    /// User and group of the root directory.
-    pub owner: (u32, u32),
+    pub options: &'a MkfsOptions,
 }
 
 impl FirstInodes<'_> {
@@ -66,9 +66,9 @@ impl FirstInodes<'_> {
 
     /// Returns the inode of the root directory. Its links are `.`, `..` and the `..` of `lost+found`.
     pub(super) fn root(&self, placement: &Placement) -> Inode {
-        let mut inode = self.directory(0o755, &(placement.root..placement.root + 1));
+        let mut inode = self.directory(self.options.root_permissions, &(placement.root..placement.root + 1));
         inode.links = 3;
-        (inode.uid, inode.gid) = self.owner;
+        (inode.uid, inode.gid) = self.options.owner;
         inode
     }
 
@@ -132,15 +132,13 @@ impl FirstInodes<'_> {
         inode
     }
 
-    /// Returns the journal's inode, and the blocks of its map.
+    /// Returns the inode of a file that only root may read, and the blocks of its map.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the journal lies too far from the start for a volume without extents.
-    pub(super) fn journal(&self, location: &JournalLocation) -> Result<(Inode, Vec<BlockImage>)> {
-        let extents = journal::extents(location);
-        let blocks: u64 = location.runs.iter().map(|run| run.end - run.start).sum();
+    /// [`Error::Invalid`](crate::Error::Invalid) if the file lies too far from the start for a volume without extents.
+    pub(super) fn file(&self, ino: InodeNo, location: &FileBlocks) -> Result<(Inode, Vec<BlockImage>)> {
         let mode = FileType::Regular.mode_bits() | 0o600;
-        let mut inode = self.new_inode(mode, blocks);
+        let mut inode = self.new_inode(mode, location.len());
         inode.blocks += self.sectors(location.leaves.len() as u64);
         if !self.geometry.has_extents() {
             let data = location.runs.iter().cloned().flatten();
@@ -148,19 +146,20 @@ impl FirstInodes<'_> {
             inode.block = i_block;
             return Ok((inode, images));
         }
+        let extents = location.extents();
         inode.flags = InodeFlags::EXTENTS;
         if location.leaves.is_empty() {
             encode_leaf(&mut inode.block, &extents);
             return Ok((inode, Vec::new()));
         }
-        let leaves = journal::leaves(location, &extents, self.geometry.block_size);
+        let leaves = location.leaves(&extents, self.geometry.block_size);
         let index: Vec<_> = leaves.iter().map(|(entry, _)| *entry).collect();
         encode_index(&mut inode.block, 1, &index);
         let encode = |(number, extents): (u64, &[Extent])| {
             let mut block = vec![0; self.geometry.block_size as usize];
             encode_leaf(&mut block, extents);
             if let Some(seed) = self.seed {
-                seal_block(seed.inode(InodeNo::JOURNAL, 0), &mut block);
+                seal_block(seed.inode(ino, 0), &mut block);
             }
             (number, block)
         };
@@ -168,10 +167,23 @@ impl FirstInodes<'_> {
         Ok((inode, images.collect()))
     }
 
+    /// Returns the blocks of the orphan file: all slots are free.
+    pub(super) fn orphan_blocks(&self, location: &FileBlocks) -> Vec<BlockImage> {
+        let image = |number| {
+            let mut block = vec![0; self.geometry.block_size as usize];
+            orphan_file::init_block(&mut block);
+            if let Some(seed) = self.seed {
+                orphan_file::seal_block(seed.inode(InodeNo(ORPHAN_FILE), 0), FsBlock(number), &mut block);
+            }
+            (number, block)
+        };
+        location.runs.iter().cloned().flatten().map(image).collect()
+    }
+
     /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for all other inodes.
-    pub(super) fn table(&self, inodes: &[(InodeNo, &Inode)]) -> Vec<u8> {
+    pub(super) fn table(&self, inodes: &[(InodeNo, Inode)], used_inodes: u32) -> Vec<u8> {
         let size = usize::from(self.geometry.inode_size);
-        let used = size * FIRST_INODE as usize;
+        let used = size * used_inodes as usize;
         let mut table = vec![0; used.next_multiple_of(self.geometry.block_size as usize)];
         for (ino, inode) in inodes {
             let at = (ino.get() as usize - 1) * size;

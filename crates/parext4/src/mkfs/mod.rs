@@ -1,4 +1,4 @@
-//! Creates an empty volume, as `mke2fs -t ext4` does: with the same features, sizes and counts.
+//! Creates an empty volume, as mke2fs does: with the same features, sizes and counts; or an empty journal on a device of its own.
 //!
 //! Responsible for all blocks of a new volume. Does not ask whether the device holds something already; that is up to the
 //! caller. Opens no volume: it writes to the device directly.
@@ -14,16 +14,21 @@
 //!
 //! Sources: kernel documentation, "ext4 Data Structures and Algorithms"; the behaviour of mke2fs 1.47.
 
+mod check_options;
+mod external_journal;
 mod features;
+mod file_blocks;
 mod geometry;
 mod groups;
 mod inodes;
 mod journal;
+mod journal_device;
 mod options;
 mod placement;
 mod pointers;
 mod resize;
 mod superblock;
+mod types;
 mod used;
 mod volume_writer;
 mod write;
@@ -32,13 +37,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parext4_device::Device;
 use parext4_format::FsBlock;
+use parext4_format::features::Compat;
 use parext4_format::superblock::Superblock;
 
 use crate::convert::saturating_u32;
-use crate::error::Result;
+use crate::error::{Error, Result};
+pub use external_journal::ExternalJournal;
 use geometry::Geometry;
-pub use options::{Casefold, MkfsOptions};
-use placement::Placement;
+pub use journal_device::mkfs_journal_device;
+pub use options::{Casefold, MkfsOptions, OnError};
+use placement::{Contents, Placement};
+pub use types::FsType;
 use volume_writer::VolumeWriter;
 use write::DeviceWriter;
 
@@ -109,50 +118,102 @@ impl Identity {
 /// [`Error::Invalid`](crate::error::Error::Invalid), before anything is written, if the options do not fit the device. A
 /// device error, after which the device holds no volume.
 pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
-    let geometry = Geometry::new(device.size(), options)?;
-    let has_features = options.revision > 0;
-    let journal_blocks = match options.journal && has_features {
-        true => journal::size(&geometry, options.journal_blocks)?,
-        false => None,
-    };
-    let mmp = has_features && options.mmp.unwrap_or_else(|| device.sharing().is_shared());
-    let placement = Placement::new(&geometry, journal_blocks, mmp)?;
-    let identity = Identity::new(options);
-    let mut sb = superblock::build(&geometry, options, &identity)?;
-    if let Some(block) = placement.mmp {
-        sb.set_mmp(FsBlock(block), options.mmp_update_interval);
-    }
-    superblock::set_counters(&mut sb, &geometry, &placement);
-
-    let volume = VolumeWriter {
-        writer: DeviceWriter::new(device, geometry.block_size),
-        geometry: &geometry,
-        placement: &placement,
-        zero: options.device_is_zero,
-    };
-    volume.wipe_signatures(device.size())?;
-    volume.write_mmp(&sb)?;
-    volume.write_files(&mut sb, &identity, options.owner)?;
-    volume.write_groups(&sb)?;
-    volume.writer.flush()?;
-    volume.write_superblock("the superblock", Superblock::OFFSET, &sb)?;
-    volume.writer.flush()?;
-    Ok(summary(&sb, journal_blocks))
+    let mmp = options.mmp.unwrap_or_else(|| device.sharing().is_shared());
+    Plan::new(device.size(), mmp, options)?.write(device)
 }
 
-fn summary(sb: &Superblock, journal_blocks: Option<u32>) -> Summary {
-    Summary {
-        block_size: sb.block_size(),
-        blocks_count: sb.blocks_count(),
-        free_blocks: sb.free_blocks(),
-        reserved_blocks: sb.reserved_blocks(),
-        groups: sb.group_count(),
-        inodes_count: sb.inodes_count(),
-        free_inodes: sb.free_inodes(),
-        inode_size: sb.inode_size(),
-        journal_blocks: journal_blocks.unwrap_or(0),
-        uuid: sb.uuid(),
-        label: sb.label(),
-        features: sb.feature_names(),
+/// Returns what [`mkfs`] would create on a device of `size` bytes, and writes nothing.
+///
+/// # Errors
+/// The errors of `mkfs`, except for errors of writes.
+pub fn plan(size: u64, options: &MkfsOptions) -> Result<Summary> {
+    Ok(Plan::new(size, options.mmp == Some(true), options)?.summary())
+}
+
+/// A volume that is not written yet.
+struct Plan<'a> {
+    options: &'a MkfsOptions,
+    identity: Identity,
+    geometry: Geometry,
+    contents: Contents,
+    placement: Placement,
+    sb: Superblock,
+}
+
+impl<'a> Plan<'a> {
+    fn new(size: u64, mmp: bool, options: &'a MkfsOptions) -> Result<Self> {
+        let external = options.external_journal.as_ref().map(ExternalJournal::read).transpose()?;
+        let geometry = Geometry::new(size, options.block_size_on(size)?, options)?;
+        let contents = contents(mmp, &geometry, options)?;
+        let placement = Placement::new(&geometry, &contents, options)?;
+        let identity = Identity::new(options);
+        let mut sb = superblock::build(&geometry, options, &identity)?;
+        if let Some(block) = placement.mmp {
+            sb.set_mmp(FsBlock(block), options.mmp_update_interval);
+        }
+        if let Some((journal, found)) = options.external_journal.as_ref().zip(external) {
+            journal.check(&found, &sb)?;
+            superblock::set_external_journal(&mut sb, &found, journal.number);
+        }
+        superblock::set_counters(&mut sb, &geometry, &placement);
+        Ok(Self { options, identity, geometry, contents, placement, sb })
     }
+
+    fn write(mut self, device: &dyn Device) -> Result<Summary> {
+        let volume = VolumeWriter {
+            writer: DeviceWriter::new(device, self.geometry.block_size),
+            geometry: &self.geometry,
+            placement: &self.placement,
+            options: self.options,
+        };
+        volume.clear(device)?;
+        if let Some(journal) = &self.options.external_journal {
+            journal.claim(&self.identity.uuid)?;
+        }
+        volume.write_mmp(&self.sb)?;
+        volume.write_files(&mut self.sb, &self.identity, self.contents.journal)?;
+        volume.write_groups(&self.sb)?;
+        volume.writer.flush()?;
+        volume.write_superblock("the superblock", Superblock::OFFSET, &self.sb)?;
+        volume.writer.flush()?;
+        Ok(self.summary())
+    }
+
+    fn summary(&self) -> Summary {
+        let sb = &self.sb;
+        // The feature of a journal in the volume is set with its inode, when that is written.
+        let mut sb = sb.clone();
+        if self.contents.journal.is_some() {
+            sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
+        }
+        Summary {
+            block_size: sb.block_size(),
+            blocks_count: sb.blocks_count(),
+            free_blocks: sb.free_blocks(),
+            reserved_blocks: sb.reserved_blocks(),
+            groups: sb.group_count(),
+            inodes_count: sb.inodes_count(),
+            free_inodes: sb.free_inodes(),
+            inode_size: sb.inode_size(),
+            journal_blocks: self.contents.journal.map_or(0, |size| size.blocks),
+            uuid: sb.uuid(),
+            label: sb.label(),
+            features: sb.feature_names(),
+        }
+    }
+}
+
+/// Returns what the volume contains beyond its tables and directories.
+fn contents(mmp: bool, geometry: &Geometry, options: &MkfsOptions) -> Result<Contents> {
+    let has_features = options.revision > 0;
+    let is_internal = options.journal && options.external_journal.is_none();
+    let journal = if is_internal && has_features { journal::size(geometry, options)? } else { None };
+    let has_journal = journal.is_some() || options.external_journal.is_some();
+    let has_orphans = geometry.features.compat.contains(Compat::ORPHAN_FILE);
+    if has_orphans && !has_journal {
+        return Err(Error::invalid("the feature orphan_file needs a journal"));
+    }
+    let orphan_file =
+        if has_orphans { Some(geometry.orphan_blocks(options.orphan_file_blocks)?) } else { None };
+    Ok(Contents { journal, mmp: mmp && has_features, orphan_file })
 }

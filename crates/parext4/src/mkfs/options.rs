@@ -3,7 +3,9 @@
 use parext4_format::features::Incompat;
 use parext4_format::mmp::DEFAULT_UPDATE_INTERVAL;
 
+use super::external_journal::ExternalJournal;
 use super::features::Features;
+use super::types::{FsType, Usage};
 use crate::error::Result;
 
 /// Options of a new volume. The default is the default of mke2fs.
@@ -41,6 +43,16 @@ pub struct MkfsOptions {
     pub journal: bool,
     /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
     pub journal_blocks: Option<u32>,
+    /// First block of the journal. `None` chooses a place near the middle of the volume.
+    pub journal_start: Option<u64>,
+    /// Does not zero the journal. Old transactions on the device may then look like transactions of the volume if it crashes before the
+    /// journal was used once.
+    pub lazy_journal: bool,
+    /// Length of the area for fast commits, in blocks, with the feature `fast_commit`; the journal is longer by it. `None` chooses a 64th of
+    /// the journal.
+    pub fast_commit_blocks: Option<u32>,
+    /// The journal is on this device, and not in the volume.
+    pub external_journal: Option<ExternalJournal>,
     /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`, the default: if
     /// other machines reach the device ([`Device::sharing`](crate::Device::sharing)).
     pub mmp: Option<bool>,
@@ -52,19 +64,57 @@ pub struct MkfsOptions {
     /// Size of an inode in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
     /// Percentage of the blocks that only root may use, at most 50.
-    pub reserved_percent: u8,
+    pub reserved_percent: f64,
+    /// Reaction of the kernel to an error in the volume.
+    pub on_error: OnError,
+    /// Directory on which the volume counts as last mounted, at most 63 bytes.
+    pub last_mounted: String,
+    /// Blocks that a RAID writes to one disk before it uses the next; 0 for none.
+    pub stride: u16,
+    /// Blocks that a RAID writes to all disks before it uses the first again; 0 for none.
+    pub stripe_width: u32,
+    /// Number of blocks to which the volume can be extended while it is mounted. `None` chooses 1024 times its size.
+    pub max_blocks: Option<u64>,
+    /// Number of backups of the superblock with the feature `sparse_super2`, at most 2.
+    pub superblock_backups: u8,
+    /// Bitmaps, inode tables and the journal of all groups lie at the start of the volume. Needs the feature `flex_bg`.
+    pub packed_metadata: bool,
+    /// Inode tables are not zeroed, but marked as uninitialised. Without checksums of groups they are always zeroed.
+    pub lazy_inode_tables: bool,
+    /// Length of the orphan file in blocks, with the feature `orphan_file`. `None` chooses by the size of the volume.
+    pub orphan_file_blocks: Option<u32>,
+    /// The volume is for tests of drivers in development.
+    pub for_tests: bool,
+    /// Discards all blocks of the device first.
+    pub discard: bool,
     /// All timestamps of the volume, in seconds since 1970. `None` uses the clock.
     pub now: Option<u32>,
     /// Secret of the directory hash. `None` chooses a random one.
     pub hash_seed: Option<[u8; 16]>,
     /// User and group of the root directory.
     pub owner: (u32, u32),
+    /// Permissions of the root directory.
+    pub root_permissions: u16,
     /// The device is known to read as zeros, as a new sparse file does. Then nothing is overwritten with zeros.
     pub device_is_zero: bool,
     /// The features, apart from the journal and multi-mount protection.
     pub(super) features: Features,
     /// Features were added by name.
     pub(super) adds_features: bool,
+    /// The use for which sizes are chosen. `None`: by the size of the device.
+    pub(super) usage: Option<Usage>,
+}
+
+/// Reaction of the kernel to an error in a volume (`s_errors`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// It continues.
+    #[default]
+    Continue = 1,
+    /// It refuses changes from then on.
+    RemountReadOnly = 2,
+    /// It stops the machine.
+    Panic = 3,
 }
 
 /// What directories that ignore case do with names that are not UTF-8.
@@ -90,17 +140,34 @@ impl Default for MkfsOptions {
             revision: 1,
             journal: true,
             journal_blocks: None,
+            journal_start: None,
+            lazy_journal: false,
+            fast_commit_blocks: None,
+            external_journal: None,
             mmp: None,
             mmp_update_interval: DEFAULT_UPDATE_INTERVAL,
             casefold: None,
             inode_size: 256,
-            reserved_percent: 5,
+            reserved_percent: 5.0,
+            on_error: OnError::Continue,
+            last_mounted: String::new(),
+            stride: 0,
+            stripe_width: 0,
+            max_blocks: None,
+            superblock_backups: 2,
+            packed_metadata: false,
+            lazy_inode_tables: true,
+            orphan_file_blocks: None,
+            for_tests: false,
+            discard: false,
             now: None,
             hash_seed: None,
             owner: (0, 0),
+            root_permissions: 0o755,
             device_is_zero: false,
-            features: Features::default(),
+            features: FsType::Ext4.features(),
             adds_features: false,
+            usage: None,
         }
     }
 }
@@ -112,60 +179,36 @@ impl MkfsOptions {
         Self::default()
     }
 
-    /// Sets [`block_size`](field@Self::block_size).
+    /// Chooses the features of a type of volume. Drops what [`features`](Self::features) has chosen before.
     #[must_use]
-    pub fn block_size(mut self, bytes: impl Into<Option<u32>>) -> Self {
-        self.block_size = bytes.into();
+    pub fn fs_type(mut self, fs_type: FsType) -> Self {
+        self.features = fs_type.features();
+        self.journal = fs_type.has_journal();
         self
     }
 
-    /// Sets [`label`](field@Self::label).
-    #[must_use]
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = label.into();
-        self
+    /// Chooses the block size and the inode ratio, unless they are set, for uses in the words of mke2fs: `floppy`, `small`, `default`, `big`,
+    /// `huge`, `news`, `largefile` and `largefile4`, separated by commas. A later word takes precedence.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) names a word that is unknown.
+    pub fn usage(mut self, list: &str) -> Result<Self> {
+        self.usage = Some(Usage::parse(list)?);
+        Ok(self)
     }
 
-    /// Sets [`uuid`](field@Self::uuid).
-    #[must_use]
-    pub fn uuid(mut self, uuid: impl Into<Option<[u8; 16]>>) -> Self {
-        self.uuid = uuid.into();
-        self
-    }
-
-    /// Sets [`inode_ratio`](field@Self::inode_ratio).
-    #[must_use]
-    pub fn inode_ratio(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.inode_ratio = bytes.into();
-        self
-    }
-
-    /// Sets [`inodes`](field@Self::inodes).
-    #[must_use]
-    pub fn inodes(mut self, inodes: impl Into<Option<u32>>) -> Self {
-        self.inodes = inodes.into();
-        self
-    }
-
-    /// Sets [`blocks_per_group`](field@Self::blocks_per_group).
-    #[must_use]
-    pub fn blocks_per_group(mut self, blocks: impl Into<Option<u32>>) -> Self {
-        self.blocks_per_group = blocks.into();
-        self
-    }
-
-    /// Sets [`flex_groups`](field@Self::flex_groups).
-    #[must_use]
-    pub fn flex_groups(mut self, groups: impl Into<Option<u32>>) -> Self {
-        self.flex_groups = groups.into();
-        self
-    }
-
-    /// Sets [`revision`](field@Self::revision).
-    #[must_use]
-    pub fn revision(mut self, revision: u32) -> Self {
-        self.revision = revision;
-        self
+    /// Returns the block size that a volume on a device of `bytes` bytes will have.
+    ///
+    /// # Errors
+    /// If the device of the journal, which then determines it, cannot be read.
+    pub fn block_size_on(&self, bytes: u64) -> Result<u32> {
+        if let Some(block_size) = self.block_size {
+            return Ok(block_size);
+        }
+        match &self.external_journal {
+            Some(journal) => Ok(journal.read()?.block_size),
+            None => Ok(self.usage.unwrap_or_else(|| Usage::for_size(bytes)).block_size),
+        }
     }
 
     /// Adds the features of a list, or removes a feature if `^` precedes its name. Names are separated by commas, and are the
@@ -205,66 +248,24 @@ impl MkfsOptions {
         self
     }
 
-    /// Sets [`journal`](field@Self::journal).
+    /// Sets [`label`](field@Self::label).
     #[must_use]
-    pub fn journal(mut self, journal: bool) -> Self {
-        self.journal = journal;
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
         self
     }
 
-    /// Sets [`journal_blocks`](field@Self::journal_blocks).
+    /// Sets [`last_mounted`](field@Self::last_mounted).
     #[must_use]
-    pub fn journal_blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {
-        self.journal_blocks = blocks.into();
-        self
-    }
-
-    /// Sets [`mmp`](field@Self::mmp).
-    #[must_use]
-    pub fn mmp(mut self, protect: impl Into<Option<bool>>) -> Self {
-        self.mmp = protect.into();
-        self
-    }
-
-    /// Sets [`mmp_update_interval`](field@Self::mmp_update_interval), in seconds.
-    #[must_use]
-    pub fn mmp_update_interval(mut self, seconds: u16) -> Self {
-        self.mmp_update_interval = seconds;
-        self
-    }
-
-    /// Sets [`casefold`](field@Self::casefold).
-    #[must_use]
-    pub fn casefold(mut self, casefold: impl Into<Option<Casefold>>) -> Self {
-        self.casefold = casefold.into();
-        self
-    }
-
-    /// Sets [`inode_size`](field@Self::inode_size).
-    #[must_use]
-    pub fn inode_size(mut self, bytes: u16) -> Self {
-        self.inode_size = bytes;
+    pub fn last_mounted(mut self, dir: impl Into<String>) -> Self {
+        self.last_mounted = dir.into();
         self
     }
 
     /// Sets [`reserved_percent`](field@Self::reserved_percent).
     #[must_use]
-    pub fn reserved_percent(mut self, percent: u8) -> Self {
-        self.reserved_percent = percent;
-        self
-    }
-
-    /// Sets [`now`](field@Self::now).
-    #[must_use]
-    pub fn now(mut self, seconds: impl Into<Option<u32>>) -> Self {
-        self.now = seconds.into();
-        self
-    }
-
-    /// Sets [`hash_seed`](field@Self::hash_seed).
-    #[must_use]
-    pub fn hash_seed(mut self, seed: impl Into<Option<[u8; 16]>>) -> Self {
-        self.hash_seed = seed.into();
+    pub fn reserved_percent(mut self, percent: impl Into<f64>) -> Self {
+        self.reserved_percent = percent.into();
         self
     }
 
@@ -274,11 +275,63 @@ impl MkfsOptions {
         self.owner = (uid, gid);
         self
     }
+}
 
-    /// Sets [`device_is_zero`](field@Self::device_is_zero).
-    #[must_use]
-    pub fn device_is_zero(mut self, is_zero: bool) -> Self {
-        self.device_is_zero = is_zero;
-        self
-    }
+/// Defines a method for each field, which sets it: `name = type`, or `name: type` for a field that may be `None`.
+macro_rules! setters {
+    ($($value:ident = $value_type:ty,)* ; $($choice:ident: $choice_type:ty,)*) => {
+        impl MkfsOptions {
+            $(
+                #[doc = concat!("Sets [`", stringify!($value), "`](field@Self::", stringify!($value), ").")]
+                #[must_use]
+                pub fn $value(mut self, $value: $value_type) -> Self {
+                    self.$value = $value;
+                    self
+                }
+            )*
+            $(
+                #[doc = concat!("Sets [`", stringify!($choice), "`](field@Self::", stringify!($choice), ").")]
+                #[must_use]
+                pub fn $choice(mut self, $choice: impl Into<Option<$choice_type>>) -> Self {
+                    self.$choice = $choice.into();
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    revision = u32,
+    journal = bool,
+    lazy_journal = bool,
+    mmp_update_interval = u16,
+    inode_size = u16,
+    on_error = OnError,
+    stride = u16,
+    stripe_width = u32,
+    superblock_backups = u8,
+    packed_metadata = bool,
+    lazy_inode_tables = bool,
+    for_tests = bool,
+    discard = bool,
+    root_permissions = u16,
+    device_is_zero = bool,
+    ;
+    block_size: u32,
+    uuid: [u8; 16],
+    inode_ratio: u64,
+    inodes: u32,
+    blocks_per_group: u32,
+    flex_groups: u32,
+    journal_blocks: u32,
+    journal_start: u64,
+    fast_commit_blocks: u32,
+    external_journal: ExternalJournal,
+    mmp: bool,
+    casefold: Casefold,
+    max_blocks: u64,
+    orphan_file_blocks: u32,
+    now: u32,
+    hash_seed: [u8; 16],
 }

@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
-use super::geometry::{Geometry, too_small};
-use super::journal::{self, JournalLocation};
+use super::MkfsOptions;
+use super::file_blocks::FileBlocks;
+use super::geometry::{FIRST_INODE, Geometry, too_small};
+use super::journal::{self, JournalSize};
 use super::used::UsedBlocks;
 use crate::error::Result;
 
@@ -26,21 +28,36 @@ pub(super) struct Placement {
     pub lost_found: Range<u64>,
     /// The resize inode's double-indirect block.
     pub resize_map: Option<u64>,
-    pub journal: Option<JournalLocation>,
+    pub journal: Option<FileBlocks>,
     /// The block of multi-mount protection.
     pub mmp: Option<u64>,
+    /// The orphan file, whose inode is [`ORPHAN_FILE`].
+    pub orphan_file: Option<FileBlocks>,
+    /// Number of inodes in use, all of them from the first one on.
+    pub used_inodes: u32,
     pub used: UsedBlocks,
     /// Number of blocks that hold neither data nor directories (`s_overhead_clusters`).
     pub overhead: u64,
 }
 
+/// Number of the orphan file's inode, after `lost+found`.
+pub(super) const ORPHAN_FILE: u32 = FIRST_INODE + 1;
+
+/// What a volume contains beyond its tables and directories.
+pub(super) struct Contents {
+    pub journal: Option<JournalSize>,
+    /// A block of multi-mount protection.
+    pub mmp: bool,
+    /// Blocks of the orphan file.
+    pub orphan_file: Option<u32>,
+}
+
 impl Placement {
-    /// Lays out an empty volume with a journal of `journal_blocks` blocks, or without one, and with a block of multi-mount
-    /// protection if `mmp` is set.
+    /// Lays out an empty volume.
     ///
     /// # Errors
     /// If the volume is too small.
-    pub(super) fn new(geometry: &Geometry, journal_blocks: Option<u32>, mmp: bool) -> Result<Self> {
+    pub(super) fn new(geometry: &Geometry, contents: &Contents, options: &MkfsOptions) -> Result<Self> {
         let mut used = UsedBlocks::default();
         for group in (0..geometry.group_count).filter(|&group| geometry.base_blocks(group) > 0) {
             let blocks = geometry.group(group);
@@ -51,8 +68,10 @@ impl Placement {
             used.mark(blocks.start..end);
         }
         let mut groups = Vec::new();
-        for first in (0..geometry.group_count).step_by(geometry.flex_groups as usize) {
-            allocate_flex_group(geometry, first, &mut used, &mut groups)?;
+        let together = if options.packed_metadata { geometry.group_count } else { geometry.flex_groups };
+        for first in (0..geometry.group_count).step_by(together as usize) {
+            let end = first.saturating_add(together).min(geometry.group_count);
+            allocate_tables(geometry, first..end, &mut used, &mut groups)?;
         }
         let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
         let overhead = whole.start + used.count(whole.clone());
@@ -63,11 +82,27 @@ impl Placement {
         let root = take(&mut used, 1)?.start;
         let lost_found = take(&mut used, lost_found_blocks(geometry.block_size))?;
         let resize_map = if geometry.has_resize_inode() { Some(take(&mut used, 1)?.start) } else { None };
-        let journal =
-            journal_blocks.map(|blocks| journal::allocate(geometry, &mut used, blocks)).transpose()?;
-        let mmp = if mmp { Some(take(&mut used, 1)?.start) } else { None };
-        let overhead = overhead + u64::from(journal_blocks.unwrap_or(0));
-        Ok(Self { groups, root, lost_found, resize_map, journal, mmp, used, overhead })
+        let start = options.journal_start.or_else(|| options.packed_metadata.then_some(0));
+        let journal = contents.journal.map(|size| journal::allocate(geometry, &mut used, start, size.blocks));
+        let journal = journal.transpose()?;
+        let mmp = if contents.mmp { Some(take(&mut used, 1)?.start) } else { None };
+        let orphan_file =
+            contents.orphan_file.map(|blocks| FileBlocks::allocate(geometry, &mut used, whole.start, blocks));
+        let orphan_file = orphan_file.transpose()?;
+        let used_inodes = if orphan_file.is_some() { ORPHAN_FILE } else { FIRST_INODE };
+        let overhead = overhead + contents.journal.map_or(0, |size| u64::from(size.blocks));
+        Ok(Self {
+            groups,
+            root,
+            lost_found,
+            resize_map,
+            journal,
+            mmp,
+            orphan_file,
+            used_inodes,
+            used,
+            overhead,
+        })
     }
 
     /// Returns the number of used blocks of one group.
@@ -91,20 +126,20 @@ impl Placement {
     }
 }
 
-/// Allocates the bitmaps and inode tables of one flex group at its start, around the superblock copies: all block bitmaps,
-/// all inode bitmaps, all tables.
-fn allocate_flex_group(
+/// Allocates the bitmaps and inode tables of `groups`, such as a flex group, at the start of the first one, around the superblock
+/// copies: all block bitmaps, all inode bitmaps, all tables.
+fn allocate_tables(
     geometry: &Geometry,
-    first: u32,
+    groups: Range<u32>,
     used: &mut UsedBlocks,
-    groups: &mut Vec<GroupLocation>,
+    locations: &mut Vec<GroupLocation>,
 ) -> Result<()> {
-    let last = (first | (geometry.flex_groups - 1)).min(geometry.group_count - 1);
-    let start = geometry.group(first).start;
-    let end = geometry.group(last).end;
+    let start = geometry.group(groups.start).start;
+    let end = geometry.group(groups.end - 1).end;
     let mut each = |len: u32| -> Result<Vec<u64>> {
         let len = u64::from(len);
-        (first..=last)
+        groups
+            .clone()
             .map(|_| used.allocate(start..end, len).map(|run| run.start))
             .collect::<Option<_>>()
             .ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))
@@ -113,7 +148,7 @@ fn allocate_flex_group(
     let inode_bitmaps = each(1)?;
     let inode_tables = each(geometry.inode_table_blocks)?;
     let bitmaps = block_bitmaps.into_iter().zip(inode_bitmaps);
-    groups.extend(bitmaps.zip(inode_tables).map(|((block_bitmap, inode_bitmap), inode_table)| {
+    locations.extend(bitmaps.zip(inode_tables).map(|((block_bitmap, inode_bitmap), inode_table)| {
         GroupLocation { block_bitmap, inode_bitmap, inode_table }
     }));
     Ok(())

@@ -1,8 +1,10 @@
 //! The superblock of a new volume, with the fields that mke2fs sets.
 
 use parext4_format::InodeNo;
+use parext4_format::checksum::crc32c;
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::inode::Inode;
+use parext4_format::jbd2::JournalDevice;
 use parext4_format::superblock::{Encoding, MAGIC, RawSuperblock, STATE_VALID, SuperCopies, Superblock};
 use zerocopy::FromZeros;
 
@@ -14,12 +16,12 @@ use crate::error::{Error, Result};
 
 /// `s_flags`: the directory hash treats bytes as signed, as on x86.
 const FLAG_SIGNED_HASH: u32 = 1;
+/// `s_flags`: for tests of drivers in development.
+const FLAG_TEST: u32 = 4;
 /// `s_def_hash_version`: half MD4.
 const HASH_HALF_MD4: u8 = 1;
 /// `s_default_mount_opts`: `user_xattr` and `acl`.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
-/// `s_errors`: continue after an error.
-const ERRORS_CONTINUE: u16 = 1;
 /// `s_max_mnt_count`: no check after a number of mounts (-1).
 const NO_MAX_MOUNT_COUNT: u16 = 0xffff;
 /// `s_checksum_type`: crc32c.
@@ -39,11 +41,23 @@ pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     raw.s_rev_level.set(geometry.revision);
     set_geometry(&mut raw, geometry);
     set_policies(&mut raw, geometry, identity);
-    raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    set_choices(&mut raw, options);
     // Refuses a geometry that could not be opened, before anything is written.
     let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;
     set_name_features(&mut sb, options);
     Ok(sb)
+}
+
+/// Sets what the options say and nothing else depends on.
+fn set_choices(raw: &mut RawSuperblock, options: &MkfsOptions) {
+    raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    raw.s_last_mounted[..options.last_mounted.len()].copy_from_slice(options.last_mounted.as_bytes());
+    raw.s_errors.set(options.on_error as u16);
+    raw.s_raid_stride.set(options.stride);
+    raw.s_raid_stripe_width.set(options.stripe_width);
+    if options.for_tests {
+        raw.s_flags.set(raw.s_flags.get() | FLAG_TEST);
+    }
 }
 
 /// Sets what the features of names need.
@@ -70,11 +84,7 @@ fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
     raw.s_r_blocks_count_hi.set(high(geometry.reserved_blocks));
     raw.s_inodes_count.set(geometry.inodes_count());
     raw.s_first_ino.set(FIRST_INODE);
-    raw.s_inode_size.set(geometry.inode_size);
-    if geometry.inode_size > 128 {
-        raw.s_min_extra_isize.set(EXTRA_ISIZE);
-        raw.s_want_extra_isize.set(EXTRA_ISIZE);
-    }
+    set_inode_size(raw, geometry.inode_size);
     if geometry.features.incompat.contains(Incompat::BIT64) {
         raw.s_desc_size.set(u16::try_from(geometry.features.desc_size()).expect("64"));
     }
@@ -93,16 +103,30 @@ fn set_policies(raw: &mut RawSuperblock, geometry: &Geometry, identity: &Identit
     if ro_compat.contains(RoCompat::METADATA_CSUM) {
         raw.s_checksum_type = CHECKSUM_CRC32C;
     }
+    set_identity(raw, identity);
+    if incompat.contains(Incompat::CSUM_SEED) {
+        raw.s_checksum_seed.set(crc32c(!0, &identity.uuid));
+    }
+    raw.s_flags.set(FLAG_SIGNED_HASH);
+    if geometry.revision > 0 {
+        raw.s_default_mount_opts.set(DEFAULT_MOUNT_OPTIONS);
+    }
+}
+
+fn set_inode_size(raw: &mut RawSuperblock, bytes: u16) {
+    raw.s_inode_size.set(bytes);
+    if bytes > 128 {
+        raw.s_min_extra_isize.set(EXTRA_ISIZE);
+        raw.s_want_extra_isize.set(EXTRA_ISIZE);
+    }
+}
+
+fn set_identity(raw: &mut RawSuperblock, identity: &Identity) {
     raw.s_uuid = identity.uuid;
     for (word, bytes) in raw.s_hash_seed.iter_mut().zip(identity.hash_seed.chunks_exact(4)) {
         word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
     }
     raw.s_def_hash_version = HASH_HALF_MD4;
-    raw.s_flags.set(FLAG_SIGNED_HASH);
-    if geometry.revision > 0 {
-        raw.s_default_mount_opts.set(DEFAULT_MOUNT_OPTIONS);
-    }
-    raw.s_errors.set(ERRORS_CONTINUE);
     raw.s_max_mnt_count.set(NO_MAX_MOUNT_COUNT);
     raw.s_mkfs_time.set(identity.now);
     raw.s_lastcheck.set(identity.now);
@@ -114,7 +138,7 @@ pub(super) fn set_counters(sb: &mut Superblock, geometry: &Geometry, placement: 
     let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
     let free = whole.end - whole.start - placement.used.count(whole);
     sb.set_free_blocks(free);
-    sb.set_free_inodes(geometry.inodes_count() - FIRST_INODE);
+    sb.set_free_inodes(geometry.inodes_count() - placement.used_inodes);
     // The field has 32 bits. With 0, the kernel computes the value.
     sb.raw_mut().s_overhead_clusters.set(u32::try_from(placement.overhead).unwrap_or(0));
 }
@@ -130,6 +154,41 @@ pub(super) fn set_journal(sb: &mut Superblock, inode: &Inode) {
     }
     raw.s_jnl_blocks[15].set(high(inode.size));
     raw.s_jnl_blocks[16].set(low(inode.size));
+}
+
+/// Names the device that has the journal. `number` is that of a block device, as a hint for the kernel.
+pub(super) fn set_external_journal(sb: &mut Superblock, journal: &JournalDevice, number: u32) {
+    sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
+    let raw = sb.raw_mut();
+    raw.s_journal_uuid = journal.uuid;
+    raw.s_journal_dev.set(number);
+}
+
+/// Returns the superblock of a journal device, as mke2fs makes it.
+pub(super) fn of_journal_device(
+    block_size: u32,
+    blocks: u64,
+    options: &MkfsOptions,
+    identity: &Identity,
+) -> RawSuperblock {
+    let mut raw = RawSuperblock::new_zeroed();
+    raw.s_magic.set(MAGIC);
+    raw.s_state.set(STATE_VALID);
+    raw.s_rev_level.set(1);
+    raw.s_feature_incompat.set(Incompat::JOURNAL_DEV.bits());
+    let log_block_size = block_size.ilog2() - 10;
+    raw.s_log_block_size.set(log_block_size);
+    raw.s_log_cluster_size.set(log_block_size);
+    raw.s_blocks_per_group.set(8 * block_size);
+    raw.s_clusters_per_group.set(8 * block_size);
+    raw.s_first_data_block.set(u32::from(block_size == 1024));
+    raw.s_blocks_count_lo.set(low(blocks));
+    raw.s_first_ino.set(FIRST_INODE);
+    set_inode_size(&mut raw, options.inode_size);
+    set_identity(&mut raw, identity);
+    raw.s_default_mount_opts.set(DEFAULT_MOUNT_OPTIONS);
+    set_choices(&mut raw, options);
+    raw
 }
 
 /// Returns the backup of the superblock for group `group`. Its state is not valid, so that e2fsck checks a volume that is

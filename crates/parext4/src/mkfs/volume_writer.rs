@@ -1,85 +1,102 @@
 //! Writes the structures of a new volume to the device, apart from the order of flushes, which `mkfs` decides.
 
-use parext4_format::inode::Inode;
+use parext4_device::Device;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::mmp::Mmp;
 use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo};
 
+use super::file_blocks::FileBlocks;
 use super::geometry::Geometry;
 use super::groups::GroupTables;
 use super::inodes::FirstInodes;
-use super::journal::JournalLocation;
-use super::placement::Placement;
+use super::journal::JournalSize;
+use super::placement::{ORPHAN_FILE, Placement};
 use super::pointers::BlockImage;
 use super::write::DeviceWriter;
-use super::{Identity, resize, superblock};
+use super::{Identity, MkfsOptions, resize, superblock};
 use crate::error::{Error, Result};
-
-/// Bytes at the start and at the end of a device that may contain old signatures.
-const SIGNATURE_ZONE: u64 = 64 << 10;
 
 /// Writes the blocks of one volume.
 pub(super) struct VolumeWriter<'a> {
     pub writer: DeviceWriter<'a>,
     pub geometry: &'a Geometry,
     pub placement: &'a Placement,
-    /// The device reads as zeros.
-    pub zero: bool,
+    pub options: &'a MkfsOptions,
 }
 
 impl VolumeWriter<'_> {
-    /// Overwrites signatures of file systems, partition tables and RAID members.
-    pub(super) fn wipe_signatures(&self, size: u64) -> Result<()> {
-        if !self.zero {
-            let zone = SIGNATURE_ZONE.min(size);
-            self.writer.zero("the start of the device", 0, zone)?;
-            self.writer.zero("the end of the device", size - zone, zone)?;
+    /// Discards the old contents if the options ask for it, and overwrites signatures of file systems, partition tables and RAID
+    /// members.
+    pub(super) fn clear(&self, device: &dyn Device) -> Result<()> {
+        let size = device.size();
+        if self.options.discard {
+            let failed = |error| Error::device("discarding the old contents", error);
+            device.discard(0, size - size % u64::from(device.sector_size())).map_err(failed)?;
+        }
+        if !self.zero() {
+            self.writer.wipe_signatures(size)?;
         }
         self.writer.flush()
     }
 
-    /// Writes the first files and their inodes, and sets the journal's fields in the superblock.
+    /// Writes the first files and their inodes, and sets the fields of the journal and the orphan file in the superblock.
     pub(super) fn write_files(
         &self,
         sb: &mut Superblock,
         identity: &Identity,
-        owner: (u32, u32),
+        journal_size: Option<JournalSize>,
     ) -> Result<()> {
-        let source = sb.clone();
-        let seed = source.checksum_seed();
-        let inodes = FirstInodes { sb: &source, seed, geometry: self.geometry, now: identity.now, owner };
-        self.write_images("a directory block", inodes.directory_blocks(self.placement)?)?;
-        let root = inodes.root(self.placement);
-        let lost_found = inodes.lost_found(self.placement);
-        let mut table = vec![(InodeNo::ROOT, &root), (FirstInodes::lost_found_ino(), &lost_found)];
-        let resize = self.placement.resize_map.map(|map| inodes.resize(map));
-        if let (Some(inode), Some(map)) = (&resize, self.placement.resize_map) {
+        let (source, placement) = (sb.clone(), self.placement);
+        let inodes = FirstInodes {
+            sb: &source,
+            seed: source.checksum_seed(),
+            geometry: self.geometry,
+            now: identity.now,
+            options: self.options,
+        };
+        self.write_images("a directory block", inodes.directory_blocks(placement)?)?;
+        let mut table = vec![
+            (InodeNo::ROOT, inodes.root(placement)),
+            (FirstInodes::lost_found_ino(), inodes.lost_found(placement)),
+        ];
+        if let Some(map) = placement.resize_map {
             self.write_resize_blocks(map)?;
-            table.push((InodeNo::RESIZE, inode));
+            table.push((InodeNo::RESIZE, inodes.resize(map)));
         }
-        let journal = self.placement.journal.as_ref();
-        let journal =
-            journal.map(|location| Ok::<_, Error>((location, inodes.journal(location)?))).transpose()?;
-        if let Some((location, (inode, leaves))) = &journal {
-            self.write_images("the journal's map", leaves.clone())?;
-            self.write_journal(location, inode, identity)?;
-            superblock::set_journal(sb, inode);
+        if let Some((location, size)) = placement.journal.as_ref().zip(journal_size) {
+            let (inode, map) = inodes.file(InodeNo::JOURNAL, location)?;
+            self.write_images("the journal's map", map)?;
+            self.write_journal(location, size, identity)?;
+            superblock::set_journal(sb, &inode);
             table.push((InodeNo::JOURNAL, inode));
         }
+        if let Some(location) = &placement.orphan_file {
+            let (inode, map) = inodes.file(InodeNo(ORPHAN_FILE), location)?;
+            self.write_images("the orphan file's map", map)?;
+            self.write_images("the orphan file", inodes.orphan_blocks(location))?;
+            sb.raw_mut().s_orphan_file_inum.set(ORPHAN_FILE);
+            table.push((InodeNo(ORPHAN_FILE), inode));
+        }
         self.zero_inode_tables()?;
-        let bytes = inodes.table(&table);
-        self.writer.blocks("the inode table", self.placement.groups[0].inode_table, &bytes)
+        let bytes = inodes.table(&table, placement.used_inodes);
+        self.writer.blocks("the inode table", placement.groups[0].inode_table, &bytes)
     }
 
-    /// Zeroes all inode tables, if descriptors have no flag that says that they are not.
+    /// Zeroes all inode tables, unless descriptors have a flag that says that they are not.
     fn zero_inode_tables(&self) -> Result<()> {
-        if self.zero || self.geometry.features.has_group_checksums() {
+        let is_lazy = self.options.lazy_inode_tables && self.geometry.features.has_group_checksums();
+        if self.zero() || is_lazy {
             return Ok(());
         }
         let len = u64::from(self.geometry.inode_table_blocks);
         let mut tables = self.placement.groups.iter().map(|group| group.inode_table);
         tables.try_for_each(|table| self.writer.zero_blocks("an inode table", table, len))
+    }
+
+    /// Returns true if the device reads as zeros.
+    fn zero(&self) -> bool {
+        self.options.device_is_zero
     }
 
     fn write_images(&self, what: &str, images: Vec<BlockImage>) -> Result<()> {
@@ -92,7 +109,7 @@ impl VolumeWriter<'_> {
         // The reserved blocks are contiguous. Each lists the backups of one descriptor block, and is zeros without backups.
         let reserved = resize::reserved_blocks(self.geometry);
         let Some((first, _)) = reserved.first() else { return Ok(()) };
-        if self.zero && self.geometry.backup_groups().next().is_none() {
+        if self.zero() && self.geometry.backup_groups().next().is_none() {
             return Ok(());
         }
         let bytes: Vec<u8> = reserved.iter().flat_map(|(_, bytes)| bytes).copied().collect();
@@ -100,17 +117,17 @@ impl VolumeWriter<'_> {
     }
 
     /// Writes an empty journal. Zeroes its blocks, because blocks of an older journal could look like its transactions.
-    fn write_journal(&self, location: &JournalLocation, inode: &Inode, identity: &Identity) -> Result<()> {
-        if !self.zero {
+    fn write_journal(&self, location: &FileBlocks, size: JournalSize, identity: &Identity) -> Result<()> {
+        if !(self.zero() || self.options.lazy_journal) {
             for run in &location.runs {
                 self.writer.zero_blocks("the journal", run.start, run.end - run.start)?;
             }
         }
         let block_size = self.geometry.block_size;
-        let maxlen = inode.size / u64::from(block_size);
-        let maxlen = u32::try_from(maxlen).expect("the journal's length has 32 bits");
+        let mut superblock = JournalSuperblock::new(block_size, size.blocks, 1, &identity.uuid);
+        superblock.set_fast_commit_blocks(size.fast_commits);
         let mut block = vec![0; block_size as usize];
-        JournalSuperblock::new(block_size, maxlen, 1, &identity.uuid).encode(&mut block);
+        superblock.encode(&mut block);
         self.writer.blocks("the journal's superblock", location.runs[0].start, &block)
     }
 
@@ -129,7 +146,7 @@ impl VolumeWriter<'_> {
             seed: sb.checksum_seed(),
             geometry: self.geometry,
             placement: self.placement,
-            tables_are_zero: self.zero,
+            tables_are_zero: self.zero() || !self.options.lazy_inode_tables,
         };
         for (group, location) in (0..).zip(&self.placement.groups) {
             if let Some(bitmap) = groups.block_bitmap(group) {

@@ -7,6 +7,8 @@ use parext4_device::{AlignedBuf, Device, zeros};
 
 use crate::error::{Error, Result};
 
+/// Bytes at the start and at the end of a device that may contain old signatures.
+const SIGNATURE_ZONE: u64 = 64 << 10;
 /// Limit of one write of zeros, in bytes.
 const MAX_ZERO_WRITE: u64 = 1 << 20;
 
@@ -78,6 +80,13 @@ impl<'a> DeviceWriter<'a> {
         self.device
             .write_at(offset, &slices)
             .map_err(|error| Error::device(format_args!("zeroing {what}"), error))
+    }
+
+    /// Overwrites signatures of file systems, partition tables and RAID members on a device of `size` bytes.
+    pub(super) fn wipe_signatures(&self, size: u64) -> Result<()> {
+        let zone = SIGNATURE_ZONE.min(size);
+        self.zero("the start of the device", 0, zone)?;
+        self.zero("the end of the device", size - zone, zone)
     }
 
     /// Flushes the device.

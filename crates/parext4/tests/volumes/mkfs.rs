@@ -210,7 +210,13 @@ fn old_and_unusual_geometry_is_as_mke2fs_makes_it() {
 #[test]
 fn volumes_with_the_same_identity_have_the_same_bytes() {
     let options = MkfsOptions::new().uuid([1; 16]).hash_seed([2; 16]).now(1_000_000_000);
-    for features in ["", "none,extent", "meta_bg,^resize_inode,^filetype"] {
+    for features in [
+        "",
+        "none,extent",
+        "meta_bg,^resize_inode,^filetype",
+        "orphan_file,fast_commit,metadata_csum_seed",
+        "orphan_file,^extent",
+    ] {
         let options = options.clone().features(features).unwrap().blocks_per_group(1024);
         let [zeros, poisoned] = [0, 0xa5].map(|byte| {
             let device = MemDevice::from_bytes(vec![byte; 20 << 20]);

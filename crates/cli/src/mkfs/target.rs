@@ -1,0 +1,113 @@
+//! Opens the device that will hold the volume, unless it holds something or is in use.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use parext4::device::{Direct, signature};
+use parext4::mmp::{self, MmpUse};
+use parext4::storage::{Location, open_device};
+use parext4::{Device, DeviceOptions, open_volume_device};
+
+use crate::image_path::is_url;
+use crate::{image, in_use};
+
+/// The part of a device that the volume will have.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// In bytes; 0 except for a volume within a larger file.
+    pub offset: u64,
+    /// In bytes. `None`: up to the end of the device.
+    pub size: Option<u64>,
+}
+
+/// Opens the device that will hold the volume. Returns true with it if all its bytes are known to be zero.
+///
+/// Opens it through the page cache, because a volume may have smaller blocks than the device has sectors.
+pub fn open(image: &Path, part: Part, force: bool) -> Result<(Arc<dyn Device>, bool)> {
+    let Part { offset, size } = part;
+    let options = DeviceOptions::new().direct(Direct::Never).offset(offset);
+    if !exists(image)? {
+        let Some(size) = size else {
+            bail!("{}: no such file; --size says how large to make it", image.display())
+        };
+        let end = size.checked_add(offset).context("the size and the offset")?;
+        return Ok((open_device(image, &options.create(end))?, true));
+    }
+    if !force && is_url(image.as_os_str()) {
+        refuse_before_the_open(image, &options)?;
+    }
+    if let Some(size) = size.filter(|_| is_created_by_open(image)) {
+        let device = open_volume_device(image, &options.create(size).len(size))?;
+        if !force {
+            refuse_to_overwrite(image, &*device)?;
+        }
+        return Ok((device, false));
+    }
+    if let Some(user) = in_use::describe(image::disk(image)) {
+        bail!("{}: in use: {user}", image.display());
+    }
+    let device = image::when_closed(image, || open_volume_device(image, &options))?;
+    if !force {
+        refuse_to_overwrite(image, &*device)?;
+    }
+    let Some(size) = size else { return Ok((device, false)) };
+    let is_file = offset == 0 && image.metadata().is_ok_and(|metadata| metadata.is_file());
+    // The lock belongs to the open file, so the next open would fail.
+    drop(device);
+    let options = if is_file { options.create(size) } else { options.len(size) };
+    Ok((open_device(image, &options)?, is_file))
+}
+
+/// Returns false if the image is a file that mkfs must create.
+pub fn exists(image: &Path) -> Result<bool> {
+    Location::parse(image)?
+        .path()
+        .map_or(Ok(true), Path::try_exists)
+        .with_context(|| image.display().to_string())
+}
+
+/// Returns the size of the volume on a device that is not opened for writing, and whether other machines reach the device.
+pub fn size(image: &Path, part: Part) -> Result<(u64, bool)> {
+    if !exists(image)? {
+        let Some(size) = part.size else {
+            bail!("{}: no such file; --size says how large it would be", image.display())
+        };
+        return Ok((size, false));
+    }
+    let options = DeviceOptions::new().read_only(true).lock(false).offset(part.offset).direct(Direct::Never);
+    let device = open_device(image, &options)?;
+    Ok((part.size.unwrap_or(device.size()), device.sharing().is_shared()))
+}
+
+/// Returns whether opening the image creates it, or leaves it as it is.
+fn is_created_by_open(image: &Path) -> bool {
+    Location::parse(image).is_ok_and(|location| location.is_created_by_open())
+}
+
+/// Fails if a device on a network holds a file system or the like. An open for writing could fence the last owner of the device,
+/// although nothing is to be overwritten.
+fn refuse_before_the_open(image: &Path, options: &DeviceOptions) -> Result<()> {
+    match open_device(image, &options.clone().read_only(true).lock(false)) {
+        Ok(device) => refuse_to_overwrite(image, &*device),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Fails if the device holds a file system, a partition table or the like.
+fn refuse_to_overwrite(image: &Path, device: &dyn Device) -> Result<()> {
+    if let Ok(Some(state)) = mmp::read(device)
+        && state.usage != MmpUse::Clean
+    {
+        bail!(
+            "{}: a volume that another machine may be using ({state}); use --force to overwrite it",
+            image.display()
+        );
+    }
+    match signature::find(device).with_context(|| format!("reading {}", image.display()))? {
+        Some(contents) => bail!("{}: holds {contents}; use --force to overwrite it", image.display()),
+        None => Ok(()),
+    }
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use jiff::tz::TimeZone;
-use parext4::{FileType, Metadata, Node, NodeId, Timestamp, Volume};
+use parext4::{Error, FileType, Metadata, Node, NodeId, Timestamp, Volume};
 use serde_json::{Value, json};
 
 use crate::image;
@@ -55,13 +55,19 @@ struct Line {
     metadata: Metadata,
     /// The target of a symbolic link.
     target: Option<Vec<u8>>,
+    /// The digest of a file that fs-verity protects; empty if its descriptor is not valid.
+    verity: Option<String>,
 }
 
 impl Line {
     fn new(name: Vec<u8>, node: &Node) -> Result<Self> {
         let is_link = node.file_type() == FileType::Symlink;
         let target = is_link.then(|| node.read_link()).transpose()?;
-        Ok(Self { name, metadata: node.metadata(), target })
+        let verity = match node.verity() {
+            Err(Error::Corrupt(_)) => Some(String::new()),
+            verity => verity?.map(|verity| verity.to_string()),
+        };
+        Ok(Self { name, metadata: node.metadata(), target, verity })
     }
 }
 
@@ -276,6 +282,7 @@ fn to_json(dir: &Path, line: &Line) -> Value {
         "crtime": time(metadata.crtime),
         "rdev": metadata.rdev.map(|(major, minor)| [major, minor]),
         "target": null,
+        "verity": line.verity,
     });
     let names = [("name", path.file_name().unwrap_or(path.as_os_str())), ("path", path.as_os_str())];
     let target = line.target.as_ref().map(|target| ("target", OsStr::from_bytes(target)));

@@ -25,6 +25,7 @@ pub mod no_key_name;
 mod number;
 pub mod orphan_file;
 pub mod superblock;
+pub mod verity;
 pub mod xattr;
 
 pub use block_range::BlockRange;

@@ -113,6 +113,9 @@ pub enum Error {
     /// More symbolic links than allowed were met while resolving a path (`ELOOP`).
     #[error("too many levels of symbolic links: {0}")]
     Loop(String),
+    /// Contents of a file, or of its Merkle tree, do not match the hashes of fs-verity. Its errno is `EIO`.
+    #[error("fs-verity: the hash does not match: {0}")]
+    Unverified(String),
     /// The file was not opened for reading, or for writing (`EBADF`).
     #[error("the file is not open for {0}")]
     NotOpenFor(&'static str),
@@ -207,7 +210,7 @@ impl Error {
             Self::WouldBlock(_) => libc::EAGAIN,
             Self::Cancelled => libc::ECANCELED,
             Self::NotOpenFor(_) => libc::EBADF,
-            Self::UnexpectedEof => libc::EIO,
+            Self::UnexpectedEof | Self::Unverified(_) => libc::EIO,
             Self::Loop(_) => libc::ELOOP,
             Self::NoKey(_) => libc::ENOKEY,
             Self::NotPermitted(_) => libc::EPERM,
@@ -232,7 +235,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::Device { cause, .. } => cause.kind(),
-            Error::Corrupt(_) => io::ErrorKind::InvalidData,
+            Error::Corrupt(_) | Error::Unverified(_) => io::ErrorKind::InvalidData,
             Error::UnexpectedEof => io::ErrorKind::UnexpectedEof,
             Error::NoAttribute(_) => io::ErrorKind::NotFound,
             // `io::Error::from_raw_os_error` would discard the text.

@@ -110,6 +110,13 @@ impl Findings {
         is_logged
     }
 
+    /// Logs an error that the superblock does not record, unless it was logged before.
+    pub(crate) fn log_once(&mut self, text: &str) {
+        if self.logged.len() < MAX_LOGGED && self.logged.insert(text.to_owned()) {
+            tracing::error!("{text}");
+        }
+    }
+
     /// Returns the errors found, or `None`.
     pub(crate) fn all(&self) -> Option<ErrorSummary> {
         self.found

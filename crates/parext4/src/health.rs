@@ -50,6 +50,12 @@ impl Health {
         error
     }
 
+    /// Logs an error of a file's contents, once for each text. Returns the error.
+    pub(crate) fn log_once(&self, error: Error) -> Error {
+        self.findings.lock().log_once(&error.to_string());
+        error
+    }
+
     fn add(&self, check: &'static Location<'static>, place: ErrorPlace, error: &Error) {
         if self.findings.lock().add(check, place, error) {
             self.commit_timer.wake();

@@ -48,6 +48,7 @@ pub mod served;
 pub mod settings;
 pub mod slowest;
 pub mod tool;
+pub mod verity;
 pub mod volume;
 pub mod watchdog;
 pub mod workload;

@@ -30,3 +30,4 @@ mod times;
 mod unprivileged;
 mod upkeep;
 mod user;
+mod verity;

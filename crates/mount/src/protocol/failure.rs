@@ -25,6 +25,7 @@ impl Failure {
     pub const NO_DEVICE: Self = Self::new(Errno::ENODEV);
     pub const NO_IOCTL: Self = Self::new(Errno::ENOTTY);
     pub const NOT_SUPPORTED: Self = Self::new(Errno::EOPNOTSUPP);
+    pub const OVERFLOW: Self = Self::new(Errno::EOVERFLOW);
     pub const RANGE: Self = Self::new(Errno::ERANGE);
     pub const READ_ONLY: Self = Self::new(Errno::EROFS);
 

@@ -147,7 +147,8 @@ impl Server {
 /// Fails if the inode's flags forbid to open it for writing, or to change its old contents.
 pub(super) fn check_flags(node: &Node, changes_contents: bool, writable: bool) -> Outcome<()> {
     let flags = node.flags();
-    let immutable = flags.contains(InodeFlags::IMMUTABLE) && (writable || changes_contents);
+    let fixed = flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY);
+    let immutable = fixed && (writable || changes_contents);
     if immutable || flags.contains(InodeFlags::APPEND) && changes_contents {
         return Err(Failure::NOT_PERMITTED);
     }

@@ -1,5 +1,5 @@
-//! The ioctls of chattr(1) and lsattr(1). A program may use either of two forms of the flags: ext4's own, or that of XFS
-//! (`struct fsxattr`).
+//! The ioctls of single inodes: for fs-verity, and for chattr(1) and lsattr(1). A program may use either of two forms of the
+//! flags: ext4's own, or that of XFS (`struct fsxattr`).
 //!
 //! Since Linux 5.13 the kernel checks the caller of `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` before it sends the command.
 //! Every other command reaches the server from any process that has opened the file, with any argument. So each command
@@ -18,6 +18,10 @@ const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 const FS_IOC32_GETVERSION: u32 = 0x8004_7601;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FS_IOC_ENABLE_VERITY: u32 = 0x4080_6685;
+const FS_IOC_MEASURE_VERITY: u32 = 0xc004_6686;
+/// Its argument has the address of a buffer, which the kernel does not pass on.
+const FS_IOC_READ_VERITY_METADATA: u32 = 0xc028_6687;
 
 /// Size of `struct fsxattr`, in bytes: the flags, and fields of which ext4 uses only the project.
 const FSXATTR: usize = 28;
@@ -53,8 +57,16 @@ impl Server {
                 Ok(reply)
             }
             FS_IOC_FSSETXATTR => self.set_flags(ino, &node, from_fsxattr(node.flags(), argument)?, caller),
+            FS_IOC_MEASURE_VERITY if self.has_verity() => measure_verity(&node, argument),
+            FS_IOC_MEASURE_VERITY | FS_IOC_ENABLE_VERITY | FS_IOC_READ_VERITY_METADATA => {
+                Err(Failure::NOT_SUPPORTED)
+            }
             _ => self.volume_ioctl(command, argument, caller),
         }
+    }
+
+    fn has_verity(&self) -> bool {
+        self.volume.info().features.iter().any(|name| name == "verity")
     }
 
     /// Fails unless the caller may set the flags of an inode to `flags`.
@@ -80,6 +92,20 @@ impl Server {
         self.invalidate_attributes(ino);
         Ok(Vec::new())
     }
+}
+
+/// Returns a `struct fsverity_digest` with the digest of a file that fs-verity protects. `argument` is the caller's, with the room
+/// that it has. Linux passes all of it on since 6.10, and before that only the two numbers.
+fn measure_verity(node: &Node, argument: &[u8]) -> Outcome<Vec<u8>> {
+    let verity = node.verity()?.ok_or(Failure::NO_ATTRIBUTE)?;
+    let Some((&[_, _, low, high], room)) = argument.split_first_chunk() else { return Err(Failure::INVALID) };
+    let stated = usize::from(u16::from_ne_bytes([low, high]));
+    if stated.min(room.len()) < verity.digest.len() {
+        return Err(Failure::OVERFLOW);
+    }
+    let len = u16::try_from(verity.digest.len()).map_err(|_| Failure::OVERFLOW)?;
+    let header = [u16::from(verity.algorithm.number()), len].map(u16::to_ne_bytes);
+    Ok([header.as_flattened(), &verity.digest].concat())
 }
 
 fn xflags(flags: InodeFlags) -> u32 {

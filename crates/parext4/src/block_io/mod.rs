@@ -4,6 +4,8 @@
 //! 2. [`segments`] splits the request into parts that are contiguous on the device, which [`device_io`]
 //!    writes;
 //! 3. [`complete`] converts the blocks and raises the size in one transaction.
+//!
+//! Reads of a file that fs-verity protects are [verified](verity).
 
 mod complete;
 mod device_io;
@@ -11,7 +13,9 @@ mod objects;
 mod pin;
 mod prepare;
 mod segments;
+mod verity;
 
 pub(crate) use objects::{object_end, split_at_objects};
 pub(crate) use prepare::{DetachedConversion, PendingConversion, Prepared};
 pub(crate) use segments::{IoSegment, Stretch, fill_last_sector};
+pub use verity::Verity;

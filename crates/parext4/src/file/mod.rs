@@ -72,7 +72,8 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::NoKey`] if it is encrypted.
+    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::NoKey`] if it is encrypted;
+    /// [`Error::Corrupt`] if fs-verity protects it and its descriptor is not valid.
     pub fn new(node: Node) -> Result<Self> {
         Self::with_access(node, Access::READ_WRITE)
     }
@@ -82,6 +83,7 @@ impl DirectFile {
         match node.file_type() {
             FileType::Regular => {
                 node.inode.check_key()?;
+                node.merkle_tree()?;
                 Ok(Self { node, access, dates: true, refusing: FIXED })
             }
             FileType::Directory => Err(Error::IsDirectory(format!("inode {}", node.ino()))),
@@ -232,11 +234,11 @@ impl DirectFile {
     }
 
     /// Begins an operation that changes the file; closing the volume waits until the returned guard is dropped. Fails
-    /// if the handle may not change the file, or if the file has one of the `forbidden` flags.
+    /// if the handle may not change the file, or if the file has one of the `forbidden` flags or is protected by fs-verity.
     fn begin_change(&self, forbidden: InodeFlags) -> Result<Entered<'_>> {
         self.access.check_write()?;
         self.engine().check_writable()?;
-        self.inode().check_flags(forbidden)?;
+        self.inode().check_flags(forbidden | InodeFlags::VERITY)?;
         self.engine().in_flight.enter()
     }
 

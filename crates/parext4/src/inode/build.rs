@@ -88,6 +88,7 @@ impl Inode {
             written: Written::new(),
             body: cell,
             cached: OnceCell::new(),
+            merkle_tree: OnceCell::new(),
             body_load: Mutex::new(Rank::BodyLoad, ()),
             ranges: Arc::new(new_ranges()),
             usage: FileUsage::default(),

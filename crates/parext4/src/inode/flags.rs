@@ -56,10 +56,13 @@ impl Inode {
 
     /// Returns [`Error::NotPermitted`] if the inode has any of these flags.
     pub(crate) fn check_flags(&self, forbidden: InodeFlags) -> Result<()> {
-        if self.flags().intersects(forbidden) {
-            return Err(Error::NotPermitted(format!("inode {} is immutable or append-only", self.ino)));
-        }
-        Ok(())
+        let found = self.flags() & forbidden;
+        let why = match () {
+            () if found.is_empty() => return Ok(()),
+            () if found.contains(InodeFlags::VERITY) => "protected by fs-verity",
+            () => "immutable or append-only",
+        };
+        Err(Error::NotPermitted(format!("inode {} is {why}", self.ino)))
     }
 
     /// Returns true if the contents, or the names of a directory, are encrypted.

@@ -10,6 +10,7 @@ mod cached;
 mod flags;
 mod tail;
 mod time;
+mod verity;
 
 // Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
@@ -38,6 +39,7 @@ use crate::meta::{MetaBlock, MetaCache};
 use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
+use crate::verity::VerifiedTree;
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -74,6 +76,8 @@ pub(crate) struct Inode {
     pub(crate) tail: Mutex<Tail>,
     /// The file's page-cache state, from its first buffered use on.
     cached: OnceCell<Cached>,
+    /// The Merkle tree of a file that fs-verity protects, from its first use on.
+    merkle_tree: OnceCell<VerifiedTree>,
     /// True if the bytes of the last block past the size are known to be zeros on the device. A volume written by another driver does
     /// not guarantee that (H3).
     tail_clean: AtomicBool,
@@ -240,7 +244,8 @@ impl Inode {
 
     /// Updates the charge to the memory that the inode uses now.
     pub(crate) fn recharge(&self) {
-        self.charge.set(MEMORY + self.loaded_body().map_or(0, Body::memory));
+        let tree = self.merkle_tree().map_or(0, VerifiedTree::memory);
+        self.charge.set(MEMORY + self.loaded_body().map_or(0, Body::memory) + tree);
     }
 
     /// Adds the inode to the handle's transaction, which encodes it when it closes. Registers one block.

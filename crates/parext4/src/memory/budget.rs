@@ -114,6 +114,11 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
+    /// Returns true if the budget is not exceeded.
+    pub(crate) fn has_room(&self) -> bool {
+        self.budget.used() <= self.budget.limit
+    }
+
     /// Changes the charge to `bytes`.
     pub(crate) fn set(&self, bytes: usize) {
         let now = bytes as u64;

@@ -11,3 +11,4 @@ mod policies;
 mod recorded;
 mod shared_commits;
 mod threads;
+mod verity;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fuser::{Errno, LockOwner, ReplyData};
-use parext4::IoRequest;
 use parext4::device::{AlignedBuf, BufferPool};
+use parext4::{InodeFlags, IoRequest};
 
 use super::{Origin, is_aligned, latency, to_usize};
 use crate::dispatch::Dispatcher;
@@ -37,6 +37,12 @@ impl Read {
             Origin::Direct => open.direct,
             _ => is_aligned(&open.file, offset | len) && !open.file.has_cached_pages(offset, len),
         }
+    }
+
+    /// Returns true if a queue thread can do the read. A queue verifies data in a thread of its own, one read at a time, so
+    /// workers read files that fs-verity protects.
+    fn fits_queue(self, open: &OpenFile) -> bool {
+        self.bypasses_cache(open) && !open.file.node().flags().contains(InodeFlags::VERITY)
     }
 
     /// Returns true if a read of `count` bytes may have found the end of the file too early. The kernel has written back the
@@ -75,7 +81,7 @@ impl Dispatcher {
         let in_flight = self.server.in_flight.add(RequestInfo::new("read", open.pages.ino));
         let mut scope = self.request_threads.begin_request();
         let latency = latency(bypasses_cache, read.len);
-        if let Some(_executing) = self.try_execute_io(latency, read.len, || bypasses_cache) {
+        if let Some(_executing) = self.try_execute_io(latency, read.len, || read.fits_queue(&open)) {
             let mut buf = BufferPool::global().take(read.len);
             match self.server.read(&open, bypasses_cache, read.at.offset, &mut buf) {
                 Ok(count) if read.may_have_missed_data(&open, count) => {
@@ -87,7 +93,7 @@ impl Dispatcher {
             return;
         }
         scope.hand_off();
-        if bypasses_cache {
+        if read.fits_queue(&open) {
             return self.read_in_queue(open, read, reply, in_flight);
         }
         self.deferred.run_in_worker(in_flight, move |deferred, _in_flight| {

@@ -120,11 +120,11 @@ impl DirectFile {
     }
 
     /// Returns where the `len` bytes of the file from page `first` on are on the device, if they are written blocks in one
-    /// piece.
+    /// piece and need not be verified.
     fn written_at(&self, first: PageIndex, len: usize) -> Result<Option<u64>> {
         let bytes = ByteRange::new(first.start(), first.start() + len as u64);
         // Loads the size before reading any block, as every read of pages does.
-        if bytes.end() > self.size() {
+        if bytes.end() > self.size() || self.inode().has_verity() {
             return Ok(None);
         }
         let runs = self.node.runs(self.node.blocks_of(bytes))?;

@@ -11,7 +11,6 @@ use super::super::DirectFile;
 use crate::convert::to_usize;
 use crate::error::Result;
 use crate::inode::Cached;
-use crate::mapping::State;
 use crate::node::Hold;
 use crate::page_cache::{Fill, PAGE, PageIndex, PageLookup, PageRange};
 use crate::policy::Policy;
@@ -113,7 +112,23 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads whole pages from the device. Holes, unwritten blocks and bytes past the end of the file read as zeros.
+    /// Reads bytes of a file that fs-verity protects, past the cache. The range that the caller holds covers them.
+    pub(in crate::file) fn read_verified(&self, out: &mut [u8], at: u64) -> Result<()> {
+        let pages = out.len().div_ceil(PAGE) + 1;
+        let mut bytes = BufferPool::global().take(pages.min(MOST as usize) * PAGE);
+        let mut done = 0;
+        while done < out.len() {
+            let (first, within) = PageIndex::locate(at + done as u64);
+            let len = (bytes.len() - within).min(out.len() - done);
+            let pages = &mut bytes[..(within + len).next_multiple_of(PAGE)];
+            self.read_pages(first, pages)?;
+            out[done..done + len].copy_from_slice(&pages[within..within + len]);
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Reads whole pages from the device, and verifies them. Holes, unwritten blocks and bytes past the end of the file read as zeros.
     fn read_pages(&self, first: PageIndex, bytes: &mut [u8]) -> Result<()> {
         let block_size = self.engine().block_size();
         let offset = first.start();
@@ -125,18 +140,10 @@ impl DirectFile {
             bytes.fill(0);
             return Ok(());
         }
-        for run in self.node.runs(self.node.blocks_of(ByteRange::new(offset, end)))? {
-            let start = to_usize(u64::from(run.logical.get()) * block_size - offset);
-            let part = &mut bytes[start..start + to_usize(u64::from(run.len) * block_size)];
-            match run.state {
-                State::Written(physical) => {
-                    self.node.read_device(self.node.device_offset(physical, 0), part)?
-                }
-                _ => part.fill(0),
-            }
-        }
+        let whole_blocks = to_usize((end - offset).next_multiple_of(block_size));
+        self.node.read_blocks(offset, &mut bytes[..whole_blocks])?;
         bytes[to_usize(end - offset)..].fill(0);
-        Ok(())
+        self.node.verify(offset, bytes)
     }
 }
 

@@ -45,6 +45,10 @@ impl DirectFile {
         if self.read_inline(held.hold(), &mut buf[..transfer.len()], offset)? {
             return Ok(transfer.len());
         }
+        if self.inode().has_verity() {
+            self.read_verified(&mut buf[..transfer.len()], offset)?;
+            return Ok(transfer.len());
+        }
         for piece in self.node.read_segments(offset, transfer.end(), &runs) {
             self.read_piece(&mut buf[piece.data], piece.at)?;
         }

@@ -8,7 +8,8 @@ use crate::mapping::{Mapping, State};
 
 impl DirectFile {
     /// Returns the first range of written data at or after byte `offset`, as `(start, end)` in bytes, ending no later
-    /// than the file. Returns `None` if only holes and unwritten blocks follow.
+    /// than the file. Returns `None` if only holes and unwritten blocks follow. In a file that fs-verity protects all is data,
+    /// because reading a hole verifies it.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -26,6 +27,9 @@ impl DirectFile {
         let (size, unit) = (self.size(), self.engine().layout.block_size);
         if offset >= size {
             return Ok(None);
+        }
+        if self.inode().has_verity() {
+            return Ok(Some((offset, size)));
         }
         if let Some(contents) = self.inline_contents()? {
             let end = contents.len() as u64;

@@ -53,6 +53,9 @@ impl IoQueue {
             return Err(Error::WouldBlock("the file's map is not in memory"));
         }
         self.engine.body(file.inode())?;
+        if op.kind == Kind::Read && file.inode().has_verity() {
+            return self.begin_verified(key);
+        }
         if op.kind != Kind::Read && self.goes_to_inode(key)? {
             return self.begin_inline(key);
         }
@@ -126,6 +129,10 @@ impl IoQueue {
                         continue;
                     }
                     Delivery::Inline(buf, result) => self.end_inline(id.key, buf, result),
+                    Delivery::Verified(buf, result) => {
+                        self.end_verified(id.key, buf, result);
+                        continue;
+                    }
                     Delivery::Range(guard) => self.advance(id.key, Some(guard)),
                 };
                 if let Err(error) = result {

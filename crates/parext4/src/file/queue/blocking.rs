@@ -1,4 +1,4 @@
-//! Calls of a queue that block: syncs, and writes to contents in the inode. They run in a thread of their own, because the queue's
+//! Calls of a queue that block: syncs, writes to contents in the inode, and reads that are verified. They run in a thread of their own, because the queue's
 //! thread must not block.
 
 use std::io::IoSlice;
@@ -33,6 +33,12 @@ pub(super) enum Call {
         /// The flags with which the file refuses the write.
         forbidden: InodeFlags,
     },
+    /// Reads `len` bytes of a file that fs-verity protects.
+    ReadVerified {
+        buf: AlignedBuf,
+        len: usize,
+        offset: u64,
+    },
 }
 
 impl Job {
@@ -45,6 +51,10 @@ impl Job {
                 let entered = file.begin_change(forbidden);
                 let written = entered.and_then(|_| file.write_inline(&[IoSlice::new(&buf[..len])], place));
                 Delivery::Inline(buf, written)
+            }
+            Call::ReadVerified { mut buf, len, offset } => {
+                let read = file.read_at(&mut buf[..len], offset);
+                Delivery::Verified(buf, read)
             }
         };
         (id, delivery)

@@ -26,6 +26,8 @@ pub(super) enum Delivery {
     Synced(Result<()>),
     /// Its buffer, and the offset at which the data was written to contents in the inode; `None` if they are in blocks.
     Inline(AlignedBuf, Result<Option<u64>>),
+    /// Its buffer, and the number of bytes that were read and verified.
+    Verified(AlignedBuf, Result<usize>),
 }
 
 /// The deliveries to the operations of one queue.

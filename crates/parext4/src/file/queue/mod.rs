@@ -15,6 +15,7 @@ mod pending;
 mod request;
 mod sync;
 mod transfer;
+mod verified;
 
 use parext4_device::{Done, Queue, open_queue};
 use slab::Slab;

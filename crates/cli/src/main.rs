@@ -35,6 +35,7 @@ mod recorded;
 mod recover;
 mod rm;
 mod size;
+mod source_date;
 mod stat;
 mod takeover;
 mod transfer;

@@ -1,10 +1,24 @@
-//! The clock for timestamps: the kernel's coarse clock, as ext4 uses it.
+//! The clock for timestamps: the kernel's coarse clock, as ext4 uses it, or a fixed time for images that are the same each time.
+
+#[cfg(not(shuttle))]
+use std::sync::OnceLock;
 
 use parext4_format::inode::Timestamp;
 #[cfg(not(shuttle))]
 use rustix::time::{ClockId, clock_gettime};
 
 const NANOSECONDS: i64 = 1_000_000_000;
+
+/// The time in seconds since 1970 that replaces the clock.
+#[cfg(not(shuttle))]
+static FIXED: OnceLock<u32> = OnceLock::new();
+
+/// Stops the clock of all volumes of this process at a time in seconds since 1970, for images that are the same each time. Has no effect if
+/// the clock was stopped before.
+#[cfg(not(shuttle))]
+pub fn stop_clock(seconds: u32) {
+    let _ = FIXED.set(seconds);
+}
 
 /// Returns the current time, with the resolution of the kernel's coarse clock (a timer tick, 1 to 10 ms), as ext4 does. A
 /// time before 1970 is returned as 1970.
@@ -22,6 +36,9 @@ pub(crate) fn nanoseconds_now() -> i64 {
 /// Returns the nanoseconds since 1970. Valid until the year 2262.
 #[cfg(not(shuttle))]
 pub(crate) fn nanoseconds_now() -> i64 {
+    if let Some(&seconds) = FIXED.get() {
+        return i64::from(seconds) * NANOSECONDS;
+    }
     let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec.saturating_mul(NANOSECONDS).saturating_add(now.tv_nsec).max(0)
 }

@@ -119,6 +119,8 @@ mod writeback;
 mod xattr;
 
 pub use block_io::Verity;
+#[cfg(not(shuttle))]
+pub use clock::stop_clock;
 pub use credentials::Credentials;
 pub use error::{Error, Result};
 pub use file::{Atomicity, File, FileCursor, OpenOptions, SyncMode};

@@ -12,7 +12,7 @@ use parext4::mkfs::{ExternalJournal, FsType, OnError, Summary, mkfs_journal_devi
 use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions, MkfsOptions};
 
-use crate::{image, size};
+use crate::{image, size, source_date};
 use target::Part;
 use words::{Extended, Id, JournalWords};
 
@@ -148,7 +148,7 @@ impl Args {
             .revision(self.revision)
             .on_error(self.on_error)
             .last_mounted(&self.last_mounted)
-            .now(source_date()?);
+            .now(source_date::get()?);
         if let Some(list) = &self.usage {
             options = options.usage(list)?;
         }
@@ -203,17 +203,6 @@ fn external_journal(device: &Path, read_only: bool) -> Result<ExternalJournal> {
     // The superblock has 32 bits for it, in the same order.
     let number = metadata.map_or(0, |metadata| metadata.rdev() as u32);
     Ok(ExternalJournal { device: open, number })
-}
-
-/// Returns the time of `SOURCE_DATE_EPOCH`, with which builds are the same each time; `None` if it is not set.
-fn source_date() -> Result<Option<u32>> {
-    let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|value| !value.is_empty()) else {
-        return Ok(None);
-    };
-    let seconds = value.to_str().and_then(|value| value.parse().ok());
-    Ok(Some(
-        seconds.with_context(|| format!("SOURCE_DATE_EPOCH={}: not a time in seconds", value.display()))?,
-    ))
 }
 
 /// Runs the command.

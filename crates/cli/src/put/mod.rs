@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use parext4::Volume;
 use parext4::storage::Location;
+use parext4::{Timestamp, Volume};
 use serde_json::Value;
 
 use crate::image;
 use crate::image_path::{ImagePath, PathInImage};
 use crate::policy::PolicyArgs;
 use crate::progress::Progress;
-use crate::{json, transfer};
+use crate::{json, source_date, transfer};
 use durable::Durable;
 use rules::RuleArgs;
 use small::SmallFiles;
@@ -36,7 +36,9 @@ use walk::Walker;
 ///
 /// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
 /// Existing files are replaced, existing directories merged. SRC/. means the contents of SRC. With --tar, SRC are archives,
-/// whose contents go into an existing directory; no name in an archive leads out of it.
+/// whose contents go into an existing directory; no name in an archive leads out of it. With SOURCE_DATE_EPOCH in the environment, copies
+/// of the same files into the same volume give the same bytes each time: they are made in the order of their names, by one thread, and all
+/// times that the files do not have are that time, in seconds since 1970.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The files and trees to copy
@@ -76,6 +78,8 @@ pub struct Args {
 
 /// State that all parts of the copy share.
 struct Shared {
+    /// The time of `SOURCE_DATE_EPOCH`: the same files are copied to the same bytes each time.
+    source_date: Option<u32>,
     progress: Progress,
     durable: Durable,
     /// The image that the files go into.
@@ -92,16 +96,24 @@ impl Shared {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let summary = image::with_volume(&args.dest.image, &args.policy.options(), |volume| copy(volume, args))?;
+    let source_date = source_date::get()?;
+    let mut options = args.policy.options();
+    if let Some(seconds) = source_date {
+        parext4::stop_clock(seconds);
+        // Nothing happens because time has passed.
+        options = options.commit_interval(None).write_back_interval(None);
+    }
+    let summary = image::with_volume(&args.dest.image, &options, |volume| copy(volume, args, source_date))?;
     if args.json { json::print(&json::with_names(summary, args.dest.names())) } else { Ok(()) }
 }
 
 /// Copies the files. Returns the counters of the summary.
-fn copy(volume: &Volume, args: &Args) -> Result<Value> {
+fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Value> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let durable = Durable::new(volume.clone(), args.sync_every, args.report);
-    let (progress, rules) = (Progress::new(args.quiet), args.rules.clone());
-    let shared = Arc::new(Shared { progress, durable, image: args.dest.image.clone(), rules });
+    let (progress, mut rules) = (Progress::new(args.quiet), args.rules.clone());
+    rules.access_time = source_date.map(|seconds| Timestamp { seconds: seconds.into(), nanoseconds: 0 });
+    let shared = Arc::new(Shared { source_date, progress, durable, image: args.dest.image.clone(), rules });
     if args.tar {
         args.src.iter().try_for_each(|archive| archive::put(volume, archive, &args.dest, &shared))?;
     } else {
@@ -130,9 +142,13 @@ fn copy(volume: &Volume, args: &Args) -> Result<Value> {
 fn copy_trees(volume: &Volume, args: &Args, threads: usize, shared: &Arc<Shared>) -> Result<()> {
     let targets = target::find(volume, &args.src, &args.dest)?;
     let mut walker = Walker::new(Arc::clone(shared));
-    let state = || SmallFiles::new(volume);
-    transfer::run(threads, state, |jobs| {
+    let state = || SmallFiles::new(volume, shared.source_date.is_some());
+    let walk = |jobs: &transfer::Submit<'_, _>| {
         targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
-    })?;
+    };
+    match shared.source_date {
+        Some(_) => transfer::run_in_order(state, walk)?,
+        None => transfer::run(threads, state, walk)?,
+    }
     walker.finish(volume)
 }

@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 
 use anyhow::{Context, Result};
-use parext4::{FileType, Node, XattrMode};
+use parext4::{FileType, Node, Timestamp, XattrMode};
 
 use super::attributes::Attributes;
 use crate::chmod::ModeRule;
@@ -21,6 +21,9 @@ pub struct RuleArgs {
     /// Extended attribute that all copies get; may be repeated
     #[arg(long = "xattr", value_name = "NAME=VALUE", value_parser = xattr)]
     xattrs: Vec<(String, String)>,
+    /// Time of the last access of all copies, because a copy changes that of its source.
+    #[arg(skip)]
+    pub access_time: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +67,7 @@ impl RuleArgs {
         if let Some(mode) = &self.mode {
             attributes.permissions = mode.apply(attributes.permissions, is_directory);
         }
+        attributes.atime = self.access_time.unwrap_or(attributes.atime);
         attributes
     }
 

@@ -41,6 +41,8 @@ struct Writing {
 /// The small files that one thread copies.
 pub struct SmallFiles {
     queue: IoQueue,
+    /// Each file is completed before the next one is read, so that files get the same blocks each time.
+    one_by_one: bool,
     gathered: Vec<Small>,
     /// Of the gathered files.
     bytes: usize,
@@ -76,10 +78,10 @@ fn index(size: usize) -> usize {
 }
 
 impl SmallFiles {
-    pub fn new(volume: &Volume) -> Self {
+    pub fn new(volume: &Volume, one_by_one: bool) -> Self {
         let queue = volume.io_queue(DEPTH);
         let (gathered, writing, done) = Default::default();
-        Self { queue, gathered, bytes: 0, writing, done, buffers: Buffers::default() }
+        Self { queue, one_by_one, gathered, bytes: 0, writing, done, buffers: Buffers::default() }
     }
 
     /// Reads a small file, to be written later.
@@ -87,7 +89,10 @@ impl SmallFiles {
         let small = read(copy, &mut self.buffers)?;
         self.bytes += small.len;
         self.gathered.push(small);
-        if self.bytes >= GATHERED || self.gathered.len() >= FILES {
+        if self.one_by_one {
+            self.submit()?;
+            self.complete(0)?;
+        } else if self.bytes >= GATHERED || self.gathered.len() >= FILES {
             self.submit()?;
             // Files that were submitted earlier have had time to be written.
             self.complete(FILES)?;

@@ -1,7 +1,8 @@
 //! Walks a tree outside, and makes the copy in the volume.
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -119,6 +120,17 @@ impl Walker {
         self.shared.durable.complete(place.path)
     }
 
+    /// Returns the entries of a directory; in the order of their names if the copy is to be the same each time.
+    fn items(&self, source: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<DirEntry>>>> {
+        let items = fs::read_dir(source)?;
+        if self.shared.source_date.is_none() {
+            return Ok(Box::new(items));
+        }
+        let mut items: Vec<_> = items.collect::<io::Result<_>>()?;
+        items.sort_by_key(DirEntry::file_name);
+        Ok(Box::new(items.into_iter().map(Ok)))
+    }
+
     /// Copies what is in directory `source` into `dir`.
     fn contents(
         &mut self,
@@ -128,7 +140,7 @@ impl Walker {
         dir: Node,
         path: &Path,
     ) -> Result<()> {
-        for item in fs::read_dir(source).with_context(|| source.display().to_string())? {
+        for item in self.items(source).with_context(|| source.display().to_string())? {
             let item = item.with_context(|| source.display().to_string())?;
             let name = item.file_name();
             let (from, path) = (source.join(&name), path.join(&name));

@@ -61,7 +61,11 @@ fn list(source: &Source<'_>) -> Result<Vec<CString>> {
         Source::File(file, _) => flistxattr(file, &mut bytes[..])?,
     };
     let names = bytes[..len].split_inclusive(|&byte| byte == 0);
-    Ok(names.map(CStr::from_bytes_with_nul).map(|name| name.map(CStr::to_owned)).collect::<Result<_, _>>()?)
+    let names = names.map(CStr::from_bytes_with_nul).map(|name| name.map(CStr::to_owned));
+    let mut names: Vec<CString> = names.collect::<Result<_, _>>()?;
+    // The order outside depends on how they were set.
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Returns a value, `None` if the attribute does not exist any more or may not be read.

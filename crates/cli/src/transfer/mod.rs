@@ -6,6 +6,7 @@
 
 mod chunks;
 
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Result, bail};
@@ -39,19 +40,48 @@ impl WorkerState for () {
 }
 
 /// Queue for jobs.
-pub struct Submit<'a, J> {
-    jobs: Sender<J>,
-    failure: &'a OnceLock<anyhow::Error>,
+pub struct Submit<'a, J: Job>(Queue<'a, J>);
+
+enum Queue<'a, J: Job> {
+    Workers {
+        jobs: Sender<J>,
+        failure: &'a OnceLock<anyhow::Error>,
+    },
+    /// Without workers: a job is done when it is submitted.
+    Here(RefCell<(J::State, AlignedBuf)>),
 }
 
-impl<J> Submit<'_, J> {
+impl<J: Job> Submit<'_, J> {
     /// Submits a job; blocks while four jobs for each thread wait. Fails once any job has failed.
     pub fn submit(&self, job: J) -> Result<()> {
-        if self.failure.get().is_some() || self.jobs.send(job).is_err() {
+        let (jobs, failure) = match &self.0 {
+            Queue::Workers { jobs, failure } => (jobs, failure),
+            Queue::Here(own) => {
+                let (state, buffer) = &mut *own.borrow_mut();
+                return match job.start(state)? {
+                    Some(copy) => Chunks::new(copy).copy(buffer, || false),
+                    None => Ok(()),
+                };
+            }
+        };
+        if failure.get().is_some() || jobs.send(job).is_err() {
             // Only the failure itself is reported.
             bail!("stopped");
         }
         Ok(())
+    }
+}
+
+/// Runs `produce`, and each job that it submits before `submit` returns. So the jobs have the same effects in the same order each time.
+pub fn run_in_order<J: Job>(
+    state: impl FnOnce() -> J::State,
+    produce: impl FnOnce(&Submit<'_, J>) -> Result<()>,
+) -> Result<()> {
+    let own = Submit(Queue::Here(RefCell::new((state(), AlignedBuf::zeroed(CHUNK)))));
+    produce(&own)?;
+    match own.0 {
+        Queue::Here(own) => own.into_inner().0.finish(),
+        Queue::Workers { .. } => Ok(()),
     }
 }
 
@@ -81,7 +111,7 @@ pub fn run<J: Job>(
         }
         // Only the workers keep the queues open.
         drop((job_queue, help_queue, ask));
-        if let Err(error) = produce(&Submit { jobs, failure: &failure }) {
+        if let Err(error) = produce(&Submit(Queue::Workers { jobs, failure: &failure })) {
             let _ = failure.set(error);
         }
     });

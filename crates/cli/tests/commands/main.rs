@@ -9,6 +9,7 @@ mod manual;
 mod mke2fs;
 mod mkfs;
 mod partitions;
+mod reproducible;
 
 use std::fs;
 use std::process::{Command, Stdio};

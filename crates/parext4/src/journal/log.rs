@@ -7,7 +7,6 @@
 //! Source of the format: kernel documentation, "Journal (jbd2)".
 
 use std::io::IoSlice;
-use std::time::SystemTime;
 
 use parext4_device::{AlignedBuf, Device, zeros};
 use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
@@ -15,6 +14,7 @@ use parext4_format::{FsBlock, LogBlock};
 
 use super::pending::LogSpan;
 use super::transaction::FrozenTransaction;
+use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::sync::Arc;
@@ -204,10 +204,10 @@ impl Log {
     }
 
     fn commit_block(&self, tid: u64) -> Arc<AlignedBuf> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = now();
         let mut block = AlignedBuf::zeroed(self.map.block_size as usize);
-        let (seconds, nanos) = (now.as_secs(), now.subsec_nanos());
-        jbd2::encode_commit(&mut block, self.format, sequence(tid), self.seed, seconds, nanos);
+        let seconds = now.seconds.unsigned_abs();
+        jbd2::encode_commit(&mut block, self.format, sequence(tid), self.seed, seconds, now.nanoseconds);
         Arc::new(block)
     }
 

@@ -63,7 +63,9 @@ pub const FORMATTERS: &[Tool] = &[
     Tool { program: "mkfs.vfat", package: "dosfstools" },
     Tool { program: "mkfs.xfs", package: "xfsprogs" },
     Tool { program: "mkswap", package: "util-linux" },
+    Tool { program: "parted", package: "parted" },
     Tool { program: "sfdisk", package: "fdisk" },
+    Tool { program: "sgdisk", package: "gdisk" },
 ];
 
 /// All of the programs above.

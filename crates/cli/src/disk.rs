@@ -27,7 +27,7 @@ pub fn read(image: &Path) -> Result<Option<Disk>> {
     if signature::find(&*device).with_context(name)?.is_some_and(|contents| contents.has_ext()) {
         return Ok(None);
     }
-    let Some(list) = partitions(&*device).with_context(name)? else { return Ok(None) };
+    let Some(list) = partitions(image, &*device).with_context(name)? else { return Ok(None) };
     let size = device.size();
     // The lock belongs to the open file.
     drop(device);

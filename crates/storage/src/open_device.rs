@@ -56,7 +56,7 @@ pub fn partition_options(
     }
     // The table is read through a device of its own, because the place of the partition is an option of an open.
     let table = open_whole(disk, &DeviceOptions::new().read_only(true).lock(false).direct(Direct::Never))?;
-    partition::narrow(&*table, number, options).map_err(name)
+    partition::narrow(disk, &*table, number, options).map_err(name)
 }
 
 fn open_whole(typed: &OsStr, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {

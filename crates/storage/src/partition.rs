@@ -1,14 +1,22 @@
 //! Partition tables (GPT and MBR): lists the partitions of a disk, and finds the one that a name asks for.
 //!
 //! Tables are read and never written. Any bytes may be in one: numbers are checked against the disk, and lists have limits.
+//!
+//! The crates for these tables are made for tables that can be trusted. A table that another person made can stop the process: `gpt`
+//! 4.1 asserts that entries have 128 bytes, `gptman` 3.1 allocates memory for as many entries as the header counts, up to 2^32, before it
+//! checks a checksum, and `mbrman` 0.6 unwraps a damaged extended table, adds numbers of sectors without checks, and follows chains of any
+//! length.
 
 mod gpt;
 mod mbr;
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use parext4_device::{AlignedBuf, Device, DeviceOptions};
 
@@ -56,15 +64,26 @@ pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
     }
 }
 
-/// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table.
+/// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table. `typed` is the name of the disk:
+/// the table of a block device counts in its logical sectors. An MBR in an image counts in sectors of 512 bytes, and a GPT in the sectors
+/// of 512 or 4096 bytes at which it lies.
 ///
 /// # Errors
 /// Errors of the device, and [`io::ErrorKind::InvalidData`] for a table that is damaged.
-pub fn partitions(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
+pub fn partitions(typed: impl AsRef<OsStr>, disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
     if let Some(list) = gpt::read_table(disk)? {
         return Ok(Some(list));
     }
-    mbr::read_table(disk)
+    mbr::read_table(disk, logical_sector(Path::new(typed.as_ref()))?)
+}
+
+/// Returns the bytes of a logical sector of a block device, and 512 for anything else.
+fn logical_sector(disk: &Path) -> io::Result<u64> {
+    let is_block_device = disk.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if !is_block_device {
+        return Ok(512);
+    }
+    Ok(rustix::fs::ioctl_blksszget(File::open(disk)?)?.into())
 }
 
 /// Narrows `options` to partition `number` of `disk`.
@@ -72,12 +91,13 @@ pub fn partitions(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
 /// # Errors
 /// If the disk has no such partition, or it does not lie on the disk.
 pub(crate) fn narrow(
+    typed: &OsStr,
     disk: &dyn Device,
     number: NonZeroU32,
     options: &DeviceOptions,
 ) -> io::Result<DeviceOptions> {
     let fail = |kind, text: String| Err(io::Error::new(kind, text));
-    let Some(list) = partitions(disk)? else {
+    let Some(list) = partitions(typed, disk)? else {
         return fail(io::ErrorKind::NotFound, "no partition table".to_owned());
     };
     let Some(partition) = list.iter().find(|partition| partition.number == number.get()) else {
@@ -144,6 +164,34 @@ mod tests {
         }
     }
 
+    /// Headers with valid checksums and any numbers.
+    #[test]
+    fn any_guid_table_is_read_or_refused() {
+        const NUMBERS: [u64; 9] = [0, 1, 2, 127, 128, 256, 1 << 20, u32::MAX as u64, u64::MAX];
+        for first in NUMBERS {
+            for count in NUMBERS {
+                for size in NUMBERS {
+                    let disk = MemDevice::new(64 << 10);
+                    let mut bytes = AlignedBuf::zeroed(64 << 10);
+                    let header = &mut bytes[512..1024];
+                    header[..8].copy_from_slice(b"EFI PART");
+                    header[12] = 92;
+                    header[24] = 1;
+                    header[72..80].copy_from_slice(&first.to_le_bytes());
+                    header[80..84].copy_from_slice(&(count as u32).to_le_bytes());
+                    header[84..88].copy_from_slice(&(size as u32).to_le_bytes());
+                    let checksum = gpt::crc32(&header[..92]);
+                    header[16..20].copy_from_slice(&checksum.to_le_bytes());
+                    disk.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
+                    match partitions("any", &disk) {
+                        Ok(list) => assert!(list.is_none_or(|list| list.len() <= 8192)),
+                        Err(error) => assert_eq!(error.kind(), io::ErrorKind::InvalidData),
+                    }
+                }
+            }
+        }
+    }
+
     /// Bytes of any value lead to errors, or to partitions that are refused if they do not lie on the disk.
     #[test]
     fn any_table_is_read_or_refused() {
@@ -166,7 +214,7 @@ mod tests {
             }
             disk.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
             for number in (1..9).filter_map(NonZeroU32::new) {
-                if let Ok(options) = narrow(&disk, number, &DeviceOptions::new()) {
+                if let Ok(options) = narrow("any".as_ref(), &disk, number, &DeviceOptions::new()) {
                     assert!(options.offset + options.len.unwrap() <= disk.size());
                 }
             }

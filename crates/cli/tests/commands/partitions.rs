@@ -95,6 +95,102 @@ fn partitions_of_an_mbr_hold_volumes() {
     assert!(scratch.fails(&["info", &text(&disk)]).contains("loop"));
 }
 
+/// Runs a partitioning program with a script on its standard input. Returns false, after a message, if it is not installed.
+fn partition(program: &str, arguments: &[&str], disk: &Path, script: &str) -> bool {
+    let input = disk.with_extension("script");
+    fs::write(&input, script).unwrap();
+    let mut command = Command::new(format!("/usr/sbin/{program}"));
+    let Some(made) = tool(command.args(arguments).arg(disk).stdin(File::open(input).unwrap())) else {
+        return false;
+    };
+    assert!(made.status.success(), "{}", testkit::tool::text(&made));
+    true
+}
+
+/// Returns numbers, first bytes and lengths of the partitions as sfdisk lists them.
+fn by_sfdisk(disk: &Path) -> Vec<(u64, u64, u64)> {
+    let listed = tool(Command::new("/usr/sbin/sfdisk").arg("-J").arg(disk)).unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let table = &listed["partitiontable"];
+    let sector = table["sectorsize"].as_u64().unwrap();
+    let is_extended = |entry: &&Value| !matches!(entry["type"].as_str(), Some("5" | "f" | "85"));
+    let entries = table["partitions"].as_array().unwrap().iter().filter(is_extended);
+    let place = |entry: &Value| {
+        let node = entry["node"].as_str().unwrap().trim_start_matches(disk.to_str().unwrap());
+        let number = node.trim_start_matches('p').parse().unwrap();
+        let field = |name: &str| entry[name].as_u64().unwrap() * sector;
+        (number, field("start"), field("size"))
+    };
+    entries.map(place).collect()
+}
+
+/// Returns the same as `info` lists it.
+fn by_info(scratch: &ScratchImage, disk: &Path) -> Vec<(u64, u64, u64)> {
+    let listed: Value = serde_json::from_str(&scratch.ok(&["info", "--json", &text(disk)])).unwrap();
+    let field = |entry: &Value, name: &str| entry[name].as_u64().unwrap();
+    let entries = listed["partitions"].as_array().unwrap().iter();
+    entries.map(|entry| (field(entry, "number"), field(entry, "start"), field(entry, "size"))).collect()
+}
+
+#[test]
+fn partitions_are_listed_as_by_sfdisk() {
+    let scratch = ScratchImage::empty();
+    let logical: String = (0..12).map(|_| ",2M\n").collect();
+    let extended = format!("label: dos\n,1M,c\n4: start=4096,size=100000,type=f\n{logical}");
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("sfdisk", &["-q"], "label: gpt\n1: size=1M,type=uefi,name=\"boot\"\n7: size=20M\n128: size=3M\n"),
+        ("sfdisk", &["-q"], "label: dos\n,4M,83,*\n3: start=40960,size=2048,type=82\n"),
+        ("sfdisk", &["-q"], &extended),
+        ("sgdisk", &["-n1:2048:+8M", "-n3:40960:+4M", "-t3:8200", "-c1:name"], ""),
+        // A hybrid: an MBR with two of the partitions of the GPT.
+        ("sgdisk", &["-n1:2048:+8M", "-n2:40960:+4M", "-n9:60000:+4M", "-h1:2"], ""),
+    ];
+    for (nr, (program, arguments, script)) in cases.into_iter().enumerate() {
+        let disk = scratch.path(&format!("disk-{nr}-"));
+        File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
+        if !partition(program, arguments, &disk, script) {
+            continue;
+        }
+        let listed = by_info(&scratch, &disk);
+        assert_eq!(listed, by_sfdisk(&disk), "{program} {script}");
+        assert!(listed.len() > 1, "{program} {script}");
+    }
+}
+
+/// On a block device with sectors of 4096 bytes, and in the image of such a disk.
+#[test]
+fn tables_may_count_in_sectors_of_4096_bytes() {
+    let scratch = ScratchImage::empty();
+    for label in ["gpt", "dos"] {
+        let image = scratch.path(label);
+        File::create(&image).unwrap().set_len(64 * MIB).unwrap();
+        let attach = ["--find", "--show", "--sector-size", "4096"];
+        let Some(attached) = tool(Command::new("/usr/sbin/losetup").args(attach).arg(&image)) else { return };
+        if !attached.status.success() {
+            return testkit::skipped("no loop devices with sectors of 4096 bytes");
+        }
+        let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
+        let script = format!("label: {label}\n,8M\n,20M\n");
+        let mut sfdisk = Command::new("/usr/sbin/sfdisk");
+        let script_file = scratch.path("script");
+        fs::write(&script_file, script).unwrap();
+        sfdisk.args(["-q", "--no-reread", "--no-tell-kernel"]).arg(&device);
+        let made = tool(sfdisk.stdin(File::open(script_file).unwrap()));
+        let made = made.is_some_and(|made| made.status.success());
+        let lists = made.then(|| (by_info(&scratch, Path::new(&device)), by_sfdisk(Path::new(&device))));
+        if made {
+            scratch.ok(&["mkfs", "-q", &format!("{device}?partition=2")]);
+            assert!(scratch.ok(&["ls", &format!("{device}?partition=2")]).contains("lost+found"));
+        }
+        tool(Command::new("/usr/sbin/losetup").arg("--detach").arg(&device));
+        let Some((ours, theirs)) = lists else { return testkit::skipped("no sfdisk") };
+        assert_eq!(ours, theirs, "{label}");
+        if label == "gpt" {
+            assert_eq!(by_info(&scratch, &image), theirs, "the image");
+        }
+    }
+}
+
 #[test]
 fn other_contents_are_named_with_what_to_do() {
     let scratch = ScratchImage::empty();

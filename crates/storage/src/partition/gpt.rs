@@ -113,7 +113,7 @@ fn name_of(guid: &[u8; 16]) -> String {
 }
 
 /// The CRC-32 of Ethernet, bit by bit: a table is small, and read once.
-fn crc32(bytes: &[u8]) -> u32 {
+pub(super) fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
     })

@@ -6,8 +6,8 @@ use parext4_device::Device;
 
 use super::{Partition, invalid, read};
 
-/// Bytes of a sector, in which the table counts.
-const SECTOR: u64 = 512;
+/// Bytes of a table, at the start of its sector.
+const TABLE: usize = 512;
 /// Offset of the four entries.
 const ENTRIES: usize = 446;
 /// Bytes of an entry.
@@ -27,8 +27,8 @@ struct Entry {
     sectors: u64,
 }
 
-/// Reads the table. `None` if the disk has none: the boot sector of a file system has the same signature.
-pub fn read_table(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
+/// Reads the table, which counts in sectors of `sector` bytes. `None` if the disk has none: the boot sector of a file system has the same signature.
+pub fn read_table(disk: &dyn Device, sector: u64) -> io::Result<Option<Vec<Partition>>> {
     let Some(primary) = table(disk, 0)? else { return Ok(None) };
     if primary.is_empty() || primary.iter().any(|entry| entry.start == 0) {
         return Ok(None);
@@ -36,9 +36,9 @@ pub fn read_table(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
     let mut list = Vec::new();
     for entry in &primary {
         if EXTENDED.contains(&entry.kind) {
-            logical(disk, entry.start, &mut list)?;
+            logical(disk, sector, entry.start, &mut list)?;
         } else {
-            list.push(partition(entry.index + 1, entry, 0));
+            list.push(partition(entry.index + 1, entry, 0, sector));
         }
     }
     list.sort_by_key(|partition| partition.number);
@@ -47,14 +47,14 @@ pub fn read_table(disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
 
 /// Adds the logical partitions: a chain of tables, each with one partition and the place of the next table, in sectors from
 /// `base`.
-fn logical(disk: &dyn Device, base: u64, list: &mut Vec<Partition>) -> io::Result<()> {
+fn logical(disk: &dyn Device, sector: u64, base: u64, list: &mut Vec<Partition>) -> io::Result<()> {
     let (mut at, mut number) = (base, 5);
     for _ in 0..MOST_LOGICAL {
-        let Some(entries) = table(disk, at)? else {
+        let Some(entries) = table(disk, at * sector)? else {
             return Err(invalid(format!("MBR partition table: no extended table in sector {at}")));
         };
         for entry in entries.iter().filter(|entry| !EXTENDED.contains(&entry.kind)).take(1) {
-            list.push(partition(number, entry, at));
+            list.push(partition(number, entry, at, sector));
             number += 1;
         }
         // Each table is after the one before, so that a chain has an end.
@@ -67,9 +67,9 @@ fn logical(disk: &dyn Device, base: u64, list: &mut Vec<Partition>) -> io::Resul
     Ok(())
 }
 
-/// Reads the used entries of the table in a sector. `None` if it has no signature, or no table.
-fn table(disk: &dyn Device, sector: u64) -> io::Result<Option<Vec<Entry>>> {
-    let Some(bytes) = read(disk, sector * SECTOR, SECTOR as usize)? else { return Ok(None) };
+/// Reads the used entries of the table at an offset. `None` if it has no signature, or no table.
+fn table(disk: &dyn Device, offset: u64) -> io::Result<Option<Vec<Entry>>> {
+    let Some(bytes) = read(disk, offset, TABLE)? else { return Ok(None) };
     if bytes[510..] != [0x55, 0xaa] {
         return Ok(None);
     }
@@ -91,9 +91,9 @@ fn table(disk: &dyn Device, sector: u64) -> io::Result<Option<Vec<Entry>>> {
     Ok(Some((0..).zip(entries).filter_map(entry).collect()))
 }
 
-fn partition(number: u32, entry: &Entry, base: u64) -> Partition {
+fn partition(number: u32, entry: &Entry, base: u64, sector: u64) -> Partition {
     // Sums and products of numbers of 32 bits.
-    let (start, len) = ((base + entry.start) * SECTOR, entry.sectors * SECTOR);
+    let (start, len) = ((base + entry.start) * sector, entry.sectors * sector);
     Partition { number, start, len, kind: name_of(entry.kind), label: String::new() }
 }
 

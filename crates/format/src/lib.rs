@@ -24,6 +24,7 @@ pub mod mmp;
 pub mod no_key_name;
 mod number;
 pub mod orphan_file;
+pub mod quota;
 pub mod superblock;
 pub mod verity;
 pub mod xattr;

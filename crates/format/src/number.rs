@@ -162,6 +162,10 @@ impl LogBlock {
 impl InodeNo {
     /// The root directory (`EXT4_ROOT_INO`).
     pub const ROOT: Self = Self(2);
+    /// The quota file of users (`EXT4_USR_QUOTA_INO`).
+    pub const USER_QUOTA: Self = Self(3);
+    /// The quota file of groups (`EXT4_GRP_QUOTA_INO`).
+    pub const GROUP_QUOTA: Self = Self(4);
     /// The inode that holds the reserved group descriptor blocks (`EXT4_RESIZE_INO`).
     pub const RESIZE: Self = Self(7);
     /// The journal (`EXT4_JOURNAL_INO`).

@@ -10,6 +10,7 @@ mod encoding;
 mod errors;
 mod geometry;
 mod mmp;
+mod quota;
 mod raw;
 mod revision;
 mod upkeep;

@@ -74,6 +74,12 @@ pub enum Error {
     /// No free blocks are left (`ENOSPC`).
     #[error("no space left on the volume")]
     NoSpace,
+    /// The user, group or project has reached a limit of its quota (`EDQUOT`).
+    #[error("quota exceeded: {0}")]
+    QuotaExceeded(String),
+    /// The directory accepts only names of inodes of its own project (`EXDEV`).
+    #[error("another project: {0}")]
+    OtherProject(String),
     /// No free inodes are left (`ENOSPC`).
     #[error("no inodes left on the volume")]
     NoInodes,
@@ -198,6 +204,8 @@ impl Error {
             Self::IsDirectory(_) => libc::EISDIR,
             Self::NotEmpty(_) => libc::ENOTEMPTY,
             Self::NoSpace | Self::NoInodes => libc::ENOSPC,
+            Self::QuotaExceeded(_) => libc::EDQUOT,
+            Self::OtherProject(_) => libc::EXDEV,
             Self::TooManyLinks(_) => libc::EMLINK,
             Self::NameTooLong(_) => libc::ENAMETOOLONG,
             Self::NoAttribute(_) => libc::ENODATA,

@@ -24,6 +24,8 @@ pub enum Fault {
     ReadWithoutRange,
     /// A handle enters a transaction that is closing.
     EnterClosed,
+    /// H37: a change of owner moves the space that an inode used before the change excludes charges of the inode.
+    TransferUnlocked,
     /// The last handle that leaves a closed gate does not wake the committer.
     LeaveWithoutWake,
     /// Spare credits that are collected for a handle also stay in their word.

@@ -106,6 +106,8 @@ mod node;
 mod operation;
 mod page_cache;
 mod policy;
+mod quota;
+mod quota_file;
 mod sleep_timer;
 mod stats;
 mod stripes;
@@ -138,15 +140,18 @@ pub use parext4_device as device;
 pub use parext4_device::{AlignedBuf, Device, DeviceOptions, FileDevice, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
+pub use parext4_format::quota::QuotaKind;
 pub use parext4_format::verity::HashAlgorithm;
 pub use parext4_storage as storage;
 pub use policy::{Policy, ResearchOptions, SplitAt};
+pub use quota_file::EnforcedQuotas;
 pub use stats::{Admissions, Contender, Explanation, Stats};
 #[cfg(all(debug_assertions, not(shuttle)))]
 #[doc(hidden)]
 pub use sync::delay_steps;
 pub use volume::{
-    Info, OnError, RecordedError, RecordedErrors, Replayed, Space, Volume, VolumeOptions, Walk,
+    Info, OnError, Quota, QuotaGraces, QuotaLimits, RecordedError, RecordedErrors, Replayed, Space, Volume,
+    VolumeOptions, Walk,
 };
 pub use volume::{needs_recovery, open_volume_device, replay_in_memory, replay_journal};
 pub use xattr::XattrMode;

@@ -228,6 +228,9 @@ fn a_volume_that_cannot_be_written_is_named() {
     if !made.is_ok_and(|status| status.success()) {
         return eprintln!("SKIPPED: mke2fs makes no volume with quota here");
     }
+    // A file that cannot be the quota file of users.
+    let damage = ["-w", "-R", "set_super_value usr_quota_inum 5"];
+    assert!(Command::new("debugfs").args(damage).arg(&image).status().is_ok_and(|status| status.success()));
     for command in
         ["mkdir @quota.img:/x", "rm @quota.img:/x", "put @quota.img @quota.img:/x", "mount @quota.img @"]
     {

@@ -39,7 +39,9 @@ const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::GDT_CSUM)
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::QUOTA)
     .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::PROJECT)
     .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 

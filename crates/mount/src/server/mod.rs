@@ -141,13 +141,18 @@ impl Server {
         (self.options.uid.unwrap_or(uid), self.options.gid.unwrap_or(gid))
     }
 
-    /// Returns the credentials of a caller: whether it may use the reserved blocks. The protocol names one group of the
+    /// Returns the credentials of a caller: whether it may use the reserved blocks, and exceed quotas. The protocol names one group of the
     /// caller. With the option `idmap` it names no caller, and none may use them.
     fn credentials(&self, caller: Caller) -> Credentials {
         let (uid, gid) = self.reserved_for;
-        let may_use = |(user, group)| user == 0 || user == uid || gid != 0 && group == gid;
-        let is_privileged = !self.options.idmap && caller.new_owner().is_ok_and(may_use);
-        if is_privileged { Credentials::root() } else { Credentials::user() }
+        let owner = caller.new_owner().ok().filter(|_| !self.options.idmap);
+        match owner {
+            Some((0, _)) => Credentials::root(),
+            Some((user, group)) if user == uid || gid != 0 && group == gid => {
+                Credentials::root().within_quotas()
+            }
+            _ => Credentials::user(),
+        }
     }
 
     /// Records corruption that a request has found, and stops the volume for changes if the options say so. Returns the

@@ -165,7 +165,7 @@ impl Node {
             self.engine.note_preallocated(&self.inode);
             let more = BlockRange::clamped(blocks.start().to_u64(), blocks.end() + u64::from(ahead));
             match self.fill(more, blocks.end(), growth) {
-                Err(Error::NoSpace) => {}
+                Err(Error::NoSpace | Error::QuotaExceeded(_)) => {}
                 other => return other,
             }
         }

@@ -22,6 +22,7 @@ use crate::indirect_map::IndirectMap;
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::mapping::{Mapping, State};
+use crate::quota::ReservedQuota;
 use crate::sync::Arc;
 
 /// How holes are filled.
@@ -127,7 +128,9 @@ impl Engine {
         inode.join(handle);
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
+        let quota = self.reserve_for_holes(inode, &holes, &options.source)?;
         let runs = self.allocator.allocate(Taking::InUse(handle), &request, &mut options.source)?;
+        drop(quota);
         let mut pieces = pair(&holes, &runs, options.written).peekable();
         let added = self.add_extents(handle, inode, map, &mut writer, &mut pieces, &mut options);
         // Any other error stops the volume.
@@ -137,6 +140,19 @@ impl Engine {
         let start = blocks.start().to_u64();
         let end = added?.unwrap_or(start);
         Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
+    }
+
+    /// Reserves the blocks of `holes` of the quotas, unless the blocks come from a claim: then dirty pages have reserved them, or they
+    /// belong to an inode that no quota counts.
+    pub(super) fn reserve_for_holes(
+        &self,
+        inode: &Inode,
+        holes: &[BlockRange],
+        source: &BlockSource<'_, '_>,
+    ) -> Result<ReservedQuota> {
+        let BlockSource::Free(credentials) = source else { return Ok(ReservedQuota::default()) };
+        let blocks = holes.iter().map(|hole| hole.len()).sum();
+        inode.reserve_quota(blocks, 0, self.layout.block_size, *credentials)
     }
 
     /// Returns the part of `blocks` that may be mapped for a caller whose range ends at block `held`.
@@ -217,7 +233,7 @@ impl Engine {
             };
             self.edit(handle, inode, extent.physical, reservation, |edit| writer.carry_out(edit, plan))?;
         }
-        inode.add_blocks(u64::from(extent.len), self.layout.block_size);
+        inode.add_blocks(handle, u64::from(extent.len), self.layout.block_size);
         Ok(true)
     }
 
@@ -234,8 +250,8 @@ impl Engine {
         let mut edit = Edit { handle, cache, allocator, reservation, goal, added: 0, freed: Vec::new() };
         change(&mut edit)?;
         let Edit { added, freed, .. } = edit;
-        inode.add_blocks(u64::from(added), self.layout.block_size);
-        inode.sub_blocks(freed.len() as u64, self.layout.block_size);
+        inode.add_blocks(handle, u64::from(added), self.layout.block_size);
+        inode.sub_blocks(handle, freed.len() as u64, self.layout.block_size);
         for block in freed {
             self.allocator.free_metadata(handle, block, 1)?;
         }

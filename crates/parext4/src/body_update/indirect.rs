@@ -61,7 +61,9 @@ impl Engine {
         };
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
+        let quota = self.reserve_for_holes(inode, &holes, &options.source)?;
         let runs = self.allocator.allocate(taking, &request, &mut options.source)?;
+        drop(quota);
         let mut pieces = pair(&holes, &runs, options.written).peekable();
         let filled = self.fill_pieces(handle, inode, &writer, &mut pieces, options.written);
         for rest in pieces {
@@ -95,7 +97,7 @@ impl Engine {
                 self.link(handle, inode, writer, &part, piece.physical)?;
                 writer.register(handle, &part)?;
                 writer.map_written(&part, piece.physical);
-                inode.add_blocks(part.blocks.len(), self.layout.block_size);
+                inode.add_blocks(handle, part.blocks.len(), self.layout.block_size);
             } else {
                 writer.claim(&part, piece.physical);
             }
@@ -158,7 +160,7 @@ impl Engine {
         for _ in 0..missing {
             blocks.push(self.allocator.allocate_metadata(handle, goal, &mut reserved)?);
         }
-        inode.add_blocks(missing as u64, self.layout.block_size);
+        inode.add_blocks(handle, missing as u64, self.layout.block_size);
         writer.link(handle, part, &blocks)
     }
 
@@ -191,7 +193,7 @@ impl Engine {
             let len = part.blocks.count();
             writer.register(handle, &part)?;
             self.allocator.use_claimed(handle, start, len)?;
-            inode.add_blocks(u64::from(len), self.layout.block_size);
+            inode.add_blocks(handle, u64::from(len), self.layout.block_size);
             writer.convert(&part);
             changed = true;
             rest = rest.skip(len);
@@ -238,7 +240,7 @@ impl Engine {
                 } else {
                     self.allocator.free_data(handle, at, len)?;
                 }
-                inode.sub_blocks(u64::from(len), self.layout.block_size);
+                inode.sub_blocks(handle, u64::from(len), self.layout.block_size);
                 changed = true;
             }
             if part.is_empty_leaf() {
@@ -277,7 +279,7 @@ impl Engine {
             self.allocator.free_metadata(handle, block, 1)?;
             count += 1;
         }
-        inode.sub_blocks(u64::from(count), self.layout.block_size);
+        inode.sub_blocks(handle, u64::from(count), self.layout.block_size);
         Ok(count)
     }
 

@@ -122,7 +122,7 @@ impl Engine {
         // The root of the tree has room.
         let mut none = self.allocator.reserve(plan.blocks)?;
         self.edit(handle, inode, block, &mut none, |edit| writer.carry_out(edit, plan))?;
-        inode.add_blocks(1, self.layout.block_size);
+        inode.add_blocks(handle, 1, self.layout.block_size);
         Ok(())
     }
 }

@@ -56,7 +56,7 @@ impl Engine {
             let mut reservation = self.allocator.reserve(plan.blocks)?;
             let goal = extent.physical;
             self.edit(handle, inode, goal, &mut reservation, |edit| writer.carry_out(edit, plan))?;
-            inode.add_blocks(u64::from(extent.len), self.layout.block_size);
+            inode.add_blocks(handle, u64::from(extent.len), self.layout.block_size);
             Ok(())
         })
     }

@@ -17,6 +17,11 @@ impl Engine {
             let before = self.allocator.releases();
             match operation() {
                 Err(Error::NoSpace) => {}
+                // Preallocated blocks count for their user, too.
+                Err(Error::QuotaExceeded(_)) => {
+                    self.free_preallocated_of_idle()?;
+                    return operation();
+                }
                 other => return other,
             }
             self.free_preallocated_of_idle()?;

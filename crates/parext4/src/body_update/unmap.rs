@@ -80,7 +80,7 @@ impl Engine {
             } else {
                 self.allocator.free_data(handle, freed, len)?;
             }
-            inode.sub_blocks(u64::from(len), self.layout.block_size);
+            inode.sub_blocks(handle, u64::from(len), self.layout.block_size);
         }
         Ok(true)
     }

@@ -12,6 +12,7 @@ mod large_file;
 mod lazy_times;
 mod orphans;
 mod preallocation;
+mod quota;
 mod use_count;
 mod xattr_block;
 
@@ -44,6 +45,7 @@ use crate::meta::MetaCache;
 use crate::mmp::{MmpState, Protection};
 use crate::page_cache::PageCache;
 use crate::policy::{Policy, SplitAt};
+use crate::quota::Quotas;
 use crate::stats::VolumeUsage;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
@@ -89,6 +91,8 @@ pub(crate) struct Engine {
     pub generation: AtomicU32,
     pub users: UseCount,
     pub timer: OnceLock<CommitTimer>,
+    /// The quota files, if the volume has them and may be changed.
+    pub quotas: Option<Quotas>,
     /// Keeps other machines from writing to a volume with multi-mount protection.
     pub protection: Option<Protection>,
     /// The machine that has the volume open for writing, while this one only reads it.

@@ -21,6 +21,12 @@ impl Engine {
         self.cache.read(number, BlockKind::Xattr(self.layout.seed))
     }
 
+    /// Returns the inode's block of attributes, if it has one.
+    pub(crate) fn xattr_block_of(&self, inode: &Inode) -> Result<Option<Arc<MetaBlock>>> {
+        let number = FsBlock(inode.core().file_acl);
+        if number.get() == 0 { Ok(None) } else { self.xattr_block(number).map(Some) }
+    }
+
     /// Writes the inode's attributes into its block. Returns true if the old contents of the block exist no more. Allocates a block, on behalf of a caller with `credentials`, if
     /// the inode has none or shares the one it has.
     pub(crate) fn write_xattr_block(
@@ -39,6 +45,7 @@ impl Engine {
                 return Ok(true);
             }
         }
+        let reserved = inode.reserve_quota(1, 0, self.layout.block_size, credentials)?;
         let group = self.allocator.group_of_inode(inode.ino())?;
         let goal = self.allocator.goal_in_group(group, inode.ino().get());
         let number = self.allocator.allocate_block(handle, goal, credentials)?;
@@ -47,7 +54,8 @@ impl Engine {
         let is_last = self.release_xattr_block(handle, inode)?;
         inode.join(handle);
         inode.core().file_acl = number.get();
-        inode.add_blocks(1, self.layout.block_size);
+        drop(reserved);
+        inode.add_blocks(handle, 1, self.layout.block_size);
         Ok(is_last)
     }
 
@@ -93,7 +101,7 @@ impl Engine {
         let Some(references) = references else { return Ok(false) };
         inode.join(handle);
         inode.core().file_acl = 0;
-        inode.sub_blocks(1, self.layout.block_size);
+        inode.sub_blocks(handle, 1, self.layout.block_size);
         match references {
             0 => Err(Error::corrupt_field("xattr block", "h_refcount", 0).in_block(number)),
             1 => self.allocator.free_metadata(handle, number, 1).map(|()| true),

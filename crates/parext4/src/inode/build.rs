@@ -15,6 +15,7 @@ use crate::body::Body;
 use crate::error::{Error, Result};
 use crate::memory::Charge;
 use crate::meta::MetaBlock;
+use crate::quota::Charges;
 use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, Rank, RwLock};
@@ -30,6 +31,8 @@ pub(crate) struct InodeParts {
     /// Offset of the inode in `table_block`, in bytes.
     pub table_offset: usize,
     pub charge: Charge,
+    /// The user, group and project that are charged for the inode.
+    pub charges: Option<Charges>,
 }
 
 impl Inode {
@@ -58,7 +61,7 @@ impl Inode {
     /// # Errors
     /// Returns an error for fields that no inode can have.
     pub(crate) fn build(parts: InodeParts, raw: RawInode, body: Option<Body>) -> Result<Self> {
-        let InodeParts { ino, seed, superblock, table_block, table_offset, charge } = parts;
+        let InodeParts { ino, seed, superblock, table_block, table_offset, charge, charges } = parts;
         let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
             let problem = format_args!("{:#o} has no file type", raw.mode);
             Error::corrupt_field("inode", "i_mode", problem).of_inode(ino)
@@ -83,6 +86,7 @@ impl Inode {
             size: AtomicU64::new(raw.size),
             disk_size: AtomicU64::new(raw.size),
             sectors: AtomicU64::new(raw.blocks),
+            charges,
             tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
             core: Mutex::new(Rank::InodeCore, raw),
             written: Written::new(),

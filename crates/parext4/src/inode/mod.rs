@@ -8,6 +8,7 @@ mod build;
 mod cache;
 mod cached;
 mod flags;
+mod space;
 mod tail;
 mod time;
 mod verity;
@@ -36,6 +37,7 @@ use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
 use crate::memory::Charge;
 use crate::meta::{MetaBlock, MetaCache};
+use crate::quota::Charges;
 use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -64,6 +66,8 @@ pub(crate) struct Inode {
     disk_size: AtomicU64,
     /// Space used by the body, in units of 512 bytes.
     sectors: AtomicU64,
+    /// The user, group and project that are charged for the inode, if the volume counts it.
+    charges: Option<Charges>,
     body: OnceCell<Body>,
     body_load: Mutex<()>,
     /// Free blocks kept for the file.
@@ -161,24 +165,6 @@ impl Inode {
     /// Locks the attributes, to read them, or to change them under a handle that the inode has [joined](Self::join).
     pub(crate) fn core(&self) -> MutexGuard<'_, RawInode> {
         self.core.lock()
-    }
-
-    /// Adds blocks of the file system to the space that the inode uses.
-    pub(crate) fn add_blocks(&self, blocks: u64, block_size: BlockSize) {
-        // Relaxed suffices: `encode` reads it, which the commit orders after the handle.
-        self.sectors.fetch_add(blocks * u64::from(block_size.bytes() / 512), Ordering::Relaxed);
-    }
-
-    /// Subtracts blocks from the space that the inode uses.
-    pub(crate) fn sub_blocks(&self, blocks: u64, block_size: BlockSize) {
-        let sectors = blocks * u64::from(block_size.bytes() / 512);
-        let sub = |used: u64| Some(used.saturating_sub(sectors));
-        let _ = self.sectors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sub);
-    }
-
-    /// Returns the space in use, in units of 512 bytes, as `st_blocks`.
-    pub(crate) fn sectors(&self) -> u64 {
-        self.sectors.load(Ordering::Relaxed)
     }
 
     /// Returns true if the mapping of `blocks` is in memory.

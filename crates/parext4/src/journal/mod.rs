@@ -80,6 +80,8 @@ pub(crate) struct Journal {
     health: Arc<Health>,
     block_size: u32,
     max_transaction: u32,
+    /// Blocks that each handle may register beyond the credits that its user asks for.
+    spare: u32,
     hooks: Box<dyn CommitHooks>,
     /// Counts the handles in the running transaction.
     gate: Gate,
@@ -123,6 +125,7 @@ impl Journal {
             health,
             block_size,
             max_transaction,
+            spare: 0,
             hooks,
             gate: Gate::new(first_tid, max_transaction),
             running: Transaction::new(),
@@ -145,7 +148,18 @@ impl Journal {
 
     /// Returns the limit of credits of one handle, in blocks.
     pub(crate) fn max_credits(&self) -> u32 {
-        self.max_transaction / 2
+        (self.max_transaction / 2).saturating_sub(self.spare).max(1)
+    }
+
+    /// Permits each handle to register `spare` blocks beyond the credits that its user asks for.
+    pub(crate) fn with_spare(mut self, spare: u32) -> Self {
+        self.spare = spare;
+        self
+    }
+
+    /// Returns the number of blocks that each handle may register beyond the credits that its user asks for.
+    fn spare(&self) -> u32 {
+        self.spare
     }
 
     /// Begins a handle in the running transaction that may register `credits` blocks. Blocks while a commit closes the
@@ -157,7 +171,7 @@ impl Journal {
         debug_assert!(credits <= self.max_credits(), "{credits} credits exceed a transaction");
         loop {
             self.health.check()?;
-            match self.gate.enter(credits) {
+            match self.gate.enter(credits + self.spare) {
                 EnterResult::Entered(permit) => return Ok(Handle::new(self, permit)),
                 EnterResult::Full(tid) => self.commit(tid).map(drop)?,
                 EnterResult::Shut => return Err(Error::Stopped("the volume is closed".into())),

@@ -33,6 +33,8 @@ pub(crate) enum BlockKind {
     Symlink(InodeNo),
     /// A block of an attribute value that has an inode of its own. The inode records a hash of the value.
     Value(InodeNo),
+    /// A block of a quota file. It has no checksum.
+    Quota(InodeNo),
 }
 
 impl BlockKind {
@@ -83,6 +85,7 @@ impl BlockKind {
             Self::Xattr(_) => "extended attribute block",
             Self::Symlink(_) => "symbolic link target",
             Self::Value(_) => "attribute value",
+            Self::Quota(_) => "quota file block",
         }
     }
 }

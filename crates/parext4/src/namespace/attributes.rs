@@ -131,7 +131,7 @@ impl Node {
         // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
-            self.set_core(&SetAttributes::new().atime(now).mtime(now));
+            self.set_core(&SetAttributes::new().atime(now).mtime(now), || ());
             Ok(())
         })
     }
@@ -158,23 +158,27 @@ impl Node {
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
         // Dropped after the lock: it may delete the inode of a value.
         let xattrs;
-        let locked = set.permissions.map(|permissions| (self.lock_xattrs(), permissions));
-        xattrs = match &locked {
-            Some((locked, permissions)) => locked.change_for_permissions(*permissions)?,
-            None => XattrChange::default(),
+        let changes_owner = set.uid.is_some() || set.gid.is_some();
+        let needs_lock = set.permissions.is_some() || changes_owner && self.owns_values();
+        let locked = needs_lock.then(|| self.lock_xattrs());
+        xattrs = match (&locked, set.permissions) {
+            (Some(locked), Some(permissions)) => locked.change_for_permissions(permissions)?,
+            _ => XattrChange::default(),
         };
+        let owner = self.prepare_owner([set.uid, set.gid, None], locked.as_ref())?;
         self.engine.with_space(|| {
             self.engine.transact(xattrs.credits(), |handle| {
                 xattrs.apply(&self.engine, handle, &self.inode)?;
                 self.inode.join(handle);
-                self.set_core(set);
+                self.set_core(set, || owner.apply(handle, self));
                 Ok(())
             })
         })
     }
 
-    fn set_core(&self, set: &SetAttributes) {
+    fn set_core(&self, set: &SetAttributes, under_lock: impl FnOnce()) {
         let mut core = self.inode.core_with_times();
+        under_lock();
         let mut permissions = set.permissions.unwrap_or(core.mode) & PERMISSIONS;
         let changes_owner = set.uid.is_some() || set.gid.is_some();
         if set.permissions.is_none() && changes_owner && !self.inode.is_dir() {

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, inherited};
 use crate::journal::Handle;
 use crate::node::Node;
+use crate::quota::QuotaIds;
 use crate::sync::Arc;
 use crate::xattr::{InheritedAcl, XattrChange};
 
@@ -187,9 +188,9 @@ impl Node {
     fn prepare_inode(&self, file_type: FileType, new: &NewInode) -> Result<PreparedInode<'static>> {
         // Checked here for the access control list. The insertion checks again that this is a directory.
         self.dir()?;
-        let (mode, gid, flags) = {
+        let (mode, gid, flags, projid) = {
             let parent = self.inode.core();
-            (parent.mode, parent.gid, parent.flags)
+            (parent.mode, parent.gid, parent.flags, parent.projid)
         };
         let is_dir = file_type == FileType::Directory;
         let shares_group = mode & S_ISGID != 0;
@@ -202,6 +203,8 @@ impl Node {
         raw.gid = if shares_group { gid } else { new.gid };
         raw.links = 1;
         raw.flags = inherited(file_type, flags);
+        raw.projid = if self.inherits_project() { projid } else { 0 };
+        self.engine.add_quota_entries(QuotaIds::of(&raw))?;
         let now = now();
         (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
         let InheritedAcl { permissions, xattrs } = self.inherit(&raw, new.umask)?;
@@ -270,8 +273,11 @@ impl Node {
     ) -> Result<Arc<Inode>> {
         let engine = &self.engine;
         let is_dir = prepared.raw.file_type() == FileType::Directory;
+        let quota = engine.reserve_new_inode(&prepared.raw, engine.credentials())?;
         let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
+        drop(quota);
         let inode = engine.new_inode(ino, prepared.raw.clone(), table_block)?;
+        inode.charge_inodes(handle, 1);
         let attributes = prepared.xattrs.apply(engine, handle, &inode);
         if let Err(error) = attributes.and_then(|()| self.write_contents(handle, &inode, prepared.contents)) {
             self.undo(handle, &inode, is_dir)?;
@@ -306,6 +312,7 @@ impl Node {
     fn undo(&self, handle: &Handle<'_>, inode: &Arc<Inode>, is_dir: bool) -> Result<()> {
         let ino: InodeNo = inode.ino();
         self.engine.release_xattr_block(handle, inode)?;
+        inode.end_charges(handle, 0);
         {
             let mut core = inode.core();
             core.links = 0;

@@ -32,6 +32,7 @@ impl Node {
             return Err(Error::NotPermitted("a hard link to a directory".to_owned()));
         }
         target.inode.check_fixed()?;
+        self.check_project(target)?;
         let _entries = self.inode.entries.write();
         dir.check_alive()?;
         dir.check_insertable()?;

@@ -35,6 +35,8 @@ mod lock;
 mod logged;
 mod names;
 mod new_inode;
+mod owner;
+mod project;
 mod read_dir;
 mod remove;
 mod rename;

@@ -278,6 +278,10 @@ impl Rename<'_> {
     }
 
     fn check_flags(&self) -> Result<()> {
+        self.new_dir.check_project(&self.old)?;
+        if let Some(new) = self.exchanged() {
+            self.old_dir.check_project(new)?;
+        }
         // As in the kernel, no-key names are not renamed.
         self.old_dir.inode.check_key()?;
         self.new_dir.inode.check_key()?;

@@ -44,13 +44,19 @@ impl Use {
     fn free_deleted(&self, inode: &Arc<Inode>) -> Result<bool> {
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
-            let may_free = |block: &[u8]| inode.has_value() || !self.has_values_in(block);
+            // The values in a block that other inodes use stay, but no longer count for this inode.
+            let mut values = 0;
+            let may_free = |block: &[u8]| inode.has_value() || self.values_in(block) == 0;
+            if let Some(block) = self.xattr_block_of(inode)? {
+                values = self.values_in(&block.snapshot()) as u64;
+            }
             if !self.try_release_xattr_block(handle, inode, may_free)? {
                 return Ok(false);
             }
             self.orphans.remove(self, handle, inode);
             // Includes the pending times, which must not be written later, when another inode may have the number.
             inode.fold_lazy(handle);
+            inode.end_charges(handle, values);
             inode.set_size(0);
             inode.core().dtime = saturating_u32(now().seconds);
             when_planted!(Fault::ForgetBeforeFree, {

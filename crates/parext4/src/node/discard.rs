@@ -14,6 +14,7 @@ impl Engine {
             when_planted!(Fault::DelayLeaked, return);
             let blocks = saturating_u32(units * 1024 / self.block_size());
             drop(self.allocator.undelay(blocks));
+            inode.undelay_quota(blocks, self.layout.block_size);
             cached.remove_delayed(blocks);
         }
     }

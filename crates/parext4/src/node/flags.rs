@@ -21,10 +21,11 @@ const SETTABLE: InodeFlags = FIXED
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR)
-    .union(InodeFlags::CASEFOLD);
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::PROJINHERIT);
 /// The flags that only the kernel's ext4 can change.
 const KERNEL_SETTABLE: InodeFlags =
-    InodeFlags::JOURNAL_DATA.union(InodeFlags::EXTENTS).union(InodeFlags::DAX).union(InodeFlags::PROJINHERIT);
+    InodeFlags::JOURNAL_DATA.union(InodeFlags::EXTENTS).union(InodeFlags::DAX);
 
 impl Node {
     /// Returns the flags, as `lsattr` prints them.

@@ -41,7 +41,7 @@ impl Engine {
         if !self.is_read_only() {
             raw.expand_extra(self.superblock.want_extra_isize());
         }
-        Inode::build(self.inode_parts(ino, raw.generation, block, place.offset), raw, None).map(Some)
+        Inode::build(self.inode_parts(ino, &raw, block, place.offset)?, raw, None).map(Some)
     }
 
     /// Creates a new inode at its zeroed place in the table. It becomes visible with a directory entry.
@@ -53,7 +53,7 @@ impl Engine {
     ) -> Result<Arc<Inode>> {
         let place = self.allocator.inode_place(ino)?;
         raw.generation = self.next_generation();
-        let parts = self.inode_parts(ino, raw.generation, table_block, place.offset);
+        let parts = self.inode_parts(ino, &raw, table_block, place.offset)?;
         let inode = Arc::new(Inode::build_new(parts, raw, self.layout.block_size)?);
         self.inodes.insert(Arc::clone(&inode));
         Ok(inode)
@@ -67,21 +67,28 @@ impl Engine {
         table_block: Arc<MetaBlock>,
     ) -> Result<Arc<Inode>> {
         let place = self.allocator.inode_place(ino)?;
-        let parts = self.inode_parts(ino, raw.generation, table_block, place.offset);
+        let parts = self.inode_parts(ino, &raw, table_block, place.offset)?;
         let inode = Arc::new(Inode::build_new(parts, raw, self.layout.block_size)?);
         self.inodes.insert(Arc::clone(&inode));
         Ok(inode)
     }
 
     /// Returns the parts of an inode besides its fields.
-    fn inode_parts(&self, ino: InodeNo, generation: u32, block: Arc<MetaBlock>, offset: usize) -> InodeParts {
-        InodeParts {
+    fn inode_parts(
+        &self,
+        ino: InodeNo,
+        raw: &RawInode,
+        block: Arc<MetaBlock>,
+        offset: usize,
+    ) -> Result<InodeParts> {
+        Ok(InodeParts {
             ino,
-            seed: self.layout.seed.map(|seed| seed.inode(ino, generation)),
+            seed: self.layout.seed.map(|seed| seed.inode(ino, raw.generation)),
             superblock: Arc::clone(&self.superblock),
             table_block: block,
             table_offset: offset,
             charge: self.inodes.charge(),
-        }
+            charges: self.charges_of(ino, raw)?,
+        })
     }
 }

@@ -142,10 +142,9 @@ impl Use {
             };
             self.transact(2 + Node::VALUE_CREDITS, |handle| {
                 owner.join(handle);
-                owner.sub_blocks(
-                    self.layout.block_size.blocks_for(removal.value.size.into()),
-                    self.layout.block_size,
-                );
+                let unit = self.layout.block_size;
+                owner.sub_blocks(handle, unit.blocks_for(removal.value.size.into()), unit);
+                owner.charge_inodes(handle, -1);
                 match &removal.block {
                     Some(block) => handle.change(block, |bytes| bytes.copy_from_slice(&removal.bytes)),
                     None => owner.core().xattr_area_mut().copy_from_slice(&removal.bytes),
@@ -180,10 +179,10 @@ impl Use {
         Ok(Some(Removal { value, block: Some(block), bytes }))
     }
 
-    /// Returns true if a block of attributes has a value in an inode of its own.
-    pub(super) fn has_values_in(&self, block: &[u8]) -> bool {
+    /// Returns the number of values in a block of attributes that have inodes of their own.
+    pub(super) fn values_in(&self, block: &[u8]) -> usize {
         let list = xattr::parse_block(block, FsBlock(0), None).unwrap_or_default();
-        list.iter().any(|xattr| xattr.value.inode().is_some())
+        list.iter().filter(|xattr| xattr.value.inode().is_some()).count()
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Rank {
     Tail,
     /// The extended attributes of one inode.
     Xattrs,
+    /// The header of one quota file, while an entry is added.
+    QuotaFile,
     /// The list of files with dirty pages.
     DirtyFiles,
     /// The right to commit.
@@ -49,6 +51,10 @@ pub(crate) enum Rank {
     MapView,
     /// One leaf of an extent map, while the map's lock is shared.
     MapLeaf,
+    /// The user, group and project of one inode, to charge its space to them.
+    Charges,
+    /// The entries of one quota file that are in memory.
+    Dquots,
     /// The journal's running transaction: its lists and credits.
     Transaction,
     /// The contents of one metadata block.

@@ -22,6 +22,7 @@ use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
 use crate::engine::{Orphans, Use};
 use crate::error::{Error, Result};
 use crate::node::Node;
+use crate::quota::QuotaIds;
 
 /// Makes `changes` on the volume of `engine`, and makes them durable.
 ///
@@ -180,11 +181,15 @@ impl Replay<'_> {
         if node.inode.is_dir() {
             return Ok(());
         }
+        let xattrs = node.owns_values().then(|| node.lock_xattrs());
+        let ids = [raw.uid, raw.gid, raw.projid].map(Some);
+        let owner = node.prepare_owner(ids, xattrs.as_ref())?;
         self.engine.transact(1 + Orphans::CREDITS, |handle| {
             let inode = &node.inode;
             inode.join(handle);
             {
                 let mut core = inode.core_with_times();
+                owner.apply(handle, node);
                 // In the list of orphans, it is the next one.
                 raw.dtime = core.dtime;
                 (raw.file_acl, raw.blocks) = (core.file_acl, core.blocks);
@@ -224,10 +229,12 @@ impl Replay<'_> {
             (raw.size, raw.links) = (0, 2);
             raw.flags.remove(InodeFlags::INDEX);
         }
+        self.engine.add_quota_entries(QuotaIds::of(&raw))?;
         let inode = self.engine.transact(INODE_CREDITS + 1, |handle| {
             let block = self.engine.allocator.allocate_logged_inode(handle, ino, is_dir)?;
             let inode = self.engine.logged_inode(ino, raw, block)?;
             inode.join(handle);
+            inode.charge_inodes(handle, 1);
             Ok(inode)
         })?;
         self.nodes.insert(ino, Node::new(self.engine, inode));

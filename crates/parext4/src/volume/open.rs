@@ -31,6 +31,7 @@ use crate::memory::{Budget, Evict};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::mmp::{self, MmpState, Protection};
 use crate::page_cache::PageCache;
+use crate::quota::QUOTA_CREDITS;
 use crate::stats::VolumeUsage;
 use crate::superblock::read_usable_superblock;
 use crate::sync::atomic::AtomicU32;
@@ -257,6 +258,8 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         first_tid,
         Box::new(hooks),
     )?;
+    let has_quotas = superblock.ro_compat().contains(RoCompat::QUOTA);
+    let journal = journal.with_spare(if has_quotas { QUOTA_CREDITS } else { 0 });
     let pages = PageCache::new(options.cache_bytes);
     let journal = Arc::new(journal);
     let inodes = Arc::new(InodeCache::new(&budget, &journal));
@@ -266,7 +269,8 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         dirty: options.dirty_limit_bytes,
         interval: options.write_back_interval,
     };
-    let engine = Arc::new(Engine {
+    let mut engine = Engine {
+        quotas: None,
         dirty: DirtyFiles::new(&limits, &pages, &device),
         device,
         orphans: Orphans::new(),
@@ -296,9 +300,15 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         protection,
         live,
         written,
-    });
+    };
+    if !engine.is_read_only() {
+        engine.quotas = engine.read_quotas(options.enforced_quotas).map_err(|error| match error {
+            Error::Corrupt(_) => Error::ReadOnly(format!("{error}; run e2fsck, or open it read-only")),
+            error => error,
+        })?;
+    }
     engine.inode(InodeNo::ROOT)?;
-    Ok(engine)
+    Ok(Arc::new(engine))
 }
 
 /// Reads the superblock's block into the cache, and sets its counters to the sums over the groups. The counters on the

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::mmp::MmpOptions;
 use crate::policy::ResearchOptions;
+use crate::quota_file::EnforcedQuotas;
 use crate::sync::Arc;
 
 /// Options to open a volume.
@@ -66,6 +67,8 @@ pub struct VolumeOptions {
     /// Records why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
     /// acquires a lock of its file twice, which slows down threads that share one file.
     pub explain: bool,
+    /// The kinds of quotas whose limits are enforced. None by default; usage is always counted.
+    pub enforced_quotas: EnforcedQuotas,
     /// Options of multi-mount protection, for volumes that have it.
     pub mmp: MmpOptions,
     /// Options for comparison and research. Ordinary programs keep their defaults.
@@ -85,6 +88,7 @@ impl Default for VolumeOptions {
             commit_interval: Some(Duration::from_secs(5)),
             write_back_interval: Some(Duration::from_secs(5)),
             explain: false,
+            enforced_quotas: EnforcedQuotas::default(),
             mmp: MmpOptions::new(),
             research: ResearchOptions::new(),
         }
@@ -108,6 +112,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Sets [`enforced_quotas`](field@Self::enforced_quotas).
+    #[must_use]
+    pub fn enforced_quotas(mut self, enforced: EnforcedQuotas) -> Self {
+        self.enforced_quotas = enforced;
         self
     }
 

@@ -157,6 +157,9 @@ impl<'a, 'b> Batch<'a, 'b> {
         let pages = &self.page_runs[of].pages;
         let reserved = pages.iter().map(|(_, page)| units.blocks_in(page.reserved())).sum();
         let mut kept = allocator.undelay(reserved);
+        // Before the blocks are charged, so that the quotas do not count them twice.
+        let block_size = self.node.engine.layout.block_size;
+        self.node.inode.undelay_quota(reserved, block_size);
         let segments = self.page_runs[of].segments(units);
         let mut filled = self.node.fill_segments(&segments, &mut kept);
         if matches!(filled, Err(Error::NoSpace)) && !self.writes.is_empty() {
@@ -167,6 +170,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         if let Err(error) = filled {
             let left = self.node.mark_allocated(page_run, units).unwrap_or(0);
             allocator.delay_again(kept, left);
+            self.node.inode.delay_quota_again(left, block_size);
             self.cached.remove_delayed(reserved.saturating_sub(left));
             return Err(error);
         }

@@ -61,6 +61,7 @@ impl XattrChange {
         if matches!((&self.body, &self.block), (None, BlockChange::Keep)) {
             return Ok(());
         }
+        let quota = self.values.reserve_quota(engine, inode)?;
         // The block comes first, because this may fail.
         let old_block_ended = match &self.block {
             BlockChange::Keep => false,
@@ -69,6 +70,7 @@ impl XattrChange {
                 engine.write_xattr_block(handle, inode, bytes, engine.credentials())?
             }
         };
+        drop(quota);
         self.values.apply(engine, handle, inode, old_block_ended)?;
         if let Some(body) = &self.body {
             inode.join(handle);

@@ -62,6 +62,11 @@ impl XattrEdit {
         self.body.list.iter().chain(&self.block.list)
     }
 
+    /// Returns the number of values that have inodes of their own.
+    pub(crate) fn value_count(&self) -> u64 {
+        self.iter().filter(|xattr| xattr.value.inode().is_some()).count() as u64
+    }
+
     /// Returns the value of an attribute in the format of the device, or where it is.
     pub(super) fn get(&self, index: u8, name: &[u8]) -> Option<&Value> {
         self.iter().find(|xattr| is(xattr, index, name)).map(|xattr| &xattr.value)

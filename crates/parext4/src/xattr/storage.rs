@@ -32,6 +32,11 @@ impl Storage {
         self.values().map(blocks).sum::<i64>() - self.old_values.iter().copied().map(blocks).sum::<i64>()
     }
 
+    /// Returns how many values in inodes there are now, less the number before the changes.
+    pub(super) fn added_values(&self) -> i64 {
+        self.values().count().cast_signed() as i64 - self.old_values.len().cast_signed() as i64
+    }
+
     /// Removes an attribute. Returns false if there was none of this name.
     pub(super) fn remove(&mut self, index: u8, name: &[u8]) -> bool {
         let before = self.list.len();

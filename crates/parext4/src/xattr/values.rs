@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::node::Node;
+use crate::quota::ReservedQuota;
 use crate::sync::Arc;
 
 /// Changes of references to values, which are known before the handle begins.
@@ -33,6 +34,8 @@ pub(super) struct ValueChanges {
     old_block: References,
     /// Change of the space that counts as the owner's, in blocks: each of its entries counts, also if inodes share a value.
     blocks: i64,
+    /// How many values in inodes the attributes have more than before.
+    count: i64,
 }
 
 /// Numbers of entries, by the inode of the value.
@@ -48,6 +51,7 @@ impl ValueChanges {
         let mut touched = Vec::new();
         if body.changed {
             changes.blocks += body.added_blocks(engine.layout.block_size);
+            changes.count += body.added_values();
             add(&mut changes.body, body.values(), 1);
             add(&mut changes.body, body.old_values.iter().copied(), -1);
             let is_changed = |value: &ValueInode| changes.body[&value.ino] != 0;
@@ -55,6 +59,7 @@ impl ValueChanges {
         }
         if block.changed {
             changes.blocks += block.added_blocks(engine.layout.block_size);
+            changes.count += block.added_values();
             add(&mut changes.new_block, block.values(), 1);
             add(&mut changes.old_block, block.old_values.iter().copied(), -1);
             let stays = |value: &ValueInode| {
@@ -83,6 +88,16 @@ impl ValueChanges {
     }
 
     /// Returns the references to the inodes of values.
+    pub(super) fn reserve_quota(&self, engine: &Use, owner: &Inode) -> Result<ReservedQuota> {
+        let more = |count: i64| u64::try_from(count).unwrap_or(0);
+        owner.reserve_quota(
+            more(self.blocks),
+            more(self.count),
+            engine.layout.block_size,
+            engine.credentials(),
+        )
+    }
+
     pub(super) fn into_nodes(self) -> impl Iterator<Item = Node> {
         self.nodes.into_values()
     }
@@ -100,13 +115,14 @@ impl ValueChanges {
             0 => {}
             1.. => {
                 owner.join(handle);
-                owner.add_blocks(blocks, unit);
+                owner.add_blocks(handle, blocks, unit);
             }
             _ => {
                 owner.join(handle);
-                owner.sub_blocks(blocks, unit);
+                owner.sub_blocks(handle, blocks, unit);
             }
         }
+        owner.charge_inodes(handle, self.count);
         let old_block = if old_block_ended { Some(&self.old_block) } else { None };
         let mut all = References::new();
         for (&ino, &count) in [&self.body, &self.new_block].into_iter().chain(old_block).flatten() {

@@ -45,6 +45,7 @@
 //! | H35 | a machine reads a clean block, stops, and waits for less than the lease of the owner of meanwhile | `leases::a_late_machine_outlasts_the_lease_of_the_owner_of_meanwhile` | `LateClaim`, `LateWait` |
 //! | H36 | contents in the inode change under a read | `inline::a_read_sees_contents_in_the_inode_whole` | `InlineUnheld` |
 //! | H36 | contents leave the inode before their block is written | `inline::contents_that_leave_the_inode_are_in_their_block` | `MovedUnwritten` |
+//! | H37 | space is charged to an owner that the inode no longer has | `quotas::space_moves_with_its_owner` | `TransferUnlocked` |
 //!
 //! Models without a hazard number:
 //!
@@ -125,7 +126,7 @@ fn the_tables_list_every_model_and_fault() {
             faults.insert(fault.to_owned());
         }
     }
-    for number in 1..=36 {
+    for number in 1..=37 {
         assert!(hazards.contains(&format!("H{number}")), "H{number} is missing");
     }
     let source = source("src/fault.rs");

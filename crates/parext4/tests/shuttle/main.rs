@@ -22,6 +22,7 @@ mod pages;
 mod policies;
 mod preallocation;
 mod queues;
+mod quotas;
 mod replacements;
 mod sizes;
 mod space;

@@ -102,7 +102,8 @@ pub fn check_without_extents(
     check_on(image(false), iterations, faults, model);
 }
 
-fn check_on(
+/// Like [`check`], on a volume of the caller.
+pub fn check_on(
     image: MemDevice,
     iterations: usize,
     faults: &[Fault],

@@ -8,6 +8,7 @@ mod metadata_cache;
 mod mkfs;
 mod mkfs_device;
 mod policies;
+mod quota;
 mod recorded;
 mod shared_commits;
 mod threads;

@@ -1,6 +1,6 @@
 //! Buffered writes: into the pages, page by page, under a range that covers them all.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::io::IoSlice;
 
 use parext4_format::inode::InodeFlags;
@@ -129,23 +129,23 @@ impl File {
     /// # Errors
     /// The errors of [`append`](Self::append).
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
-        let (len, visible) = (total(bufs), Cell::new(false));
+        // A second attempt would append after the part that is already visible.
+        let (len, partial) = (total(bufs), RefCell::new(None));
         self.write_with(bufs, InodeFlags::IMMUTABLE, || {
             if let Some(offset) = self.file.write_inline(bufs, InlineWrite::AtEnd)? {
                 return Ok(offset);
             }
-            if visible.get() {
-                // A second attempt would append after the part that is already visible.
-                return Err(Error::NoSpace);
+            if let Some(error) = partial.take() {
+                return Err(error);
             }
             let operation = Operation::BufferedWrite { offset: 0, end: len };
             let mut transfer = Transfer::appending(operation, len);
             let mut held = self.file.node.acquire(&mut transfer)?;
             let (offset, end) = (transfer.offset(), transfer.end());
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
-            written.map_err(|partial| {
-                visible.set(partial.visible);
-                partial.error
+            written.map_err(|failed| {
+                partial.replace(failed.visible.then(|| failed.error.clone()));
+                failed.error
             })?;
             held.set_done();
             Ok(offset)
@@ -184,6 +184,11 @@ impl File {
                 // Cached data reserves more than it will need, and freed blocks may wait for a commit.
                 engine.write_back_all()?;
                 engine.with_space(operation)
+            }
+            Err(Error::QuotaExceeded(_)) => {
+                // Preallocated blocks count for their user, too.
+                self.file.engine().free_preallocated_of_idle()?;
+                operation()
             }
             other => other,
         }
@@ -324,6 +329,7 @@ impl DirectFile {
         let twice = self.node.units().blocks_in(missing & reserved);
         if twice > 0 {
             drop(self.engine().allocator.undelay(twice));
+            self.inode().undelay_quota(twice, self.engine().layout.block_size);
             cached.remove_delayed(twice);
         }
         if guarded!(Fault::ListedByOthers, true, dirty == 0) {
@@ -366,7 +372,12 @@ impl DirectFile {
             }
         }
         let blocks = self.node.units().blocks_in(units);
-        self.engine().allocator.delay(blocks, self.credentials())?;
+        let unit = self.engine().layout.block_size;
+        self.inode().delay_quota(blocks, unit, self.credentials())?;
+        if let Err(error) = self.engine().allocator.delay(blocks, self.credentials()) {
+            self.inode().undelay_quota(blocks, unit);
+            return Err(error);
+        }
         cached.add_delayed(blocks);
         Ok(units)
     }

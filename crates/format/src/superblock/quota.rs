@@ -1,0 +1,54 @@
+//! The inodes of quota files, and the inodes that they count.
+
+use super::Superblock;
+use crate::features::RoCompat;
+use crate::number::InodeNo;
+use crate::quota::QuotaKind;
+use crate::{FormatError, Result};
+
+impl Superblock {
+    /// Returns the inode of the quota file of `kind`, if the volume has one.
+    ///
+    /// # Errors
+    /// If the superblock names an inode that cannot be that file.
+    pub fn quota_inode(&self, kind: QuotaKind) -> Result<Option<InodeNo>> {
+        let (ino, field, feature) = match kind {
+            QuotaKind::User => (self.raw.s_usr_quota_inum, "s_usr_quota_inum", RoCompat::QUOTA),
+            QuotaKind::Group => (self.raw.s_grp_quota_inum, "s_grp_quota_inum", RoCompat::QUOTA),
+            QuotaKind::Project => {
+                (self.raw.s_prj_quota_inum, "s_prj_quota_inum", RoCompat::QUOTA.union(RoCompat::PROJECT))
+            }
+        };
+        let ino = ino.get();
+        if ino == 0 || !self.ro_compat().contains(feature) {
+            return Ok(None);
+        }
+        let is_usual = match kind {
+            QuotaKind::User => InodeNo(ino) == InodeNo::USER_QUOTA,
+            QuotaKind::Group => InodeNo(ino) == InodeNo::GROUP_QUOTA,
+            QuotaKind::Project => ino >= self.first_inode() && ino <= self.inodes_count(),
+        };
+        if !is_usual {
+            return Err(FormatError::new("superblock", field, format_args!("is inode {ino}")));
+        }
+        Ok(Some(InodeNo(ino)))
+    }
+
+    /// Sets the inode of the quota file of `kind`.
+    pub fn set_quota_inode(&mut self, kind: QuotaKind, ino: InodeNo) {
+        let field = match kind {
+            QuotaKind::User => &mut self.raw.s_usr_quota_inum,
+            QuotaKind::Group => &mut self.raw.s_grp_quota_inum,
+            QuotaKind::Project => &mut self.raw.s_prj_quota_inum,
+        };
+        field.set(ino.get());
+    }
+
+    /// Returns true if quota files count inode `ino`, unless it is the inode of an attribute value: that counts for the inodes that
+    /// have the attribute. The file system's own inodes are not counted.
+    #[must_use]
+    pub fn is_counted(&self, ino: InodeNo) -> bool {
+        let own = [self.raw.s_prj_quota_inum.get(), self.raw.s_orphan_file_inum.get()];
+        (ino == InodeNo::ROOT || ino.get() >= self.first_inode()) && !own.contains(&ino.get())
+    }
+}

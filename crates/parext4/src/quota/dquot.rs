@@ -1,0 +1,238 @@
+//! The usage and the limits of one user, group or project.
+
+use parext4_format::quota::QuotaKind;
+use parext4_format::quota::entry::QuotaEntry;
+
+use super::rules::Rules;
+use crate::clock::now;
+use crate::credentials::Credentials;
+use crate::error::{Error, Result};
+use crate::journal::{Handle, Participant};
+use crate::meta::MetaBlock;
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, Rank};
+
+/// Space in bytes, and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    pub space: i64,
+    pub inodes: i64,
+}
+
+/// The entry of one id. The usage in memory is authoritative; it is encoded when a transaction that changed it closes.
+#[derive(Debug)]
+pub(crate) struct Dquot {
+    kind: QuotaKind,
+    id: u32,
+    /// The block of the file that has the entry, and its offset there.
+    block: Arc<MetaBlock>,
+    offset: usize,
+    space: AtomicI64,
+    inodes: AtomicI64,
+    /// Space of dirty pages that have no blocks, and of changes under way.
+    reserved_space: AtomicI64,
+    reserved_inodes: AtomicI64,
+    rules: Arc<Rules>,
+    /// True if a limit is set and limits are enforced.
+    is_limited: AtomicBool,
+    /// The limits and the times. The usage in it is not current.
+    limits: Mutex<QuotaEntry>,
+    joined: AtomicU64,
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+impl Dquot {
+    pub(super) fn new(rules: &Arc<Rules>, block: Arc<MetaBlock>, offset: usize, entry: &QuotaEntry) -> Self {
+        let dquot = Self {
+            kind: rules.kind,
+            id: entry.id,
+            block,
+            offset,
+            space: AtomicI64::new(signed(entry.space)),
+            inodes: AtomicI64::new(signed(entry.inodes)),
+            reserved_space: AtomicI64::new(0),
+            reserved_inodes: AtomicI64::new(0),
+            rules: Arc::clone(rules),
+            is_limited: AtomicBool::new(false),
+            limits: Mutex::new(Rank::Leaf, *entry),
+            joined: AtomicU64::new(0),
+        };
+        dquot.note_limits(entry);
+        dquot
+    }
+
+    fn note_limits(&self, entry: &QuotaEntry) {
+        let any = entry.space_hard | entry.space_soft | entry.inode_hard | entry.inode_soft != 0;
+        // Relaxed suffices: an operation that begins while a limit is set may see either.
+        self.is_limited.store(any && self.rules.enforced, Ordering::Relaxed);
+    }
+
+    /// Adds to the usage, under the handle that makes the change. Registers one block.
+    pub(super) fn charge(self: &Arc<Self>, handle: &Handle<'_>, amount: Amount) {
+        handle.register(&self.block);
+        handle.join(self);
+        // Relaxed suffices: `encode` reads them, which the commit orders after the handle.
+        self.space.fetch_add(amount.space, Ordering::Relaxed);
+        self.inodes.fetch_add(amount.inodes, Ordering::Relaxed);
+        if (amount.space < 0 || amount.inodes < 0) && self.is_limited.load(Ordering::Relaxed) {
+            self.end_grace(&mut self.limits.lock());
+        }
+    }
+
+    /// Ends the grace of soft limits that are not exceeded.
+    fn end_grace(&self, limits: &mut QuotaEntry) {
+        if unsigned(self.space.load(Ordering::Relaxed)) <= limits.space_soft.saturating_mul(1024) {
+            limits.space_time = 0;
+        }
+        if unsigned(self.inodes.load(Ordering::Relaxed)) <= limits.inode_soft {
+            limits.inode_time = 0;
+        }
+    }
+
+    /// Reserves space and inodes for a change, if the limits permit it.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`], with nothing reserved.
+    pub(super) fn reserve(&self, amount: Amount, credentials: Credentials) -> Result<()> {
+        if !self.is_limited.load(Ordering::Relaxed) {
+            self.add_reserved(amount);
+            return Ok(());
+        }
+        let mut limits = self.limits.lock();
+        let space = self.space.load(Ordering::Relaxed) + self.reserved_space.load(Ordering::Relaxed);
+        let inodes = self.inodes.load(Ordering::Relaxed) + self.reserved_inodes.load(Ordering::Relaxed);
+        let now = unsigned(now().seconds);
+        let (space_grace, inode_grace) = self.rules.graces();
+        let kib = |limit: u64| limit.saturating_mul(1024);
+        let mut space_limit = Limit {
+            hard: kib(limits.space_hard),
+            soft: kib(limits.space_soft),
+            until: limits.space_time,
+            grace: space_grace,
+        };
+        let mut inode_limit = Limit {
+            hard: limits.inode_hard,
+            soft: limits.inode_soft,
+            until: limits.inode_time,
+            grace: inode_grace,
+        };
+        let permitted =
+            space_limit.permits(space, amount.space, now) & inode_limit.permits(inodes, amount.inodes, now);
+        if !permitted && !credentials.exceeds_quotas() {
+            return Err(Error::QuotaExceeded(format!("{} {}", self.kind.name(), self.id)));
+        }
+        (limits.space_time, limits.inode_time) = (space_limit.until, inode_limit.until);
+        self.add_reserved(amount);
+        Ok(())
+    }
+
+    /// Reserves without regard to limits.
+    pub(super) fn add_reserved(&self, amount: Amount) {
+        // Relaxed suffices: a limit concerns only the sums.
+        self.reserved_space.fetch_add(amount.space, Ordering::Relaxed);
+        self.reserved_inodes.fetch_add(amount.inodes, Ordering::Relaxed);
+    }
+
+    /// Ends a reservation.
+    pub(super) fn release(&self, amount: Amount) {
+        self.add_reserved(Amount { space: -amount.space, inodes: -amount.inodes });
+    }
+
+    /// Sets the limits that `entry` has, under a handle. Registers one block.
+    pub(crate) fn set_limits(self: &Arc<Self>, handle: &Handle<'_>, entry: &QuotaEntry) {
+        self.charge(handle, Amount::default());
+        let mut limits = self.limits.lock();
+        *limits = *entry;
+        self.note_limits(entry);
+        self.end_grace(&mut limits);
+        let (now, graces) = (unsigned(now().seconds), self.rules.graces());
+        let exceeds =
+            |used: &AtomicI64, soft: u64| soft != 0 && unsigned(used.load(Ordering::Relaxed)) > soft;
+        if exceeds(&self.space, limits.space_soft.saturating_mul(1024)) && limits.space_time == 0 {
+            limits.space_time = now + u64::from(graces.0);
+        }
+        if exceeds(&self.inodes, limits.inode_soft) && limits.inode_time == 0 {
+            limits.inode_time = now + u64::from(graces.1);
+        }
+    }
+
+    /// Returns the entry as it is now.
+    pub(crate) fn entry(&self) -> QuotaEntry {
+        let limits = *self.limits.lock();
+        let space = unsigned(self.space.load(Ordering::Relaxed));
+        let inodes = unsigned(self.inodes.load(Ordering::Relaxed));
+        QuotaEntry { id: self.id, space, inodes, ..limits }
+    }
+}
+
+impl Participant for Dquot {
+    fn encode(&self) -> Result<()> {
+        let entry = self.entry();
+        self.block.change(|bytes| entry.encode(&mut bytes[self.offset..]));
+        Ok(())
+    }
+
+    fn joined(&self) -> &AtomicU64 {
+        &self.joined
+    }
+}
+
+/// A hard and a soft limit; 0 is none.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    hard: u64,
+    soft: u64,
+    /// When the grace of the soft limit ends; 0 if it is not exceeded.
+    until: u64,
+    /// The time for which the soft limit may be exceeded, in seconds.
+    grace: u32,
+}
+
+impl Limit {
+    /// Returns true if `used` may grow by `more` (the rules of `dquot_add_space`). Begins the grace if the soft limit is exceeded
+    /// first.
+    fn permits(&mut self, used: i64, more: i64, now: u64) -> bool {
+        if more <= 0 {
+            return true;
+        }
+        let total = unsigned(used.saturating_add(more));
+        if self.hard != 0 && total > self.hard {
+            return false;
+        }
+        if self.soft == 0 || total <= self.soft {
+            return true;
+        }
+        if self.until == 0 {
+            self.until = now + u64::from(self.grace);
+            return true;
+        }
+        now < self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn soft_limits_are_exceeded_for_a_time() {
+        let mut limit = Limit { hard: 100, soft: 50, until: 0, grace: 10 };
+        assert!(limit.permits(0, 50, 1000));
+        assert_eq!(limit.until, 0);
+        assert!(limit.permits(50, 1, 1000));
+        assert_eq!(limit.until, 1010);
+        assert!(limit.permits(51, 49, 1009));
+        assert!(!limit.permits(51, 1, 1010), "the grace has ended");
+        assert!(limit.permits(51, -1, 1010));
+        assert!(!limit.permits(51, 50, 1009), "the hard limit");
+        let mut none = Limit { hard: 0, soft: 0, until: 0, grace: 0 };
+        assert!(none.permits(i64::MAX, i64::MAX, 1));
+    }
+}

@@ -1,0 +1,75 @@
+//! Damaged quota files: a volume opens only read-only, with the reason, and nothing panics.
+
+use std::sync::Arc;
+
+use parext4::{Error, MemDevice, NewInode, QuotaKind, Volume};
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::volume::untimed;
+
+use super::{make, open, open_with};
+
+/// Returns the offsets of the blocks that begin with the magic number of a quota file.
+fn headers(bytes: &[u8]) -> Vec<usize> {
+    let magics = [0xd9c0_1f11_u32, 0xd9c0_1927, 0xd9c0_3f14].map(u32::to_le_bytes);
+    let found =
+        bytes.chunks(1024).enumerate().filter(|(_, block)| magics.iter().any(|magic| block[..4] == *magic));
+    found.map(|(index, _)| index * 1024).collect()
+}
+
+/// Uses a volume, if it opens.
+fn use_volume(device: &Arc<MemDevice>) -> Result<(), Error> {
+    let volume = open_with(device, &untimed())?;
+    let root = volume.root()?;
+    for id in [0, 1, 500, 90_000] {
+        let node = root.create(format!("f{id}").as_bytes(), &NewInode::new().uid(id).gid(id))?;
+        node.set_project(id)?;
+    }
+    volume.quotas(QuotaKind::User)?;
+    volume.close()
+}
+
+#[test]
+fn a_damaged_file_is_named_and_the_volume_can_be_read() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    open(&device).mkdir("/dir", 0o755).unwrap();
+    for header in headers(&device.snapshot()) {
+        let mut bytes = device.snapshot().to_vec();
+        bytes[header + 4] = 9;
+        let damaged = Arc::new(MemDevice::from_bytes(bytes));
+        match open_with(&damaged, &untimed()) {
+            Err(Error::ReadOnly(why)) => assert!(why.contains("dqh_version"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        let volume: Volume = open_with(&damaged, &untimed().read_only(true)).unwrap();
+        assert!(volume.exists("/dir").unwrap());
+        let damaged = QuotaKind::ALL.iter().filter(|&&kind| volume.quotas(kind).is_err()).count();
+        assert!(damaged > 0);
+    }
+}
+
+#[test]
+fn any_bytes_in_a_quota_file_lead_to_errors() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    // Later the log has copies.
+    let headers = headers(&device.snapshot());
+    assert_eq!(headers.len(), 3);
+    let volume = open(&device);
+    let root = volume.root().unwrap();
+    for id in 0..40_u32 {
+        root.create(id.to_string().as_bytes(), &NewInode::new().uid(id * 77).gid(id)).unwrap();
+    }
+    drop(root);
+    volume.close().unwrap();
+    let good = device.snapshot().to_vec();
+    let mut rng = Rng::new(settings::seed("hostile quotas"), 0);
+    for _ in 0..if settings::all() { 4000 } else { 250 } {
+        let mut bytes = good.clone();
+        for _ in 0..=rng.below(2) {
+            let header = headers[usize::try_from(rng.below(3)).unwrap()];
+            let at = header + usize::try_from(rng.log_uniform(8 << 10)).unwrap();
+            bytes[at] = u8::try_from(rng.log_uniform(255)).unwrap();
+        }
+        let _ = use_volume(&Arc::new(MemDevice::from_bytes(bytes)));
+    }
+}

@@ -1,0 +1,116 @@
+//! Limits: enforced when a volume is opened so, for ordinary users, at the change that would exceed them.
+
+use std::time::Duration;
+
+use parext4::{
+    Credentials, Error, InodeFlags, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits,
+    SetAttributes, Volume,
+};
+use testkit::volume::assert_clean;
+
+use super::{make, open, open_limited, quota, usage};
+
+fn limits(space_soft: u64, space_hard: u64, inodes_soft: u64, inodes_hard: u64) -> QuotaLimits {
+    QuotaLimits { space_hard, space_soft, inodes_hard, inodes_soft }
+}
+
+fn exceeded<T>(result: parext4::Result<T>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(Error::QuotaExceeded(_)) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn for_user(volume: &Volume) -> Volume {
+    volume.clone().with_credentials(Credentials::user())
+}
+
+#[test]
+fn writes_stop_at_the_hard_limit() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    open(&device).set_quota_limits(QuotaKind::User, 1000, &limits(0, 100 << 10, 0, 3)).unwrap();
+    let volume = open_limited(&device);
+    let user = for_user(&volume);
+    let root = user.root().unwrap();
+    let new = NewInode::new().permissions(0o666).uid(1000);
+    for name in ["/a", "/b", "/c"] {
+        root.create(&name.as_bytes()[1..], &new).unwrap();
+    }
+    assert!(exceeded(root.create(b"d", &new)));
+    let file = user.open("/a", &OpenOptions::read_write()).unwrap();
+    // Dirty pages count before they have blocks.
+    file.write_at(&[1; 90 << 10], 0).unwrap();
+    assert!(exceeded(file.write_at(&[1; 20 << 10], 90 << 10)));
+    let direct = user.open_direct("/b", &OpenOptions::read_write()).unwrap();
+    assert!(exceeded(direct.write_at(&[1; 16 << 10], 0)));
+    assert!(exceeded(direct.allocate(0, 64 << 10, false)));
+    file.sync_all().unwrap();
+    assert!(exceeded(file.append(&[1; 20 << 10])));
+    file.set_len(0).unwrap();
+    direct.write_at(&[1; 16 << 10], 0).unwrap();
+    // Root may exceed the limits, unless it acts within quotas.
+    let by_root = direct.clone().with_credentials(Credentials::root());
+    by_root.write_at(&[1; 200 << 10], 0).unwrap();
+    let within = direct.clone().with_credentials(Credentials::root().within_quotas());
+    assert!(exceeded(within.write_at(&[1; 16 << 10], 300 << 10)));
+    let taken = root.create(b"other", &NewInode::new().uid(7)).unwrap();
+    assert!(exceeded(taken.set_attributes(&SetAttributes::new().uid(1000))));
+    drop((file, direct, by_root, within, taken, root, user));
+    volume.close().unwrap();
+    assert_clean(&device, "after the limits");
+
+    // Without enforcement, usage only counts.
+    let volume = open(&device);
+    for_user(&volume).root().unwrap().create(b"d", &new).unwrap();
+    assert_eq!(usage(&volume, QuotaKind::User, 1000).1, 4);
+}
+
+#[test]
+fn soft_limits_have_a_grace() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    let volume = open_limited(&device);
+    let graces = |seconds| {
+        let time = Duration::from_secs(seconds);
+        QuotaGraces { space: time, inodes: time }
+    };
+    volume.set_quota_graces(QuotaKind::Group, graces(1000)).unwrap();
+    assert_eq!(volume.quota_graces(QuotaKind::Group).unwrap(), Some(graces(1000)));
+    volume.set_quota_limits(QuotaKind::Group, 5, &limits(10 << 10, 0, 0, 0)).unwrap();
+    let user = for_user(&volume);
+    let new = NewInode::new().permissions(0o666).gid(5);
+    user.root().unwrap().create(b"file", &new).unwrap();
+    let file = user.open("/file", &OpenOptions::read_write()).unwrap();
+    file.write_at(&[1; 20 << 10], 0).unwrap();
+    file.sync_all().unwrap();
+    assert!(quota(&volume, QuotaKind::Group, 5).unwrap().space_until.is_some());
+    file.write_at(&[1; 20 << 10], 20 << 10).unwrap();
+    file.set_len(1000).unwrap();
+    assert_eq!(quota(&volume, QuotaKind::Group, 5).unwrap().space_until, None);
+    volume.set_quota_graces(QuotaKind::Group, graces(0)).unwrap();
+    assert!(exceeded(file.write_at(&[1; 20 << 10], 0)), "a grace of no time ends with the first page");
+}
+
+#[test]
+fn new_files_inherit_the_project_of_their_directory() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    let volume = open_limited(&device);
+    for (dir, project) in [("/a", 1), ("/b", 2)] {
+        let node = volume.mkdir(dir, 0o777).unwrap();
+        node.set_project(project).unwrap();
+        node.set_flags(node.flags() | InodeFlags::PROJINHERIT).unwrap();
+    }
+    volume.set_quota_limits(QuotaKind::Project, 1, &limits(0, 0, 0, 3)).unwrap();
+    let user = for_user(&volume);
+    let file = user.open("/a/file", &OpenOptions::read_write().create(true)).unwrap();
+    let sub = user.mkdir("/a/sub", 0o777).unwrap();
+    assert_eq!((file.node().project(), sub.project()), (1, 1));
+    assert!(sub.flags().contains(InodeFlags::PROJINHERIT));
+    assert!(exceeded(user.mkdir("/a/more", 0o777)));
+    // A directory that passes on its project accepts no names of other projects.
+    for moved in [user.rename("/a/file", "/b/file"), user.link("/a/file", "/b/file")] {
+        assert!(matches!(moved, Err(Error::OtherProject(_))));
+    }
+    user.rename("/a/file", "/file").unwrap();
+    assert_eq!(usage(&volume, QuotaKind::Project, 1).1, 3, "a file keeps its project");
+}

@@ -1,0 +1,117 @@
+//! Usage is right after any changes: e2fsck compares it.
+
+use parext4::{NewInode, QuotaKind, SetAttributes};
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::volume::assert_clean;
+
+use super::{make, open, usage, workload};
+
+/// Formats that charge in different ways: sizes of blocks, maps of files, contents in inodes, values in inodes.
+const FORMATS: [&[&str]; 5] = [
+    &["-b", "1024", "-O", "ea_inode"],
+    &["-b", "4096", "-O", "ea_inode,inline_data"],
+    &["-b", "1024", "-O", "^extent,^64bit,^flex_bg"],
+    &["-b", "2048", "-O", "^has_journal,ea_inode"],
+    &["-b", "4096", "-O", "orphan_file,^metadata_csum"],
+];
+
+#[test]
+fn random_changes_leave_the_usage_right() {
+    let seed = settings::seed("quota");
+    for (format, options) in (0..).zip(FORMATS) {
+        let Some(device) = make(24, options) else { return };
+        let mut rng = Rng::new(seed, format);
+        workload::begin(&open(&device));
+        for round in 0..3 {
+            let volume = open(&device);
+            for _ in 0..200 {
+                workload::change(&volume, &mut rng);
+            }
+            volume.close().unwrap();
+            assert_clean(&device, &format!("{options:?}, round {round}"));
+        }
+    }
+}
+
+#[test]
+fn an_owner_is_charged_for_its_files_and_no_more() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    let volume = open(&device);
+    let before = usage(&volume, QuotaKind::User, 0);
+    assert_eq!(before.1, 2, "the root directory and lost+found");
+    let root = volume.root().unwrap();
+    let node = root.create(b"file", &NewInode::new().uid(1000).gid(100)).unwrap();
+    let file = volume.open("/file", &parext4::OpenOptions::read_write()).unwrap();
+    file.write_at(&[1; 10_000], 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    for (kind, id) in [(QuotaKind::User, 1000), (QuotaKind::Group, 100)] {
+        assert_eq!(usage(&volume, kind, id), (10 << 10, 1));
+    }
+    assert_eq!(usage(&volume, QuotaKind::User, 0), before);
+    node.set_attributes(&SetAttributes::new().uid(2000)).unwrap();
+    node.set_project(9).unwrap();
+    assert_eq!(usage(&volume, QuotaKind::User, 1000), (0, 0));
+    assert_eq!(usage(&volume, QuotaKind::User, 2000), (10 << 10, 1));
+    assert_eq!(usage(&volume, QuotaKind::Group, 100), (10 << 10, 1));
+    assert_eq!(usage(&volume, QuotaKind::Project, 9), (10 << 10, 1));
+    drop(node);
+    volume.remove_file("/file").unwrap();
+    assert_eq!(usage(&volume, QuotaKind::User, 2000), (0, 0));
+    volume.close().unwrap();
+    assert_clean(&device, "without the file");
+}
+
+/// Threads write to one file whose owner changes: no charge goes to an owner that the file no longer has.
+#[test]
+fn threads_change_a_file_and_its_owner() {
+    let Some(device) = make(64, &["-b", "1024"]) else { return };
+    let volume = open(&device);
+    let root = volume.root().unwrap();
+    let node = root.create(b"file", &NewInode::new().uid(1)).unwrap();
+    let file = volume.open("/file", &parext4::OpenOptions::read_write()).unwrap();
+    let direct = volume.open_direct("/file", &parext4::OpenOptions::read_write()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let (file, direct) = (&file, &direct);
+            scope.spawn(move || {
+                for round in 0..60_u64 {
+                    match (round + thread) % 4 {
+                        0 => file.append(&[1; 5000]).map(drop),
+                        1 => file.write_at(&[2; 3000], round * 7000).map(drop),
+                        2 => direct.punch_hole(round * 3000, 9000),
+                        _ => file.set_len(round * 5000),
+                    }
+                    .unwrap();
+                }
+            });
+        }
+        for round in 0..100 {
+            node.set_attributes(&SetAttributes::new().uid(round % 5).gid(round % 3)).unwrap();
+            node.set_project(round % 4).unwrap();
+        }
+    });
+    drop((file, direct, node));
+    volume.close().unwrap();
+    assert_clean(&device, "after all threads");
+}
+
+/// Each project that has files gets an entry, so the quota file grows.
+#[test]
+fn many_ids_get_entries() {
+    for block_size in ["1024", "4096"] {
+        let Some(device) = make(24, &["-b", block_size, "-N", "4096"]) else { return };
+        let volume = open(&device);
+        let root = volume.root().unwrap();
+        for id in (0..1500_u32).map(|nth| nth.wrapping_mul(0x9e37_79b9)) {
+            root.create(id.to_string().as_bytes(), &NewInode::new().uid(id)).unwrap();
+        }
+        volume.close().unwrap();
+        assert_clean(&device, "with many users");
+        let volume = open(&device);
+        let users = volume.quotas(QuotaKind::User).unwrap().unwrap();
+        assert_eq!(users.iter().filter(|quota| quota.inodes == 1).count(), 1499);
+        volume.close().unwrap();
+    }
+}

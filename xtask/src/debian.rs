@@ -68,8 +68,14 @@ pub const FORMATTERS: &[Tool] = &[
     Tool { program: "sgdisk", package: "gdisk" },
 ];
 
+/// The programs with which build systems make images.
+pub const IMAGE_MAKERS: &[Tool] = &[
+    Tool { program: "genext2fs", package: "genext2fs" },
+    Tool { program: "img2simg", package: "android-sdk-libsparse-utils" },
+];
+
 /// All of the programs above.
-pub const ALL: &[&[Tool]] = &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS];
+pub const ALL: &[&[Tool]] = &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS];
 
 /// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.
 pub fn install(tools: &[Tool]) -> Vec<&'static str> {

@@ -2,6 +2,7 @@
 
 mod check;
 mod deep;
+mod distributions;
 mod errors;
 mod journal_device;
 mod json;

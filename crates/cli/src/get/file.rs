@@ -1,22 +1,31 @@
 //! Copying one regular file out of the volume.
 
-use std::fs::{self, OpenOptions};
+use std::ffi::OsString;
+use std::fs;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, ensure};
 use parext4::{DirectFile, Metadata};
+use rustix::fs::{Mode, OFlags, openat};
 
-use super::replace::replace;
+use super::made::Made;
+use super::outside::{Dir, Identity, replace};
 use super::{Shared, attributes};
 use crate::transfer::{Copy, GRAIN, Job};
 
 /// A file to copy.
 pub struct FileJob {
     pub file: DirectFile,
+    /// The directory outside, and the name of the copy in it.
+    pub dir: Dir,
+    pub name: OsString,
+    /// The path of the copy, for messages.
     pub path: PathBuf,
+    /// Gets the identity of the copy, if the file has further names.
+    pub identity: Option<Arc<OnceLock<Identity>>>,
     pub metadata: Metadata,
     pub shared: Arc<Shared>,
 }
@@ -27,10 +36,14 @@ impl Job for FileJob {
 
     fn start(self, (): &mut ()) -> Result<Option<FileCopy>> {
         let open = || {
-            let mut options = OpenOptions::new();
             // O_EXCL: never through a symbolic link. Only this user can read the file until it has its own permissions.
-            options.write(true).create_new(true).mode(0o600);
-            let dest = replace(&self.path, |path| options.open(path))?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let open = || openat(&*self.dir, &self.name, flags, mode);
+            let dest = fs::File::from(replace(&self.dir, &self.name, open)?);
+            if let Some(identity) = &self.identity {
+                let _ = identity.set(Identity::of(&dest)?);
+            }
             // Ranges that are not written stay holes.
             dest.set_len(self.metadata.size)?;
             anyhow::Ok(dest)
@@ -79,7 +92,8 @@ impl Copy for FileCopy {
     }
 
     fn finish(&self) -> Result<()> {
-        attributes::set(&self.job.path, self.job.file.node(), &self.job.metadata, &self.job.shared)
+        let FileJob { file, path, metadata, shared, .. } = &self.job;
+        attributes::set(&Made::Open(&self.dest), path, file.node(), metadata, shared)
             .with_context(|| self.dest())?;
         self.job.shared.progress.file_done();
         Ok(())

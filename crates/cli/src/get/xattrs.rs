@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use parext4::Node;
-use rustix::fs::{XattrFlags, lsetxattr};
 use rustix::io::Errno;
 
 use super::Shared;
+use super::made::Made;
 
-/// Sets the extended attributes of `node` on the file at `path`; without root, only the `user` and `system` ones. Warns
+/// Sets the extended attributes of `node` on a file that has the name `path` in messages; without root, only the `user` and `system` ones. Warns
 /// about each attribute that the file system outside refuses.
-pub fn copy(path: &Path, node: &Node, shared: &Shared) -> Result<()> {
+pub fn copy(made: &Made<'_>, path: &Path, node: &Node, shared: &Shared) -> Result<()> {
     for name in node.list_xattr()? {
         let for_all = name.starts_with(b"user.") || name.starts_with(b"system.");
         if !(shared.is_root || for_all) {
@@ -21,7 +21,7 @@ pub fn copy(path: &Path, node: &Node, shared: &Shared) -> Result<()> {
         }
         let Some(value) = node.get_xattr(&name)? else { continue };
         let name = OsStr::from_bytes(&name);
-        match lsetxattr(path, name, &value, XattrFlags::empty()) {
+        match made.set_xattr(name, &value) {
             Err(error @ (Errno::NOTSUP | Errno::PERM | Errno::NOSPC | Errno::TOOBIG)) => {
                 let name = name.display();
                 shared.progress.warn(&format!("{}: attribute {name} is left out: {error}", path.display()));

@@ -11,6 +11,7 @@ mod mke2fs;
 mod mkfs;
 mod partitions;
 mod reproducible;
+mod swapped;
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::block_range::BlockRange;
 use crate::number::{FileBlock, FsBlock};
 
-/// The size of a block: 1024, 2048 or 4096 bytes.
+/// The size of a block: a power of two from 1 to 64 KiB.
 ///
 /// Conversions are shifts. None of them overflows or truncates: a byte offset that belongs to no block gives `None` or
 /// lies outside the returned range.
@@ -22,15 +22,15 @@ use crate::number::{FileBlock, FsBlock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct BlockSize {
-    /// Invariant: 10 to 12.
+    /// Invariant: 10 to 16.
     bits: u32,
 }
 
 impl BlockSize {
     /// The smallest supported block size: 1024 bytes.
     pub const MIN: Self = Self { bits: 10 };
-    /// The largest supported block size: 4096 bytes.
-    pub const MAX: Self = Self { bits: 12 };
+    /// The largest supported block size: 65536 bytes (`EXT4_MAX_BLOCK_SIZE`).
+    pub const MAX: Self = Self { bits: 16 };
 
     /// Returns the block size of 2^`bits` bytes, or `None` if it is not supported.
     #[must_use]
@@ -64,7 +64,7 @@ impl BlockSize {
     #[inline]
     #[must_use]
     pub const fn offset_in_block(self, offset: u64) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]
+        #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 65536")]
         let within = offset as u32;
         within & (self.bytes() - 1)
     }
@@ -98,7 +98,7 @@ impl BlockSize {
         BlockRange::clamped(self.blocks_for(offset), FileBlock::LIMIT)
     }
 
-    /// Returns the offset in the file of the first byte of `block`; below 2^44.
+    /// Returns the offset in the file of the first byte of `block`; below 2^48.
     #[inline]
     #[must_use]
     pub const fn offset_of(self, block: FileBlock) -> u64 {
@@ -131,20 +131,25 @@ mod tests {
     use super::*;
 
     fn size() -> impl Strategy<Value = BlockSize> {
-        (10_u32..=12).prop_map(|bits| BlockSize::from_bits(bits).unwrap())
+        (10_u32..=16).prop_map(|bits| BlockSize::from_bits(bits).unwrap())
     }
 
     /// Offsets near zero, near the last block of a file, and near 2^64.
     fn offset() -> impl Strategy<Value = u64> {
-        (prop_oneof![Just(0), Just(FileBlock::LIMIT << 12), Just(u64::MAX)], 0_u64..20_000).prop_flat_map(
-            |(base, n)| prop_oneof![Just(base.saturating_add(n)), Just(base.saturating_sub(n))],
+        (
+            prop_oneof![Just(0), (10_u32..=16).prop_map(|bits| FileBlock::LIMIT << bits), Just(u64::MAX)],
+            0_u64..200_000,
         )
+            .prop_flat_map(|(base, n)| {
+                prop_oneof![Just(base.saturating_add(n)), Just(base.saturating_sub(n))]
+            })
     }
 
     #[test]
     fn only_supported_sizes_exist() {
-        assert_eq!([9, 13, u32::MAX].map(BlockSize::from_bits), [None; 3]);
-        assert_eq!([10, 11, 12].map(|bits| BlockSize::from_bits(bits).unwrap().bytes()), [1024, 2048, 4096]);
+        assert_eq!([9, 17, u32::MAX].map(BlockSize::from_bits), [None; 3]);
+        let sizes = [10, 12, 13, 16].map(|bits| BlockSize::from_bits(bits).unwrap().bytes());
+        assert_eq!(sizes, [1024, 4096, 8192, 65536]);
     }
 
     proptest! {

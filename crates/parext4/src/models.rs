@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::file::DirectFile;
 use crate::mmp::{MmpOptions, Protection, Silence};
 pub use crate::page_cache::{
-    FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageIndex, PageLookup, PageRange, WriteBack,
+    FilePages, Fill, NoFrame, Page, PageCache, PageIndex, PageLookup, PageRange, PageSize, WriteBack,
 };
 use crate::superblock::read_usable_superblock;
 use crate::volume::Volume;
@@ -120,11 +120,11 @@ pub fn unlist_if_clean(file: &DirectFile) {
     }
 }
 
-/// Returns a page cache with `frames` frames and `nodes` nodes for the trees of its files. A tree needs 10 free nodes to
+/// Returns a page cache with `frames` frames of 4 KiB and `nodes` nodes for the trees of its files. A tree needs 10 free nodes to
 /// grow.
 #[must_use]
 pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
-    PageCache::with_capacity(frames, nodes)
+    PageCache::with_capacity(frames, nodes, PageSize::MIN)
 }
 
 /// Runs `work` while all free frames of the volume's page cache are claimed by pages of another file.

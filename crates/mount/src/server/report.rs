@@ -13,8 +13,6 @@ use crate::report::{
 
 /// Limit of explained waits, and of slow requests, so that the report fits an attribute.
 const MAX_LINES: usize = 12;
-/// Size of a page of the cache, in bytes.
-const PAGE: u64 = 4096;
 
 impl Server {
     /// Returns the report as JSON.
@@ -28,8 +26,8 @@ impl Server {
             cache: CacheFacts {
                 budget: cache.budget,
                 memory: cache.memory,
-                bytes: cache.pages * PAGE,
-                dirty_bytes: cache.dirty * PAGE,
+                bytes: cache.pages * cache.page_size,
+                dirty_bytes: cache.dirty * cache.page_size,
                 hits: cache.hits,
                 misses: cache.misses,
                 evicted: cache.evicted,

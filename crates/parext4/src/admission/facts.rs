@@ -50,6 +50,7 @@ impl Node {
         FileState {
             size,
             block_size,
+            page_size: self.engine.page_size().bytes() as u64,
             blocks,
             tail_clean: self.inode.is_tail_clean(),
             cached: self.inode.cached().is_some(),

@@ -5,7 +5,6 @@ use rangelock::{ByteRange, Mode};
 
 use crate::fault::{Fault, guarded};
 use crate::operation::{Operation, Reason};
-use crate::page_cache::PAGE;
 use crate::policy::Policy;
 
 /// The facts of a file that a plan depends on. They may change until the range is held, so the operation plans again
@@ -16,6 +15,8 @@ pub(crate) struct FileState {
     pub size: u64,
     /// Size of a block, in bytes.
     pub block_size: u64,
+    /// Size of a page of the cache, in bytes.
+    pub page_size: u64,
     /// The blocks that a write covers.
     pub blocks: Blocks,
     /// Whether the rest of the last block is known to be zeros.
@@ -160,7 +161,7 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             with_tail(ByteRange::new(offset, end), Reason::WritesCached, file, zero_tail)
         }
         Operation::WriteBack { offset, end } => {
-            (ByteRange::new(offset, end).round_out(PAGE as u64), Mode::Shared, Reason::WritesBack)
+            (ByteRange::new(offset, end).round_out(file.page_size), Mode::Shared, Reason::WritesBack)
         }
         // No operation sees the contents half in the inode and half in blocks.
         Operation::ChangeInline => (whole_file_bytes(), Mode::Exclusive, Reason::ChangesInline),
@@ -185,7 +186,7 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
         }
     };
     let whole_pages = guarded!(Fault::PagesOutsideRange, file.cached && operation.bypasses_cache());
-    let range = if whole_pages { range.round_out(PAGE as u64) } else { range };
+    let range = if whole_pages { range.round_out(file.page_size) } else { range };
     let range = guarded!(Fault::HoldWholeFile, range, ByteRange::ALL);
     Admission { range, mode, zero_tail, drains: false, reason }
 }

@@ -26,22 +26,22 @@ pub(crate) use writer_limit::WriterSlot;
 use crate::convert::saturating_u32;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::{Cached, Inode};
-use crate::page_cache::{PAGE, PageCache};
+use crate::page_cache::PageCache;
 use crate::sync::{Arc, Mutex, Rank, yield_now};
 use device_queues::DeviceQueues;
 use flush_order::FlushOrder;
 use flush_threads::FlushThreads;
 
-/// Maximum number of pages in a batch: enough to keep the device busy while the last requests of the batch complete.
-pub(crate) const BATCH: u32 = 512;
+/// Maximum length of a batch, in bytes: enough to keep the device busy while the last requests of the batch complete.
+pub(crate) const BATCH: u64 = 2 << 20;
 /// A batch that is written because the dirty-page limit is exceeded has at most one page in this number of the limit. Pages
 /// in flight count as dirty. The more of the limit they use, the fewer dirty neighbours a page has when it is written back,
 /// and the shorter are the requests.
 const BATCH_SHARE: u64 = 64;
 /// The batches of all writers together have at most one page in this number of the limit.
 const BATCHES_SHARE: u64 = 4;
-/// Minimum number of pages in a batch.
-const MIN_BATCH: u32 = 16;
+/// A batch may have at least this number of bytes.
+const MIN_BATCH: u64 = 64 << 10;
 
 /// Maximum number of pages that a writer dirties before it checks the dirty-page limit.
 pub(crate) const PAGES_AT_ONCE: u32 = 10;
@@ -83,10 +83,12 @@ impl DirtyFiles {
     pub(crate) fn new(limits: &Limits, pages: &PageCache, device: &Arc<dyn Device>) -> Self {
         let bytes = limits.dirty.unwrap_or(limits.cache / 5 * 2);
         // A quarter of the cache is reserved for clean pages.
-        let limit = (bytes / PAGE as u64).min(pages.capacity() / 4 * 3).max(16);
+        let page_size = pages.page_size();
+        let limit = (bytes / page_size.bytes() as u64).min(pages.capacity() / 4 * 3).max(16);
         let by_pages = (pages.capacity() - limit) / u64::from(PAGES_AT_ONCE);
         let by_nodes = (pages.spare_nodes() - NODES_FOR_GROWTH) / NODES_AT_ONCE;
-        let batch = u32::try_from(limit / BATCH_SHARE).map_or(BATCH, |pages| pages.clamp(MIN_BATCH, BATCH));
+        let batch = saturating_u32(limit / BATCH_SHARE)
+            .clamp(page_size.pages_in(MIN_BATCH), page_size.pages_in(BATCH));
         let cleaners = saturating_u32(limit / BATCHES_SHARE / u64::from(batch));
         let writers = u32::try_from(by_pages).map_or(by_nodes, |by_pages| by_pages.min(by_nodes));
         Self {

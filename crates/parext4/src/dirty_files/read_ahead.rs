@@ -8,13 +8,13 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 
 use crate::inode::Inode;
-use crate::page_cache::PageRange;
+use crate::page_cache::{PageRange, PageSize};
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads;
 
 const THREADS: usize = 4;
-/// Pages that one thread reads at once: 4 MiB.
-const PAGES_PER_REQUEST: u32 = 1024;
+/// Bytes that one thread reads at once.
+const REQUEST: u64 = 4 << 20;
 /// Maximum length of the queue. Further requests are dropped.
 const MAX_QUEUED: usize = 256;
 
@@ -40,13 +40,13 @@ struct State {
 }
 
 impl ReadAheadThreads {
-    /// Queues `pages` of a file, in parts of at most [`PAGES_PER_REQUEST`] pages. Drops the parts for which the queue has no room. Starts the
-    /// threads if they have not been started; each of them calls `run`.
+    /// Queues `pages` of a file, in parts of at most [`REQUEST`] bytes. Drops the parts for which the queue has no room. Starts
+    /// the threads if they have not been started; each of them calls `run`.
     pub(crate) fn read_ahead<E: Send + Sync + 'static>(
         &self,
         engine: &Arc<E>,
         inode: &Arc<Inode>,
-        pages: PageRange,
+        (pages, page_size): (PageRange, PageSize),
         run: fn(&Weak<E>, &ReadAheadQueue),
     ) {
         let mut state = self.queue.state.lock();
@@ -55,7 +55,7 @@ impl ReadAheadThreads {
         }
         let mut rest = pages;
         while !rest.is_empty() && state.requests.len() < MAX_QUEUED {
-            let part = rest.take(PAGES_PER_REQUEST);
+            let part = rest.take(page_size.pages_in(REQUEST));
             rest = PageRange::new(part.end(), pages.end());
             state.requests.push_back((Arc::clone(inode), part));
             self.queue.changed.notify_one();

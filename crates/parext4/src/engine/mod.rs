@@ -43,7 +43,7 @@ use crate::journal::{Handle, Journal};
 use crate::layout::Layout;
 use crate::meta::MetaCache;
 use crate::mmp::{MmpState, Protection};
-use crate::page_cache::PageCache;
+use crate::page_cache::{PageCache, PageSize};
 use crate::policy::{Policy, SplitAt};
 use crate::quota::Quotas;
 use crate::stats::VolumeUsage;
@@ -184,5 +184,11 @@ impl Engine {
     /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> u64 {
         u64::from(self.layout.block_size.bytes())
+    }
+
+    /// Returns the size of a page of the cache.
+    #[inline]
+    pub(crate) fn page_size(&self) -> PageSize {
+        self.pages.page_size()
     }
 }

@@ -215,8 +215,8 @@ pub enum Atomicity {
     /// All or nothing.
     #[default]
     Whole,
-    /// All or nothing within each page of 4096 bytes. A read holds one page at a time, so it waits for less; the
-    /// kernel's ext4 promises as much.
+    /// All or nothing within each page: 4096 bytes, or one block if blocks are larger. A read holds one page at a time, so
+    /// it waits for less; the kernel's ext4 promises as much.
     Page,
 }
 

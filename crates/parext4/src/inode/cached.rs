@@ -208,7 +208,7 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_cache::{PageCache, PageLookup};
+    use crate::page_cache::{PageCache, PageLookup, PageSize};
     use crate::sync::atomic::AtomicBool;
     use crate::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 
@@ -240,7 +240,7 @@ mod tests {
     /// from the list.
     #[test]
     fn a_file_that_is_not_in_the_list_is_listed_by_no_check() {
-        let cached = Cached::new(FilePages::new(&PageCache::new(1 << 20)));
+        let cached = Cached::new(FilePages::new(&PageCache::new(1 << 20, PageSize::MIN)));
         let Ok(PageLookup::Vacant(fill)) = cached.pages.claim(PageIndex::ZERO) else {
             panic!("the page is missing")
         };

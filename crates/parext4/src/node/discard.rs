@@ -12,7 +12,7 @@ impl Engine {
         if let Some(cached) = inode.cached() {
             let units = cached.pages.discard(pages.range());
             when_planted!(Fault::DelayLeaked, return);
-            let blocks = saturating_u32(units * 1024 / self.block_size());
+            let blocks = saturating_u32(units * u64::from(self.page_size().unit()) / self.block_size());
             drop(self.allocator.undelay(blocks));
             inode.undelay_quota(blocks, self.layout.block_size);
             cached.remove_delayed(blocks);

@@ -53,7 +53,7 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
         pages: PageRange,
         mode: Mode,
     ) -> HeldPages<'_> {
-        let bytes = pages.bytes();
+        let bytes = engine.page_size().bytes_of(pages);
         self.check(engine, inode, (bytes.start, bytes.end), mode);
         HeldPages { pages, hold: PhantomData }
     }

@@ -9,25 +9,27 @@ use std::sync::atomic::AtomicU64;
 
 use parext4_device::shared::SharedMemory;
 
-/// Items of `N` zeroed words each, in chunks.
+/// Items of the same number of zeroed words, in chunks.
 ///
 /// The words are [`std`] atomics also under the model checker, so that copies of contents do not count as steps of a
 /// model. Words that are states are accessed through [`crate::sync::Word`], which the model checker schedules.
 #[derive(Debug)]
-pub(super) struct Arena<const N: usize> {
+pub(super) struct Arena {
     chunks: Box<[OnceLock<SharedMemory>]>,
     items: u32,
+    /// Number of words of an item.
+    words: usize,
     /// Binary logarithm of the number of items of a chunk. A shift replaces a division, which would double the cost of a
     /// look-up.
     chunk_log: u32,
 }
 
-impl<const N: usize> Arena<N> {
-    /// Returns an arena of `items` items, in chunks of `chunk` items, a power of two. Maps nothing yet.
-    pub fn new(items: u32, chunk: u32) -> Self {
+impl Arena {
+    /// Returns an arena of `items` items of `words` words, in chunks of `chunk` items, a power of two. Maps nothing yet.
+    pub fn new(items: u32, words: usize, chunk: u32) -> Self {
         debug_assert!(chunk.is_power_of_two());
         let chunks = (0..items.div_ceil(chunk)).map(|_| OnceLock::new()).collect();
-        Self { chunks, items, chunk_log: chunk.ilog2() }
+        Self { chunks, items, words, chunk_log: chunk.ilog2() }
     }
 
     pub fn items(&self) -> u32 {
@@ -44,7 +46,7 @@ impl<const N: usize> Arena<N> {
         let Some(cell) = self.chunks.get(nth as usize) else { return false };
         // The last chunk may be shorter. Zeroed memory is allocated by the system when it is first written.
         let items = (1 << self.chunk_log).min(self.items - (nth << self.chunk_log));
-        let Ok(memory) = SharedMemory::zeroed(items as usize * N) else { return false };
+        let Ok(memory) = SharedMemory::zeroed(items as usize * self.words) else { return false };
         cell.set(memory).is_ok()
     }
 
@@ -57,7 +59,7 @@ impl<const N: usize> Arena<N> {
             let end = chunk_end.min(items.end);
             if let Some(memory) = self.chunks.get((first >> self.chunk_log) as usize).and_then(OnceLock::get)
             {
-                let within = |item: u32| (item - (chunk_end - (1 << self.chunk_log))) as usize * N;
+                let within = |item: u32| (item - (chunk_end - (1 << self.chunk_log))) as usize * self.words;
                 memory.release(within(first)..within(end));
             }
             first = end;
@@ -66,9 +68,9 @@ impl<const N: usize> Arena<N> {
 
     /// Returns the words of an item, or `None` if its chunk is not mapped.
     #[inline]
-    pub fn get(&self, item: u32) -> Option<&[AtomicU64; N]> {
+    pub fn get(&self, item: u32) -> Option<&[AtomicU64]> {
         let words = self.chunks.get((item >> self.chunk_log) as usize)?.get()?.words();
-        let at = (item & ((1 << self.chunk_log) - 1)) as usize * N;
-        words.get(at..at + N)?.try_into().ok()
+        let at = (item & ((1 << self.chunk_log) - 1)) as usize * self.words;
+        words.get(at..at + self.words)
     }
 }

@@ -17,6 +17,8 @@ pub struct PageCacheStats {
     /// Memory that pages occupy, in bytes. It grows with the number of pages, and shrinks when the cache was
     /// [idle](crate::VolumeOptions::cache_idle).
     pub memory: u64,
+    /// Size of a page, in bytes: 4 KiB, or one block if blocks are larger.
+    pub page_size: u64,
     /// Number of pages in memory.
     pub pages: u64,
     /// Number of pages that are dirty or under write-back.

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::nodes::{LeafKey, SLOTS, Slot};
 use super::page::{Fill, Page};
 use super::page_index::{PageIndex, PageRange};
+use super::page_size::PageSize;
 use super::runs::{DirtyRuns, RunFinder, RunLimits};
 use super::state::PageState;
 use super::tree::PageTree;
@@ -40,6 +41,12 @@ impl FilePages {
     #[must_use]
     pub fn new(cache: &Arc<PageCache>) -> Self {
         Self { cache: Arc::clone(cache), tree: cache.new_tree() }
+    }
+
+    /// Returns the size of the pages.
+    #[inline]
+    pub fn page_size(&self) -> PageSize {
+        self.cache.page_size()
     }
 
     /// Returns a page that has contents, and counts an access to it. Does not block.

@@ -27,6 +27,7 @@ mod file_pages;
 mod nodes;
 mod page;
 mod page_index;
+mod page_size;
 mod runs;
 mod shrink;
 mod state;
@@ -44,8 +45,8 @@ pub use counters::PageCacheStats;
 pub use file_pages::{FilePages, PageLookup};
 pub use page::{Fill, Page, WriteBack};
 pub use page_index::{PageIndex, PageRange};
+pub use page_size::PageSize;
 pub use runs::{DirtyRuns, RunLimits};
-pub use state::PAGE;
 
 use crate::sync::Rank;
 use crate::sync::{Arc, Mutex};
@@ -56,20 +57,22 @@ use nodes::{NODE, Nodes};
 use tree::PageTree;
 use wait_queues::WaitQueues;
 
-/// Frames that are mapped at once.
-const CHUNK: u32 = 4096;
+/// Bytes of frames that are mapped at once.
+const CHUNK: u64 = 16 << 20;
 /// Minimum of frames and of nodes of a cache.
 const MIN_FRAMES: u64 = 64;
 const MIN_NODES: u64 = 256;
-/// Bytes that a frame and a node cost, with the records about each.
-const FRAME_COST: u64 = PAGE as u64 + fifo::LINK + size_of::<u32>() as u64;
+/// Bytes that the records about a frame cost.
+const FRAME_RECORDS: u64 = fifo::LINK + size_of::<u32>() as u64;
+/// Bytes that a node costs, with the record about it.
 const NODE_COST: u64 = NODE + 2 * size_of::<u32>() as u64;
 
 /// The page cache of a volume.
 #[derive(Debug)]
 pub struct PageCache {
     budget: u64,
-    frames: Arena<{ PAGE / 8 }>,
+    page_size: PageSize,
+    frames: Arena,
     nodes: Nodes,
     eviction: Mutex<Eviction>,
     /// The trees of all files. A file's number is its index here, plus 1.
@@ -83,18 +86,19 @@ pub struct PageCache {
 pub struct NoFrame;
 
 impl PageCache {
-    /// Returns a cache with a budget of `budget` bytes, which it maps when needed. It has at least 64 frames and 256 nodes.
+    /// Returns a cache of pages of this size with a budget of `budget` bytes, which it maps when needed. It has at least 64 frames and 256 nodes.
     #[must_use]
-    pub fn new(budget: u64) -> Arc<Self> {
-        let (frames, nodes) = shares(budget);
-        Self::with_capacity(frames, nodes)
+    pub fn new(budget: u64, page_size: PageSize) -> Arc<Self> {
+        let (frames, nodes) = shares(budget, page_size);
+        Self::with_capacity(frames, nodes, page_size)
     }
 
     /// Returns a cache with `frames` frames and `nodes` nodes.
-    pub(crate) fn with_capacity(frames: u32, nodes: u32) -> Arc<Self> {
+    pub(crate) fn with_capacity(frames: u32, nodes: u32, page_size: PageSize) -> Arc<Self> {
         Arc::new(Self {
-            budget: u64::from(frames) * FRAME_COST + u64::from(nodes) * NODE_COST,
-            frames: Arena::new(frames, CHUNK),
+            budget: u64::from(frames) * frame_cost(page_size) + u64::from(nodes) * NODE_COST,
+            page_size,
+            frames: Arena::new(frames, page_size.bytes() / size_of::<AtomicU64>(), page_size.pages_in(CHUNK)),
             nodes: Nodes::new(nodes),
             eviction: Mutex::new(Rank::PageQueues, Eviction::new(frames)),
             trees: Mutex::new(Rank::Leaf, Slab::new()),
@@ -111,12 +115,19 @@ impl PageCache {
         };
         let stats = PageCacheStats {
             budget: self.budget,
-            memory: u64::from(resident) * PAGE as u64,
+            memory: u64::from(resident) * self.page_size.bytes() as u64,
+            page_size: self.page_size.bytes() as u64,
             pages: pages.into(),
             nodes: self.nodes.used().into(),
             ..Default::default()
         };
         self.counters.add_to(stats)
+    }
+
+    /// Returns the size of the pages.
+    #[inline]
+    pub fn page_size(&self) -> PageSize {
+        self.page_size
     }
 
     /// Returns the limit of the number of pages.
@@ -153,7 +164,7 @@ impl PageCache {
         self.counters.dirty_pages()
     }
 
-    fn contents(&self, frame: u32) -> &[AtomicU64; PAGE / 8] {
+    fn contents(&self, frame: u32) -> &[AtomicU64] {
         self.frames.get(frame).expect("a frame is mapped before its number is stored")
     }
 
@@ -176,12 +187,17 @@ impl PageCache {
     }
 }
 
+/// Returns the bytes that a frame costs, with the records about it.
+fn frame_cost(page_size: PageSize) -> u64 {
+    page_size.bytes() as u64 + FRAME_RECORDS
+}
+
 /// Divides a budget into frames and nodes. A sixteenth is for nodes. A node has about an
-/// eighth of the memory of a frame. A file whose pages are all far apart needs a node for each, so such files can use about
-/// half of the frames.
-fn shares(budget: u64) -> (u32, u32) {
+/// eighth of the memory of a frame of 4 KiB. A file whose pages are all far apart needs a node for each, so such files can
+/// use about half of these frames.
+fn shares(budget: u64, page_size: PageSize) -> (u32, u32) {
     let nodes = (budget / 16 / NODE_COST).max(MIN_NODES);
-    let frames = budget.saturating_sub(nodes * NODE_COST) / FRAME_COST;
+    let frames = budget.saturating_sub(nodes * NODE_COST) / frame_cost(page_size);
     let frames = frames.clamp(MIN_FRAMES, state::MAX_FRAMES);
     let number = |count| u32::try_from(count).unwrap_or(u32::MAX >> 1);
     (number(frames), number(nodes))

@@ -23,8 +23,6 @@
 //!
 //! Invariant: a leaf is freed only while `used` is zero.
 
-use std::sync::atomic::AtomicU64;
-
 use smallvec::SmallVec;
 
 use super::arena::Arena;
@@ -126,7 +124,7 @@ pub(super) type NodeSupply = SmallVec<[u32; 12]>;
 
 #[derive(Debug)]
 pub(super) struct Nodes {
-    memory: Arena<WORDS>,
+    memory: Arena,
     free: Mutex<FreeList>,
     /// Nodes in use. Written under the lock of `free`, and read without it.
     used: AtomicU32,
@@ -143,7 +141,7 @@ struct FreeList {
 impl Nodes {
     pub fn new(most: u32) -> Self {
         let free = Mutex::new(Rank::Leaf, FreeList::default());
-        Self { memory: Arena::new(most, CHUNK), free, used: AtomicU32::new(0) }
+        Self { memory: Arena::new(most, WORDS, CHUNK), free, used: AtomicU32::new(0) }
     }
 
     /// Allocates `count` nodes, whose slots are all empty. Returns `None` if fewer are free.
@@ -182,7 +180,7 @@ impl Nodes {
     }
 
     fn word(&self, node: u32, at: usize) -> Option<Word<'_>> {
-        self.memory.get(node).map(|words: &[AtomicU64; WORDS]| Word::new(&words[at]))
+        self.memory.get(node).map(|words| Word::new(&words[at]))
     }
 
     fn header(&self, node: u32) -> Word<'_> {
@@ -269,7 +267,7 @@ impl FreeList {
         self.fresh - self.list.len() as u32
     }
 
-    fn allocate(&mut self, memory: &Arena<WORDS>) -> Option<u32> {
+    fn allocate(&mut self, memory: &Arena) -> Option<u32> {
         if let Some(node) = self.list.pop() {
             return Some(node);
         }

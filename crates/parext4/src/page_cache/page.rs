@@ -10,20 +10,17 @@ use std::sync::atomic::AtomicU64;
 
 use super::nodes::{LeafKey, Slot};
 use super::page_index::PageIndex;
-use super::state::{ALL_UNITS, PAGE, PIN, PageState, WAITERS, units};
+use super::state::{ALL_UNITS, PIN, PageState, WAITERS, units};
 use super::{PageCache, bytes};
 use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
-
-/// The words of a page's contents.
-type PageWords = [AtomicU64; PAGE / 8];
 
 /// A page with contents. It stays pinned until this is dropped.
 #[derive(Debug)]
 pub struct Page<'a> {
     cache: &'a PageCache,
     slot: Slot<'a>,
-    words: &'a PageWords,
+    words: &'a [AtomicU64],
 }
 
 impl<'a> Page<'a> {
@@ -53,7 +50,7 @@ impl<'a> Page<'a> {
         bytes::zero(self.words, at, len);
     }
 
-    /// Marks units (KiB) as dirty and as reserved. Returns the dirty and the reserved units of before.
+    /// Marks units as dirty and as reserved. Returns the dirty and the reserved units of before.
     pub fn mark_dirty(&self, dirty: u8, reserved: u8) -> (u8, u8) {
         // Release: the thread that writes the page back sees the bytes.
         let before = PageState(self.slot.word.fetch_or(units(dirty, reserved), Ordering::AcqRel));
@@ -115,7 +112,7 @@ pub struct Fill<'a> {
     slot: Slot<'a>,
     key: LeafKey,
     frame: u32,
-    words: &'a PageWords,
+    words: &'a [AtomicU64],
 }
 
 impl<'a> Fill<'a> {
@@ -171,7 +168,7 @@ impl Drop for Fill<'_> {
 pub struct WriteBack<'a> {
     cache: &'a PageCache,
     slot: Slot<'a>,
-    words: &'a PageWords,
+    words: &'a [AtomicU64],
     dirty: u8,
     reserved: u8,
     failed: bool,

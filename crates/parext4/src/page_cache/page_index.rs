@@ -1,15 +1,12 @@
 //! The index of a page in its file, and ranges of pages.
 //!
-//! Responsible for the conversions between bytes of a file and pages. Not responsible for frames, nodes and slots, whose
-//! numbers say where the cache keeps a page. Arithmetic is that of `u32`: the callers stay below [`PageIndex::END`].
+//! Not responsible for the bytes of a page, which [`PageSize`](super::PageSize) converts, nor for frames, nodes and slots,
+//! whose numbers say where the cache keeps a page. Arithmetic is that of `u32`: the callers stay below [`PageIndex::END`].
 
 use std::fmt;
-use std::ops::{Add, Range, Sub};
-
-use rangelock::ByteRange;
-
-use super::state::PAGE;
-use crate::convert::to_usize;
+#[cfg(any(test, shuttle))]
+use std::ops::Range;
+use std::ops::{Add, Sub};
 
 /// The index of a page in its file: the file offset divided by the page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,30 +19,10 @@ impl PageIndex {
     /// The end of a range that contains all pages after its start. No page of a file has this index.
     pub const END: Self = Self(u32::MAX);
 
-    /// Returns the page that contains byte `at` of a file, or [`END`](Self::END) if no page can contain it.
-    #[inline]
-    #[must_use]
-    pub fn of_byte(at: u64) -> Self {
-        Self::from_u64(at / PAGE as u64)
-    }
-
-    /// Returns the page that contains byte `at` of a file, as [`of_byte`](Self::of_byte) does, and the byte's offset in it.
-    #[inline]
-    #[must_use]
-    pub fn locate(at: u64) -> (Self, usize) {
-        (Self::of_byte(at), to_usize(at % PAGE as u64))
-    }
-
-    /// Returns the offset of the first byte of the page that contains byte `at`. Exact for every `at`.
-    #[inline]
-    #[must_use]
-    pub fn round_down(at: u64) -> u64 {
-        at - at % PAGE as u64
-    }
-
     /// Converts an index. One that no page of a file has becomes [`END`](Self::END).
     #[inline]
-    fn from_u64(index: u64) -> Self {
+    #[must_use]
+    pub fn from_u64(index: u64) -> Self {
         u32::try_from(index).map_or(Self::END, Self)
     }
 
@@ -54,13 +31,6 @@ impl PageIndex {
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
-    }
-
-    /// Returns the offset of the page's first byte in the file.
-    #[inline]
-    #[must_use]
-    pub const fn start(self) -> u64 {
-        self.0 as u64 * PAGE as u64
     }
 
     /// Returns the page that is `pages` after this one, or [`END`](Self::END) if no page of a file is.
@@ -130,22 +100,6 @@ impl PageRange {
         Self::new(page, page + 1)
     }
 
-    /// Returns the pages that contain a byte of `bytes`.
-    #[inline]
-    #[must_use]
-    pub fn touching(bytes: ByteRange) -> Self {
-        let end = bytes.end().div_ceil(PAGE as u64);
-        Self::new(PageIndex::of_byte(bytes.start()), PageIndex::from_u64(end))
-    }
-
-    /// Returns the pages whose bytes are all in `bytes`.
-    #[inline]
-    #[must_use]
-    pub fn inside(bytes: Range<u64>) -> Self {
-        let (start, end) = (bytes.start.div_ceil(PAGE as u64), bytes.end / PAGE as u64);
-        Self::new(PageIndex::from_u64(start), PageIndex::from_u64(end.max(start)))
-    }
-
     /// Returns the first page. In an empty range it is not part of the range.
     #[inline]
     #[must_use]
@@ -158,13 +112,6 @@ impl PageRange {
     #[must_use]
     pub const fn end(self) -> PageIndex {
         self.end
-    }
-
-    /// Returns the offsets in the file of the first byte and of the first byte after the range.
-    #[inline]
-    #[must_use]
-    pub const fn bytes(self) -> Range<u64> {
-        self.start.start()..self.end.start()
     }
 
     /// Returns the number of pages.
@@ -234,41 +181,10 @@ impl From<Range<u32>> for PageRange {
 mod tests {
     use super::*;
 
-    const LAST: u64 = (u32::MAX - 1) as u64 * PAGE as u64;
-
     #[test]
     fn indexes_are_as_large_as_what_they_wrap() {
         assert_eq!((size_of::<PageIndex>(), align_of::<PageIndex>()), (4, 4));
         assert_eq!(size_of::<PageRange>(), size_of::<Range<u32>>());
-    }
-
-    #[test]
-    fn bytes_and_pages_are_converted() {
-        let rows = [(0, (0, 0)), (4095, (0, 4095)), (4096, (1, 0)), (LAST + 7, (u32::MAX - 1, 7))];
-        for (at, (index, within)) in rows {
-            assert_eq!(PageIndex::locate(at), (PageIndex(index), within), "byte {at}");
-            assert_eq!(PageIndex(index).start() + within as u64, at);
-            assert_eq!(PageIndex::round_down(at), PageIndex(index).start());
-        }
-        assert_eq!(PageIndex::of_byte(u64::MAX), PageIndex::END, "no page has this byte");
-        assert_eq!(PageIndex(7).saturating_add(u32::MAX), PageIndex::END);
-    }
-
-    #[test]
-    fn ranges_of_bytes_touch_and_contain_pages() {
-        let rows = [
-            ((0, 1), 0..1, 0..0),
-            ((0, 4096), 0..1, 0..1),
-            ((1, 4097), 0..2, 1..1),
-            ((4000, 12_289), 0..4, 1..3),
-            ((LAST, u64::MAX), u32::MAX - 1..u32::MAX, u32::MAX - 1..u32::MAX),
-        ];
-        for ((start, end), touched, inside) in rows {
-            assert_eq!(PageRange::touching(ByteRange::new(start, end)), touched.into(), "{start}..{end}");
-            assert_eq!(PageRange::inside(start..end), inside.into(), "{start}..{end}");
-        }
-        assert!(PageRange::inside(5000..5000).is_empty());
-        assert_eq!(PageRange::from(2..4).bytes(), 8192..16384);
     }
 
     #[test]
@@ -285,5 +201,6 @@ mod tests {
         assert!(PageRange::ALL.covers(PageRange::of_page(PageIndex(u32::MAX - 1))));
         assert!(range.pages().map(PageIndex::get).eq(3..9));
         assert_eq!(range.to_string(), "3..9");
+        assert_eq!(PageIndex(7).saturating_add(u32::MAX), PageIndex::END);
     }
 }

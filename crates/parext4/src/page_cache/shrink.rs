@@ -6,8 +6,8 @@
 use super::PageCache;
 use super::evict::BATCH;
 
-/// Limit of free frames that are unavailable to other threads while their memory is returned: 4096 frames, 16 MiB.
-const AT_ONCE: usize = 4096;
+/// Limit of the memory of free frames that are unavailable to other threads while it is returned, in bytes.
+const AT_ONCE: u64 = 16 << 20;
 
 impl PageCache {
     /// Returns the number of look-ups so far. A cache is idle while it does not change.
@@ -20,9 +20,9 @@ impl PageCache {
     pub fn shrink(&self) -> usize {
         while self.evict(&mut self.eviction.lock(), BATCH, false) > 0 {}
         self.eviction.lock().queues.sort_free();
-        let mut count = 0;
+        let (mut count, most) = (0, self.page_size.pages_in(AT_ONCE) as usize);
         loop {
-            let frames = self.eviction.lock().queues.remove_free(AT_ONCE);
+            let frames = self.eviction.lock().queues.remove_free(most);
             if frames.is_empty() {
                 return count;
             }
@@ -37,11 +37,11 @@ impl PageCache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FilePages, PageCache, PageIndex, PageLookup};
+    use super::super::{FilePages, PageCache, PageIndex, PageLookup, PageSize};
 
     #[test]
     fn an_idle_cache_keeps_dirty_pages_only_and_works_on() {
-        let cache = PageCache::with_capacity(5000, 256);
+        let cache = PageCache::with_capacity(5000, 256, PageSize::MIN);
         let file = FilePages::new(&cache);
         let fill = |index: u32, dirty: u8, byte: u8| {
             let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(index)) else {

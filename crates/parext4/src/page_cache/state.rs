@@ -8,15 +8,15 @@
 //! | 0-27 | frame | index of the frame with the contents |
 //! | 28-47 | pins | number of threads that use the contents now; held for a copy |
 //! | 48-49 | accessed | number of look-ups since the eviction last saw the page, at most 3 |
-//! | 50-53 | dirty | one bit for each KiB that was changed since it was last written back |
-//! | 54-57 | reserved | one bit for each KiB that has reserved space and no block yet |
+//! | 50-53 | dirty | one bit for each unit that was changed since it was last written back |
+//! | 54-57 | reserved | one bit for each unit that has reserved space and no block yet |
 //! | 58 | present | the page has contents |
 //! | 59 | filling | one thread fills the page |
 //! | 60 | write-back | one thread writes the contents to the device |
 //! | 61 | waiters | a thread waits until filling, write-back or the pins end |
 //! | 62 | child | the slot is not a page: it holds the number of a node of the tree |
 //!
-//! Zero is an empty slot. Changes:
+//! A unit is a quarter of a page. Zero is an empty slot. Changes:
 //!
 //! | from | to | by | condition |
 //! |---|---|---|---|
@@ -30,13 +30,12 @@
 
 use crate::fault::{Fault, guarded};
 
-/// Bytes of a page.
-pub const PAGE: usize = 4096;
-
 /// Number of frames that a word can refer to.
 pub(super) const MAX_FRAMES: u64 = 1 << 28;
-/// Mask of all units (KiB) of a page.
-pub(super) const ALL_UNITS: u8 = 0xf;
+/// Number of units of a page. A block has one, two or all of them.
+pub(super) const UNITS: u32 = 4;
+/// Mask of all units of a page.
+pub(super) const ALL_UNITS: u8 = (1 << UNITS) - 1;
 
 pub(super) const PIN: u64 = 1 << 28;
 pub(super) const WAITERS: u64 = 1 << 61;

@@ -7,7 +7,7 @@ use super::*;
 
 /// Returns a cache of the smallest size.
 pub(super) fn small() -> Arc<PageCache> {
-    PageCache::new(0)
+    PageCache::new(0, PageSize::MIN)
 }
 
 /// Returns the page, filled with its index if it was missing.
@@ -22,11 +22,11 @@ fn use_page(file: &FilePages, index: u32) -> Page<'_> {
 }
 
 fn contents(index: u32) -> Vec<u8> {
-    index.to_le_bytes().repeat(PAGE / 4)
+    index.to_le_bytes().repeat(PageSize::MIN.bytes() / 4)
 }
 
 fn holds(page: &Page<'_>, index: u32) -> bool {
-    let mut read = vec![0; PAGE];
+    let mut read = vec![0; PageSize::MIN.bytes()];
     page.read(0, &mut read);
     read == contents(index)
 }
@@ -174,7 +174,7 @@ fn read_ahead_evicts_pages_that_were_read() {
 fn pages_far_apart_stay_within_the_budget() {
     let cache = small();
     let files: Vec<_> = (0..8).map(|_| FilePages::new(&cache)).collect();
-    let (_, nodes) = shares(0);
+    let (_, nodes) = shares(0, PageSize::MIN);
     for nth in 0..20_000_u32 {
         let file = &files[nth as usize % files.len()];
         let index = nth.wrapping_mul(0x9e37_79b1);

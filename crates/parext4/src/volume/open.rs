@@ -30,7 +30,7 @@ use crate::layout::Layout;
 use crate::memory::{Budget, Evict};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::mmp::{self, MmpState, Protection};
-use crate::page_cache::PageCache;
+use crate::page_cache::{PageCache, PageSize};
 use crate::quota::QUOTA_CREDITS;
 use crate::stats::VolumeUsage;
 use crate::superblock::read_usable_superblock;
@@ -260,7 +260,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     )?;
     let has_quotas = superblock.ro_compat().contains(RoCompat::QUOTA);
     let journal = journal.with_spare(if has_quotas { QUOTA_CREDITS } else { 0 });
-    let pages = PageCache::new(options.cache_bytes);
+    let pages = PageCache::new(options.cache_bytes, PageSize::of(layout.block_size));
     let journal = Arc::new(journal);
     let inodes = Arc::new(InodeCache::new(&budget, &journal));
     budget.share(vec![Arc::downgrade(&inodes) as Weak<dyn Evict>, Arc::downgrade(&cache) as Weak<dyn Evict>]);

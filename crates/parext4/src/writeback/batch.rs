@@ -33,7 +33,6 @@ use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
 use crate::mapping::State;
 use crate::node::Node;
-use crate::page_cache::PAGE;
 use crate::sync::Arc;
 
 /// The page runs of one batch, all of one file.
@@ -227,7 +226,9 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Returns the requests for the prepared runs, one for each part that is contiguous on the device and in one object of it.
     fn pieces(&self) -> Vec<Piece> {
-        let (unit, object_size) = (self.node.engine.layout.block_size, self.node.engine.device.object_size());
+        let engine = &self.node.engine;
+        let (unit, page_size) = (engine.layout.block_size, engine.page_size());
+        let object_size = engine.device.object_size();
         let mut pieces: Vec<Piece> = Vec::new();
         for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
         {
@@ -235,7 +236,8 @@ impl<'a, 'b> Batch<'a, 'b> {
             for part in self.node.write_segments(offset, end, &write.prepared.runs) {
                 debug_assert_eq!(part.pads, (0, 0), "whole blocks");
                 let at = part.at.unwrap_or(0);
-                let mut start = self.page_runs[write.of].position(offset + part.data.start as u64);
+                let from = offset + part.data.start as u64;
+                let mut start = self.page_runs[write.of].position(from, page_size);
                 for bytes in split_at_objects(object_size, at..at + part.data.len() as u64) {
                     let len = to_usize(bytes.end - bytes.start);
                     let segment = Segment { buf: Arc::clone(&self.contents), start, len };
@@ -342,10 +344,10 @@ impl Node {
         Ok(())
     }
 
-    /// Joins segments that are at most [`GAP`] pages apart, where all blocks from the first to the last are written and
+    /// Joins segments that are at most [`GAP`] bytes apart, where all blocks from the first to the last are written and
     /// contiguous on the device.
     fn join(&self, segments: Segments) -> Result<Segments> {
-        let gap = u64::from(GAP) * PAGE as u64 / self.engine.block_size();
+        let gap = GAP / self.engine.block_size();
         let mut joined = Segments::new();
         for segment in segments {
             let whole = joined.last().map(|last| BlockRange::clamped(last.start().to_u64(), segment.end()));

@@ -90,7 +90,7 @@ impl Node {
         range: ByteRange,
         mode: Mode,
     ) -> HeldPages<'h> {
-        hold.pages(&self.engine, &self.inode, PageRange::touching(range), mode)
+        hold.pages(&self.engine, &self.inode, self.engine.page_size().touching(range), mode)
     }
 
     /// Writes back pages and drops them.
@@ -105,7 +105,7 @@ impl Node {
     /// exclusively, so no other thread begins to write them back.
     fn move_edges_out<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, range: ByteRange) -> Result<()> {
         let pages = self.held_pages(hold, range, Mode::Exclusive);
-        let whole = PageRange::inside(range.start()..range.end());
+        let whole = self.engine.page_size().inside(range.start()..range.end());
         if whole.is_empty() {
             return self.move_out(pages);
         }
@@ -119,7 +119,7 @@ impl Node {
 
     /// Drops the pages that lie in `range` as a whole, whose data has gone.
     pub(crate) fn drop_cached(&self, hold: &Hold<&RangeLock>, range: ByteRange) {
-        let pages = PageRange::inside(range.start()..range.end());
+        let pages = self.engine.page_size().inside(range.start()..range.end());
         self.engine.discard_pages(&self.inode, hold.pages(&self.engine, &self.inode, pages, Mode::Exclusive));
     }
 
@@ -132,7 +132,7 @@ impl Node {
         else {
             return Ok(());
         };
-        let pages = PageRange::touching(ByteRange::new(offset, end));
+        let pages = self.engine.page_size().touching(ByteRange::new(offset, end));
         if pages.pages().any(|index| cached.pages.peek(index).is_some()) {
             return Err(Error::WouldBlock("the page cache has part of it"));
         }
@@ -144,7 +144,7 @@ impl Node {
     pub(crate) fn wait_for_write_back_at<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, at: u64) {
         hold.assert_covers(self, at - at % self.engine.block_size(), at, Mode::Exclusive);
         if let Some(cached) = self.inode.cached() {
-            let pages = PageRange::touching(ByteRange::new(at, at.saturating_add(1)));
+            let pages = self.engine.page_size().touching(ByteRange::new(at, at.saturating_add(1)));
             cached.pages.wait_write_back(pages);
         }
     }

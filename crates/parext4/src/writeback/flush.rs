@@ -21,10 +21,10 @@ use crate::node::Node;
 use crate::page_cache::PageRange;
 use crate::sync::{Arc, yield_now};
 
-/// Pages of one file that a flush thread writes back before it continues with the next file.
-const PAGES_PER_TURN: u32 = 4096;
-/// With this number of dirty pages or more, the flush threads help the thread that writes back a file.
-const HELP_FROM_DIRTY_PAGES: u64 = 1024;
+/// Bytes of one file that a flush thread writes back before it continues with the next file.
+const TURN: u64 = 16 << 20;
+/// With this number of bytes in dirty pages or more, the flush threads help the thread that writes back a file.
+const HELP_FROM_DIRTY: u64 = 4 << 20;
 
 impl Engine {
     /// Adds the file to the dirty files, if it is not listed. Must be called after a page became dirty. A thread that writes to
@@ -87,7 +87,7 @@ impl Engine {
     /// Wakes the flush threads to help the caller write back the file, if the volume has many dirty pages. A device is faster
     /// with several requests in flight than with one.
     pub(crate) fn write_back_together(&self, inode: &Arc<Inode>) {
-        if self.pages.dirty_pages() >= HELP_FROM_DIRTY_PAGES {
+        if self.pages.dirty_pages() >= self.page_size().pages_in(HELP_FROM_DIRTY).into() {
             self.dirty.prioritize(inode);
         }
     }
@@ -179,7 +179,7 @@ fn run(engine: &Weak<Engine>, wakes: &Wakes, interval: Duration) {
         let Some(engine) = engine.upgrade() else { return };
         while !wakes.is_stopped() && engine.health.check().is_ok() {
             let age = if engine.is_half_full() { Duration::ZERO } else { interval };
-            if !matches!(engine.write_back_some(age, PAGES_PER_TURN), Ok(true)) {
+            if !matches!(engine.write_back_some(age, engine.page_size().pages_in(TURN)), Ok(true)) {
                 break;
             }
         }

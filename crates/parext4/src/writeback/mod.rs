@@ -23,21 +23,31 @@ pub(crate) use units::Units;
 
 use self::page_runs::{Contents, PageCollector, PageRun};
 use crate::admission::Transfer;
+use crate::convert::saturating_u32;
 use crate::dirty_files::BATCH;
 use crate::error::Result;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Cached;
 use crate::node::{HeldPages, Node};
 use crate::operation::Operation;
-use crate::page_cache::{DirtyRuns, PageIndex, PageRange, RunLimits, WriteBack};
+use crate::page_cache::{DirtyRuns, PageIndex, PageRange, PageSize, RunLimits, WriteBack};
 
-/// The limits of a batch.
-const LIMITS: RunLimits = RunLimits { pages: BATCH, run: 256, gap: GAP };
-/// Maximum number of clean pages between two dirty ones that are written with them, because that takes less time than a
-/// second request.
-const GAP: u32 = 2;
-/// After this number of dirty pages in one call, the flush threads help to write back the file.
-const HELP_FROM_PAGES: u32 = 256;
+/// Maximum length of a run of pages, in bytes.
+const RUN: u64 = 1 << 20;
+/// Maximum length of the clean pages between two dirty ones that are written with them, in bytes: writing them takes less
+/// time than a second request.
+const GAP: u64 = 8 << 10;
+/// After this number of bytes in dirty pages in one call, the flush threads help to write back the file.
+const HELP_FROM: u64 = 1 << 20;
+
+/// Returns the limits of a batch.
+fn limits(page_size: PageSize) -> RunLimits {
+    RunLimits {
+        pages: page_size.pages_in(BATCH),
+        run: page_size.pages_in(RUN),
+        gap: saturating_u32(GAP / page_size.bytes() as u64),
+    }
+}
 
 /// How the thread that writes back acquires the range of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,16 +93,18 @@ impl Node {
 
     /// Writes back the dirty pages of `pages` that no other thread is writing back.
     fn write_back_once(&self, cached: &Cached, pages: PageRange, how: AcquireMode<'_>) -> Result<()> {
+        let page_size = self.engine.page_size();
+        let (limits, help_from) = (limits(page_size), page_size.pages_in(HELP_FROM));
         let (mut from, mut written) = (pages.start(), 0);
         loop {
-            let runs = cached.pages.dirty_runs(PageRange::new(from, pages.end()), LIMITS);
+            let runs = cached.pages.dirty_runs(PageRange::new(from, pages.end()), limits);
             if runs.is_empty() {
                 return Ok(());
             }
             let (count, next) = self.write_back_runs(cached, &runs, how)?;
             from = next;
             // A short write-back ends before this point and needs no help.
-            if how == AcquireMode::Wait && written < HELP_FROM_PAGES && written + count >= HELP_FROM_PAGES {
+            if how == AcquireMode::Wait && written < help_from && written + count >= help_from {
                 self.engine.write_back_together(&self.inode);
             }
             written = written.saturating_add(count);
@@ -103,7 +115,7 @@ impl Node {
     /// Continues where the previous call ended. Returns the number of pages.
     pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
         let Some(cached) = self.inode.cached() else { return Ok(0) };
-        let limits = RunLimits { pages: self.engine.dirty.batch(), ..LIMITS };
+        let limits = RunLimits { pages: self.engine.dirty.batch(), ..limits(self.engine.page_size()) };
         let (mut written, mut is_second_round) = (0, false);
         while written < most
             && let Some(runs) = next_runs(cached, limits, &mut is_second_round)
@@ -123,7 +135,7 @@ impl Node {
         self.engine.health.check()?;
         let writing = cached.writing();
         let (mut page_runs, mut contents, mut next) =
-            (Vec::new(), Contents::with_room(runs), PageIndex::ZERO);
+            (Vec::new(), Contents::with_room(runs, self.engine.page_size()), PageIndex::ZERO);
         for &run in runs {
             // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
             let how_now =
@@ -155,7 +167,7 @@ impl Node {
         how: AcquireMode<'_>,
         contents: &mut Contents,
     ) -> Result<Option<Vec<PageRun<'a>>>> {
-        let Range { start: offset, end } = run.bytes();
+        let Range { start: offset, end } = self.engine.page_size().bytes_of(run);
         let operation = Operation::WriteBack { offset, end };
         let held = match hold_how {
             AcquireMode::Held(pages) => {

@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 use super::Units;
 use crate::convert::to_usize;
 use crate::node::HeldPages;
-use crate::page_cache::{PAGE, PageIndex, PageRange, WriteBack};
+use crate::page_cache::{PageIndex, PageRange, PageSize, WriteBack};
 use crate::sync::Arc;
 
-/// Consecutive pages in write-back. The first and the last are dirty; at most [`GAP`](super::GAP) clean pages lie between
+/// Consecutive pages in write-back. The first and the last are dirty; at most [`GAP`](super::GAP) bytes of clean pages lie between
 /// two dirty ones.
 pub(super) struct PageRun<'a> {
     first: PageIndex,
@@ -34,20 +34,21 @@ pub(super) struct Contents {
     bytes: AlignedBuf,
     /// Number of bytes in use.
     used: usize,
+    page_size: PageSize,
 }
 
 impl Contents {
     /// Returns a buffer with room for the pages of `runs`.
-    pub(crate) fn with_room(runs: &[PageRange]) -> Self {
+    pub(crate) fn with_room(runs: &[PageRange], page_size: PageSize) -> Self {
         let pages: usize = runs.iter().map(|run| run.len() as usize).sum();
-        Self { bytes: BufferPool::global().take_aligned(pages * PAGE), used: 0 }
+        Self { bytes: BufferPool::global().take_aligned(pages * page_size.bytes()), used: 0, page_size }
     }
 
     /// Copies the contents of `pages`. Returns the offset of the copy.
     fn copy(&mut self, pages: &Pages<'_>) -> usize {
-        let start = self.used;
-        self.used += pages.len() * PAGE;
-        for ((_, page), bytes) in pages.iter().zip(self.bytes[start..self.used].chunks_exact_mut(PAGE)) {
+        let (start, page_size) = (self.used, self.page_size.bytes());
+        self.used += pages.len() * page_size;
+        for ((_, page), bytes) in pages.iter().zip(self.bytes[start..self.used].chunks_exact_mut(page_size)) {
             page.read(0, bytes);
         }
         start
@@ -133,8 +134,8 @@ impl PageRun<'_> {
     }
 
     /// Returns the position of byte `offset` of the file in the batch's [`Contents`].
-    pub(crate) fn position(&self, offset: u64) -> usize {
-        self.copy + to_usize(offset - self.first.start())
+    pub(crate) fn position(&self, offset: u64, page_size: PageSize) -> usize {
+        self.copy + to_usize(offset - page_size.start(self.first))
     }
 
     /// Ends the write-back of all pages. A page becomes clean unless it was changed meanwhile.

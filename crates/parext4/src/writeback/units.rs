@@ -1,41 +1,42 @@
-//! Conversion between the blocks of a page and its units: dirty and reserved marks count in units of 1 KiB, and a page has up
-//! to four blocks.
+//! Conversion between the blocks of a page and its units: dirty and reserved marks count in units of a quarter of a page, and
+//! a page has one, two or four blocks.
 
-use parext4_format::FileBlock;
+use parext4_format::{BlockSize, FileBlock};
 
 use crate::node::Node;
-use crate::page_cache::{PAGE, PageIndex};
-
-const UNIT: u32 = 1024;
+use crate::page_cache::{PageIndex, PageSize};
 
 /// The number of units in a block of one volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
-    block_size: u32,
+    block_size: BlockSize,
 }
 
 impl Node {
     /// Returns the conversion for the file's volume.
     pub(crate) fn units(&self) -> Units {
-        Units::new(self.engine.layout.block_size.bytes())
+        Units::new(self.engine.layout.block_size)
     }
 }
 
 impl Units {
-    pub(crate) fn new(block_size: u32) -> Self {
+    pub(crate) fn new(block_size: BlockSize) -> Self {
         Self { block_size }
+    }
+
+    fn page_size(self) -> PageSize {
+        PageSize::of(self.block_size)
     }
 
     /// Returns the number of units in a block.
     fn per_block(self) -> u32 {
-        self.block_size / UNIT
+        self.block_size.bytes() / self.page_size().unit()
     }
 
     /// Returns the units of the blocks that the bytes `[at, at + len)` of a page touch.
     pub(crate) fn touched(self, at: usize, len: usize) -> u8 {
-        let block = self.block_size as usize;
+        let (block, unit) = (self.block_size.bytes() as usize, self.page_size().unit() as usize);
         let (first, end) = (at / block * block, (at + len).next_multiple_of(block));
-        let unit = UNIT as usize;
         mask(end / unit) & !mask(first / unit)
     }
 
@@ -46,26 +47,29 @@ impl Units {
 
     /// Returns the number of blocks that `bytes` bytes fill, the last one possibly in part.
     pub(crate) fn blocks(self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.block_size.into())
+        self.block_size.blocks_for(bytes)
     }
 
     /// Returns the blocks of a page, each with its units.
     pub(crate) fn of_page(self, index: PageIndex) -> impl Iterator<Item = (FileBlock, u8)> {
-        let per_page = 4096 / self.block_size;
-        let of_one = mask(self.per_block() as usize);
-        (0..per_page)
-            .map(move |nth| (FileBlock(index.get() * per_page + nth), of_one << (nth * self.per_block())))
+        let (per_page, per_block) = (PageSize::UNITS / self.per_block(), self.per_block());
+        let of_one = mask(per_block as usize);
+        (0..per_page).map(move |nth| (FileBlock(index.get() * per_page + nth), of_one << (nth * per_block)))
     }
 }
 
 /// Returns the mask of the first `units` units.
 fn mask(units: usize) -> u8 {
-    u8::try_from((1_u32 << units.min(PAGE / UNIT as usize)) - 1).unwrap_or(u8::MAX)
+    u8::try_from((1_u32 << units.min(PageSize::UNITS as usize)) - 1).unwrap_or(u8::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_blocks(bytes: u32) -> Units {
+        Units::new(BlockSize::from_bits(bytes.ilog2()).unwrap())
+    }
 
     #[test]
     fn units_make_blocks() {
@@ -76,9 +80,11 @@ mod tests {
             (2048, (100, 1), 0b0011, 1),
             (2048, (2000, 100), 0b1111, 2),
             (4096, (4095, 1), 0b1111, 1),
+            (8192, (4097, 1), 0b1111, 1),
+            (65536, (0, 65536), 0b1111, 1),
         ];
         for (block_size, (at, len), units, blocks) in rows {
-            let of = Units::new(block_size);
+            let of = of_blocks(block_size);
             assert_eq!(
                 (of.touched(at, len), of.blocks_in(units)),
                 (units, blocks),
@@ -86,9 +92,12 @@ mod tests {
             );
         }
         assert_eq!(
-            Units::new(2048).of_page(PageIndex(3)).collect::<Vec<_>>(),
+            of_blocks(2048).of_page(PageIndex(3)).collect::<Vec<_>>(),
             [(FileBlock(6), 0b0011), (FileBlock(7), 0b1100)]
         );
-        assert_eq!(Units::new(1024).blocks(1025), 2);
+        for block_size in [4096, 16384, 65536] {
+            assert!(of_blocks(block_size).of_page(PageIndex(3)).eq([(FileBlock(3), 0b1111)]));
+        }
+        assert_eq!((of_blocks(1024).blocks(1025), of_blocks(65536).blocks(1025)), (2, 1));
     }
 }

@@ -34,7 +34,7 @@ const fn write(offset: u64, end: u64) -> Operation {
 }
 
 const fn file(blocks: Blocks) -> FileState {
-    FileState { size: SIZE, block_size: BLOCK, blocks, tail_clean: true, cached: false }
+    FileState { size: SIZE, block_size: BLOCK, page_size: BLOCK, blocks, tail_clean: true, cached: false }
 }
 
 fn check(rows: &[(&str, Operation, FileState, [Expected; 3])]) {

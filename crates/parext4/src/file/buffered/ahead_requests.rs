@@ -8,7 +8,6 @@ use parext4_device::{BufferPool, Done, Op, Queue, Request};
 use rangelock::ByteRange;
 use smallvec::SmallVec;
 
-use super::fill::write_all;
 use crate::block_io::object_end;
 use crate::convert::to_usize;
 use crate::dirty_files::QUEUE_DEPTH;
@@ -16,11 +15,10 @@ use crate::error::{Error, Result};
 use crate::file::DirectFile;
 use crate::inode::Cached;
 use crate::mapping::{Mapping, State};
-use crate::page_cache::{Fill, PAGE, PageIndex, PageRange};
+use crate::page_cache::{Fill, PageIndex, PageRange};
 
-/// The most pages of one request: 256 KiB. The first pages of a longer read-ahead are ready while later ones are on their
-/// way.
-const PAGES: usize = 64;
+/// The most bytes of one request. The first pages of a longer read-ahead are ready while later ones are on their way.
+const MOST: u64 = 256 << 10;
 
 /// Claimed pages that are contiguous in the file.
 type Fills<'a> = SmallVec<[Fill<'a>; 4]>;
@@ -66,7 +64,7 @@ impl<'a> Requests<'a, '_> {
     /// Starts the request for claimed pages. Fills them at once if they are not one run of written blocks.
     fn start(&mut self, fills: Fills<'a>) -> Result<()> {
         let Some(first) = fills.first().map(Fill::index) else { return Ok(()) };
-        let len = fills.len() * PAGE;
+        let len = fills.len() * self.file.engine().page_size().bytes();
         let Some(offset) = self.file.written_at(first, len)? else { return self.file.fill_claimed(fills) };
         let op = Op::Read { offset, buf: BufferPool::global().take_aligned(len), len };
         self.queue.submit(Request { token: self.in_flight.len() as u64, op });
@@ -97,7 +95,7 @@ impl<'a> Requests<'a, '_> {
             let fills = std::mem::take(&mut self.in_flight[to_usize(token)]);
             let Op::Read { offset, buf, .. } = op else { continue };
             match result {
-                Ok(()) => write_all(fills, &buf),
+                Ok(()) => self.file.write_all(fills, &buf),
                 Err(error) => first = first.and(Err(self.file.node.read_failed(offset, error))),
             }
             BufferPool::global().recycle(buf);
@@ -108,21 +106,23 @@ impl<'a> Requests<'a, '_> {
 
 impl DirectFile {
     /// Returns the number of pages of a request that begins at `first`: as many as remain in the object of the device, at most
-    /// [`PAGES`]. So the requests of a contiguous file do not cross objects.
+    /// [`MOST`] bytes. So the requests of a contiguous file do not cross objects.
     fn pages_of_request(&self, first: PageIndex) -> Result<usize> {
-        let object_size = self.engine().device.object_size();
+        let (object_size, page_size) = (self.engine().device.object_size(), self.engine().page_size());
+        let most = page_size.pages_in(MOST) as usize;
         if object_size.is_none() {
-            return Ok(PAGES);
+            return Ok(most);
         }
-        let Some(offset) = self.written_at(first, PAGE)? else { return Ok(PAGES) };
-        let rest = (object_end(object_size, offset) - offset) / PAGE as u64;
-        Ok(to_usize(rest.clamp(1, PAGES as u64)))
+        let Some(offset) = self.written_at(first, page_size.bytes())? else { return Ok(most) };
+        let rest = page_size.pages_in(object_end(object_size, offset) - offset);
+        Ok(most.min(rest as usize))
     }
 
     /// Returns where the `len` bytes of the file from page `first` on are on the device, if they are written blocks in one
     /// piece and need not be verified.
     fn written_at(&self, first: PageIndex, len: usize) -> Result<Option<u64>> {
-        let bytes = ByteRange::new(first.start(), first.start() + len as u64);
+        let start = self.engine().page_size().start(first);
+        let bytes = ByteRange::new(start, start + len as u64);
         // Loads the size before reading any block, as every read of pages does.
         if bytes.end() > self.size() || self.inode().has_verity() {
             return Ok(None);

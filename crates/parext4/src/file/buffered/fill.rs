@@ -12,20 +12,21 @@ use crate::convert::to_usize;
 use crate::error::Result;
 use crate::inode::Cached;
 use crate::node::Hold;
-use crate::page_cache::{Fill, PAGE, PageIndex, PageLookup, PageRange};
+use crate::page_cache::{Fill, PageIndex, PageLookup, PageRange};
 use crate::policy::Policy;
 use crate::sync::yield_now;
 use rangelock::{ByteRange, Mode, RangeLock};
 
-/// Pages that are read in one request: 1 MiB.
-pub(super) const MOST: u32 = 256;
+/// Bytes that are read in one request.
+const MOST: u64 = 1 << 20;
 
 impl DirectFile {
     /// Writes dirty pages back for a writer that finds all memory full of dirty pages. First writes back the pages of
     /// `own`, which `hold` covers, so that no other thread can write them back; then any pages that no operation holds.
     pub(super) fn make_room(&self, hold: &Hold<&RangeLock>, own: Range<u64>) -> Result<()> {
         // Under the policies that lock whole files, no other writer can access any page of this file.
-        let own = if self.engine().policy == Policy::Range { PageRange::inside(own) } else { PageRange::ALL };
+        let is_range = self.engine().policy == Policy::Range;
+        let own = if is_range { self.engine().page_size().inside(own) } else { PageRange::ALL };
         if !own.is_empty() {
             let own = hold.pages(self.engine(), self.inode(), own, Mode::Exclusive);
             self.node.write_back_held(own)?;
@@ -55,7 +56,8 @@ impl DirectFile {
         end: u64,
     ) -> Result<bool> {
         hold.assert_covers(&self.node, at, end, Mode::Shared);
-        let pages = PageRange::touching(ByteRange::new(at, end)).take(MOST);
+        let page_size = self.engine().page_size();
+        let pages = page_size.touching(ByteRange::new(at, end)).take(page_size.pages_in(MOST));
         let first = match cached.pages.claim(pages.start()) {
             Ok(PageLookup::Vacant(first)) => first,
             Ok(PageLookup::Present(_)) => return Ok(true),
@@ -76,9 +78,9 @@ impl DirectFile {
     /// Reads claimed pages that are contiguous in the file.
     pub(super) fn fill_claimed(&self, fills: SmallVec<[Fill<'_>; 4]>) -> Result<()> {
         let Some(first) = fills.first().map(Fill::index) else { return Ok(()) };
-        let mut bytes = BufferPool::global().take(fills.len() * PAGE);
+        let mut bytes = BufferPool::global().take(fills.len() * self.engine().page_size().bytes());
         self.read_pages(first, &mut bytes)?;
-        write_all(fills, &bytes);
+        self.write_all(fills, &bytes);
         Ok(())
     }
 
@@ -91,8 +93,9 @@ impl DirectFile {
         end: u64,
     ) -> Result<()> {
         hold.assert_covers(&self.node, at, end, Mode::Shared);
-        debug_assert_eq!(PageIndex::of_byte(at), fill.index(), "another page is filled");
-        let mut bytes = BufferPool::global().take(PAGE);
+        let page_size = self.engine().page_size();
+        debug_assert_eq!(page_size.page_at(at), fill.index(), "another page is filled");
+        let mut bytes = BufferPool::global().take(page_size.bytes());
         self.read_pages(fill.index(), &mut bytes)?;
         fill.write(0, &bytes);
         Ok(())
@@ -105,8 +108,9 @@ impl DirectFile {
     /// The errors of the device and of a corrupt map.
     pub(super) fn read_past(&self, hold: &Hold<&RangeLock>, at: u64, out: &mut [u8]) -> Result<()> {
         hold.assert_covers(&self.node, at, at + out.len() as u64, Mode::Shared);
-        let mut bytes = BufferPool::global().take(PAGE);
-        let (index, within) = PageIndex::locate(at);
+        let page_size = self.engine().page_size();
+        let mut bytes = BufferPool::global().take(page_size.bytes());
+        let (index, within) = page_size.locate(at);
         self.read_pages(index, &mut bytes)?;
         out.copy_from_slice(&bytes[within..within + out.len()]);
         Ok(())
@@ -114,13 +118,15 @@ impl DirectFile {
 
     /// Reads bytes of a file that fs-verity protects, past the cache. The range that the caller holds covers them.
     pub(in crate::file) fn read_verified(&self, out: &mut [u8], at: u64) -> Result<()> {
-        let pages = out.len().div_ceil(PAGE) + 1;
-        let mut bytes = BufferPool::global().take(pages.min(MOST as usize) * PAGE);
+        let page_size = self.engine().page_size();
+        let pages = out.len().div_ceil(page_size.bytes()) + 1;
+        let most = page_size.pages_in(MOST) as usize;
+        let mut bytes = BufferPool::global().take(pages.min(most) * page_size.bytes());
         let mut done = 0;
         while done < out.len() {
-            let (first, within) = PageIndex::locate(at + done as u64);
+            let (first, within) = page_size.locate(at + done as u64);
             let len = (bytes.len() - within).min(out.len() - done);
-            let pages = &mut bytes[..(within + len).next_multiple_of(PAGE)];
+            let pages = &mut bytes[..(within + len).next_multiple_of(page_size.bytes())];
             self.read_pages(first, pages)?;
             out[done..done + len].copy_from_slice(&pages[within..within + len]);
             done += len;
@@ -131,7 +137,7 @@ impl DirectFile {
     /// Reads whole pages from the device, and verifies them. Holes, unwritten blocks and bytes past the end of the file read as zeros.
     fn read_pages(&self, first: PageIndex, bytes: &mut [u8]) -> Result<()> {
         let block_size = self.engine().block_size();
-        let offset = first.start();
+        let offset = self.engine().page_size().start(first);
         // Loads the size before reading any block. A writer that grows the file over stale bytes past its end zeroes
         // them first (H3), but perhaps only after this read.
         let size = self.size();
@@ -145,12 +151,12 @@ impl DirectFile {
         bytes[to_usize(end - offset)..].fill(0);
         self.node.verify(offset, bytes)
     }
-}
 
-/// Fills claimed pages with `bytes`, and makes them visible.
-pub(super) fn write_all(fills: SmallVec<[Fill<'_>; 4]>, bytes: &[u8]) {
-    for (fill, bytes) in fills.into_iter().zip(bytes.chunks_exact(PAGE)) {
-        fill.write(0, bytes);
-        drop(fill.finish(0, 0));
+    /// Fills claimed pages with `bytes`, and makes them visible.
+    pub(super) fn write_all(&self, fills: SmallVec<[Fill<'_>; 4]>, bytes: &[u8]) {
+        for (fill, bytes) in fills.into_iter().zip(bytes.chunks_exact(self.engine().page_size().bytes())) {
+            fill.write(0, bytes);
+            drop(fill.finish(0, 0));
+        }
     }
 }

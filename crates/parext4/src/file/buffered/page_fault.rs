@@ -7,7 +7,7 @@ use crate::admission::Transfer;
 use crate::error::{Error, Result};
 use crate::node::Hold;
 use crate::operation::Operation;
-use crate::page_cache::{PAGE, Page, PageIndex, PageLookup};
+use crate::page_cache::{Page, PageLookup};
 
 impl File {
     /// Reads the page at byte `offset` into the cache, as a page fault of a mapping does. With `write`, also marks it
@@ -40,7 +40,8 @@ impl File {
 
     /// Reads the page for a read fault. Returns false if there is no memory for it.
     fn fault_to_read(&self, offset: u64) -> Result<bool> {
-        let end = PageIndex::round_down(offset) + PAGE as u64;
+        let page_size = self.file.engine().page_size();
+        let end = page_size.round_down(offset) + page_size.bytes() as u64;
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
         match self.file.node.acquire_to_read(&mut transfer)? {
             // Contents in the inode need no page.
@@ -51,9 +52,10 @@ impl File {
     }
 
     fn fault_to_write(&self, offset: u64) -> Result<bool> {
-        let start = PageIndex::round_down(offset);
+        let page_size = self.file.engine().page_size();
+        let start = page_size.round_down(offset);
         loop {
-            let end = self.size().min(start + PAGE as u64);
+            let end = self.size().min(start + page_size.bytes() as u64);
             if end <= offset {
                 return Err(past_end(offset));
             }
@@ -71,7 +73,7 @@ impl File {
     /// Reads the page into the cache of which `hold` covers `[start, end)`. The returned reference pins the page. Returns
     /// `None` if there is no memory for it.
     fn bring_in(&self, hold: &Hold<&RangeLock>, start: u64, end: u64) -> Result<Option<Page<'_>>> {
-        match self.cached()?.pages.claim(PageIndex::of_byte(start)) {
+        match self.cached()?.pages.claim(self.file.engine().page_size().page_at(start)) {
             Ok(PageLookup::Present(page)) => Ok(Some(page)),
             Ok(PageLookup::Vacant(fill)) => {
                 self.file.fill_rest(hold, &fill, start, end)?;

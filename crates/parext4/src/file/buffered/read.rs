@@ -12,7 +12,6 @@ use crate::file::DirectFile;
 use crate::inode::Cached;
 use crate::node::Hold;
 use crate::operation::Operation;
-use crate::page_cache::{PAGE, PageIndex};
 use crate::policy::Policy;
 
 impl File {
@@ -60,6 +59,7 @@ impl File {
         }
         let whole = self.options.atomicity == Atomicity::Whole
             && self.file.engine().policy != Policy::SharedOverwrite;
+        let page_size = self.file.engine().page_size();
         let mut at = offset;
         if whole {
             at = self.read_held(bufs, at, wanted)?;
@@ -68,7 +68,7 @@ impl File {
                 let end = at + buf.len() as u64;
                 while at < end {
                     // This read ends at the end of a page.
-                    let stop = end.min(PageIndex::round_down(at) + PAGE as u64);
+                    let stop = end.min(page_size.round_down(at) + page_size.bytes() as u64);
                     let (done, rest) = (buf.len() - to_usize(end - at), to_usize(stop - at));
                     let piece = &mut [IoSliceMut::new(&mut buf[done..done + rest])];
                     let got = self.read_held(piece, at, stop)?;
@@ -85,7 +85,7 @@ impl File {
     /// Reads `[offset, wanted)` under one range, and returns the offset at which the read ended.
     fn read_held(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, wanted: u64) -> Result<u64> {
         let cached = self.cached()?;
-        cached.pages.prefetch(PageIndex::of_byte(offset));
+        cached.pages.prefetch(cached.pages.page_size().page_at(offset));
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end: wanted });
         let Some(held) = self.file.node.acquire_to_read(&mut transfer)? else { return Ok(offset) };
         let end = transfer.end();
@@ -115,11 +115,12 @@ impl DirectFile {
         if self.read_inline(hold, out, at)? {
             return Ok(false);
         }
+        let page_size = cached.pages.page_size();
         let (mut done, mut missed) = (0, false);
         while done < out.len() {
             let here = at + done as u64;
-            let (index, within) = PageIndex::locate(here);
-            let len = (PAGE - within).min(out.len() - done);
+            let (index, within) = page_size.locate(here);
+            let len = (page_size.bytes() - within).min(out.len() - done);
             if let Some(page) = cached.pages.get(index) {
                 page.read(within, &mut out[done..done + len]);
                 done += len;

@@ -14,17 +14,17 @@ use crate::error::Result;
 use crate::file::DirectFile;
 use crate::node::Node;
 use crate::operation::Operation;
-use crate::page_cache::{PAGE, PageIndex, PageRange};
+use crate::page_cache::{PageIndex, PageRange, PageSize};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Rank, hold};
 
-/// The first window of a sequence, in pages, or twice the length of the read if that is more. Windows double up to
+/// The first window of a sequence, in bytes, or twice the length of the read if that is more. Windows double up to
 /// [`LAST_WINDOW`].
-const FIRST_WINDOW: u32 = 4;
-/// The largest window, in pages: 32 MiB, enough for several requests on the device while the reader consumes earlier
+const FIRST_WINDOW: u64 = 16 << 10;
+/// The largest window, in bytes: enough for several requests on the device while the reader consumes earlier
 /// pages.
-const LAST_WINDOW: u32 = 8192;
+const LAST_WINDOW: u64 = 32 << 20;
 /// A window is at most one in this many parts of the cache.
 const PARTS: u64 = 16;
 /// A stride is recognised after this many repetitions of one distance.
@@ -53,6 +53,22 @@ struct RecentReads {
     asked: PageIndex,
 }
 
+/// The windows of one volume, in pages.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    page_size: PageSize,
+    first: u32,
+    largest: u32,
+}
+
+impl Windows {
+    /// Returns the windows for a cache of `capacity` pages.
+    fn new(page_size: PageSize, capacity: u64) -> Self {
+        let (first, last) = (page_size.pages_in(FIRST_WINDOW), page_size.pages_in(LAST_WINDOW));
+        Self { page_size, first, largest: saturating_u32(capacity / PARTS).clamp(first, last) }
+    }
+}
+
 impl ReadAhead {
     pub(super) fn new() -> Self {
         Self { next: Default::default(), recent: Mutex::new(Rank::Leaf, RecentReads::default()) }
@@ -60,12 +76,14 @@ impl ReadAhead {
 }
 
 impl RecentReads {
-    /// Records a read of `[offset, end)`. Returns the pages to read ahead, at most `most` of a sequence.
-    fn note(&mut self, offset: u64, end: u64, most: u32) -> Option<PageRange> {
+    /// Records a read of `[offset, end)`. Returns the pages to read ahead.
+    fn note(&mut self, offset: u64, end: u64, windows: Windows) -> Option<PageRange> {
+        let page_size = windows.page_size;
         let last = std::mem::replace(&mut self.last, offset..end);
         if offset == last.end {
             self.strides = 0;
-            return self.go_on(PageIndex::of_byte(end), saturating_u32((end - offset) / PAGE as u64), most);
+            let len = saturating_u32((end - offset) / page_size.bytes() as u64);
+            return self.go_on(page_size.page_at(end), len, windows);
         }
         (self.window, self.asked) = (0, PageIndex::ZERO);
         let stride = offset.wrapping_sub(last.start);
@@ -75,17 +93,17 @@ impl RecentReads {
             return None;
         }
         let ahead = offset.checked_add(stride.checked_mul(STRIDES_AHEAD)?)?;
-        Some(PageRange::touching(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
+        Some(page_size.touching(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
     }
 
     /// Continues a sequence that has reached page `here` with a read of `len` pages. Returns the pages to read ahead.
-    fn go_on(&mut self, here: PageIndex, len: u32, most: u32) -> Option<PageRange> {
+    fn go_on(&mut self, here: PageIndex, len: u32, windows: Windows) -> Option<PageRange> {
         // Requests the next pages once half of the window is used.
         if self.asked > here.saturating_add(self.window / 2) {
             return None;
         }
         // The window grows with the reads: a smaller one would not stay ahead of large reads.
-        self.window = self.window.max(len).saturating_mul(2).max(FIRST_WINDOW).min(most);
+        self.window = self.window.max(len).saturating_mul(2).max(windows.first).min(windows.largest);
         let from = self.asked.max(here);
         self.asked = here.saturating_add(self.window);
         (from < self.asked).then_some(PageRange::new(from, self.asked))
@@ -100,20 +118,21 @@ impl File {
         if end <= offset || !missed && next.iter().all(|next| next.load(Ordering::Relaxed) != offset) {
             return;
         }
+        let engine = self.file.engine();
+        let page_size = engine.page_size();
         let pages = {
             let mut recent = self.read_ahead.recent.lock();
-            let pages = recent.note(offset, end, longest(self.file.engine().pages.capacity()));
+            let pages = recent.note(offset, end, Windows::new(page_size, engine.pages.capacity()));
             next[0].store(end, Ordering::Relaxed);
             next[1].store(offset.wrapping_add(recent.stride), Ordering::Relaxed);
             pages
         };
-        let file_end = PageIndex::of_byte(self.size().saturating_sub(1)).saturating_add(1);
+        let file_end = page_size.page_at(self.size().saturating_sub(1)).saturating_add(1);
         let pages = pages.map(|pages| pages.before(file_end));
-        if let Some(pages) = pages.filter(|pages| !pages.is_empty()) {
-            let engine = self.file.engine();
-            if let Some(threads) = &engine.dirty.threads {
-                threads.read_ahead.read_ahead(engine, self.file.inode(), pages, run);
-            }
+        if let Some(pages) = pages.filter(|pages| !pages.is_empty())
+            && let Some(threads) = &engine.dirty.threads
+        {
+            threads.read_ahead.read_ahead(engine, self.file.inode(), (pages, page_size), run);
         }
     }
 }
@@ -126,12 +145,13 @@ impl DirectFile {
     /// The errors of the device and of a corrupt map.
     pub(crate) fn bring_in(&self, pages: PageRange) -> Result<()> {
         let cached = self.cached_pages()?;
-        let last = PageIndex::of_byte(self.size().saturating_sub(1));
+        let page_size = self.engine().page_size();
+        let last = page_size.page_at(self.size().saturating_sub(1));
         let pages = pages.before(last.saturating_add(1));
         if pages.is_empty() {
             return Ok(());
         }
-        let Range { start: offset, end } = pages.bytes();
+        let Range { start: offset, end } = page_size.bytes_of(pages);
         let operation = Operation::BufferedRead { offset, end };
         let plan = self.node.tentative_plan(operation)?;
         let _order = hold(Rank::Range);
@@ -156,31 +176,29 @@ fn run(engine: &Weak<Engine>, queue: &ReadAheadQueue) {
     }
 }
 
-/// Returns the largest window in a cache of `capacity` pages.
-fn longest(capacity: u64) -> u32 {
-    let part = saturating_u32(capacity / PARTS);
-    part.clamp(FIRST_WINDOW, LAST_WINDOW)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn note(recent: &mut RecentReads, offset: u64, end: u64) -> Option<PageRange> {
-        recent.note(offset, end, LAST_WINDOW)
+        recent.note(offset, end, windows(u64::MAX))
+    }
+
+    fn windows(capacity: u64) -> Windows {
+        Windows::new(PageSize::MIN, capacity)
     }
 
     #[test]
     fn sequences_and_strides_are_read_ahead_and_nothing_else() {
-        let page = PAGE as u64;
+        let page = PageSize::MIN.bytes() as u64;
         let mut recent = RecentReads::default();
         assert_eq!(note(&mut recent, 0, page), Some((1..5).into()), "a file is begun at its start");
         assert_eq!(note(&mut recent, page, 2 * page), None);
         assert_eq!(note(&mut recent, 2 * page, 3 * page), Some((5..11).into()), "the window doubles");
         let asked: Vec<_> = (3..9000).filter_map(|n| note(&mut recent, n * page, (n + 1) * page)).collect();
         assert!(asked.windows(2).all(|two| two[0].end() == two[1].start()), "without gaps: {asked:?}");
-        assert!(asked.iter().all(|pages| pages.len() <= LAST_WINDOW));
-        assert_eq!(recent.window, LAST_WINDOW);
+        assert!(asked.iter().all(|pages| pages.len() <= 8192));
+        assert_eq!(recent.window, 8192);
 
         let mut recent = RecentReads::default();
         let strided: Vec<_> = (1..7).map(|n| note(&mut recent, n * 10 * page, n * 10 * page + 100)).collect();
@@ -193,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_window_is_ahead_of_large_reads_and_fits_the_cache() {
-        let page = PAGE as u64;
+        let page = PageSize::MIN.bytes() as u64;
         let mib = 256 * page;
         let mut recent = RecentReads::default();
         let asked: Vec<_> = (0..8).filter_map(|n| note(&mut recent, n * mib, (n + 1) * mib)).collect();
@@ -201,7 +219,7 @@ mod tests {
 
         let mut recent = RecentReads::default();
         let asked: Vec<_> =
-            (0..20).filter_map(|n| recent.note(n * page, (n + 1) * page, longest(0))).collect();
+            (0..20).filter_map(|n| recent.note(n * page, (n + 1) * page, windows(0))).collect();
         assert!(asked.iter().all(|pages| pages.len() <= 4), "{asked:?}");
     }
 }

@@ -59,13 +59,13 @@ impl File {
         if len == 0 {
             return Ok(());
         }
-        self.write_back(PageRange::touching(ByteRange::new(offset, end)))?;
+        self.write_back(self.file.engine().page_size().touching(ByteRange::new(offset, end)))?;
         self.file.node.commit()
     }
 
     /// Like [`sync_range`](Self::sync_range), for data that was just written, and with all attributes.
     pub(super) fn sync_all_written(&self, offset: u64, len: u64) -> Result<()> {
-        self.write_back(PageRange::touching(ByteRange::new(offset, offset + len)))?;
+        self.write_back(self.file.engine().page_size().touching(ByteRange::new(offset, offset + len)))?;
         self.file.node().sync()
     }
 

@@ -18,10 +18,10 @@ use crate::inode::Cached;
 use crate::mapping::State;
 use crate::node::Hold;
 use crate::operation::Operation;
-use crate::page_cache::{PAGE, Page, PageIndex, PageLookup};
+use crate::page_cache::{Page, PageIndex, PageLookup};
 
-/// A write checks the dirty-page limit each time it has copied this many bytes.
-const LARGE: u64 = (PAGES_AT_ONCE - 2) as u64 * PAGE as u64;
+/// A write checks the dirty-page limit each time it has copied this many pages.
+const PAGES_BETWEEN_CHECKS: u64 = PAGES_AT_ONCE as u64 - 2;
 
 /// A part of a write that lies in one page.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,8 @@ impl File {
             return self.append_vectored(bufs).map(drop);
         }
         let end = self.file.node.end_of(offset, total(bufs))?;
-        self.cached()?.pages.prefetch(PageIndex::of_byte(offset));
+        let cached = self.cached()?;
+        cached.pages.prefetch(cached.pages.page_size().page_at(offset));
         self.write_with(bufs, self.file.refusing, || {
             if self.file.write_inline(bufs, InlineWrite::At(offset))?.is_some() {
                 return Ok(offset);
@@ -209,12 +210,14 @@ impl DirectFile {
             self.zero_tail(held.hold())?;
         }
         held.hold().assert_covers(&self.node, offset, end, Mode::Exclusive);
+        let page_size = cached.pages.page_size();
+        let large = PAGES_BETWEEN_CHECKS * page_size.bytes() as u64;
         let (mut at, mut written_back) = (offset, offset);
         for data in bufs {
             let mut rest = &data[..];
             while !rest.is_empty() {
-                let (index, within) = PageIndex::locate(at);
-                let (data, behind) = rest.split_at(rest.len().min(PAGE - within));
+                let (index, within) = page_size.locate(at);
+                let (data, behind) = rest.split_at(rest.len().min(page_size.bytes() - within));
                 let part = PagePart { index, within, data };
                 if let Err(error) = self.write_part(cached, held.hold(), part, offset) {
                     self.forget_behind_end(cached, offset, at);
@@ -222,13 +225,13 @@ impl DirectFile {
                 }
                 at += data.len() as u64;
                 rest = behind;
-                if at - written_back >= LARGE && self.engine().is_dirty_enough() {
+                if at - written_back >= large && self.engine().is_dirty_enough() {
                     // No other thread can write these pages back now. Write-back requires that they lie within the
                     // file.
                     self.inode().raise_visible_size(at);
                     self.make_room(held.hold(), written_back..at)?;
                     // The page in which this part ends is written back once it is complete.
-                    written_back = offset.max(PageIndex::round_down(at));
+                    written_back = offset.max(page_size.round_down(at));
                 }
             }
         }
@@ -248,7 +251,8 @@ impl DirectFile {
         part: PagePart<'_>,
         began: u64,
     ) -> Result<()> {
-        let here = part.index.start() + part.within as u64;
+        let page_size = cached.pages.page_size();
+        let here = page_size.start(part.index) + part.within as u64;
         let touched = self.node.units().touched(part.within, part.data.len());
         loop {
             if let Some(page) = cached.pages.get(part.index) {
@@ -260,7 +264,7 @@ impl DirectFile {
                     if self.covers(part) {
                         fill.zero(0, part.within);
                         let end = part.within + part.data.len();
-                        fill.zero(end, PAGE - end);
+                        fill.zero(end, page_size.bytes() - end);
                     } else {
                         self.fill_rest(hold, &fill, here, here + part.data.len() as u64)?;
                     }
@@ -307,8 +311,8 @@ impl DirectFile {
         (start, end): (u64, u64),
     ) -> Result<()> {
         hold.assert_covers(&self.node, start, end, Mode::Exclusive);
-        let index = PageIndex::of_byte(start);
-        let len = usize::try_from(end - start).unwrap_or(PAGE);
+        let index = cached.pages.page_size().page_at(start);
+        let len = to_usize(end - start);
         let touched = self.node.units().touched(0, len);
         let missing = self.keep_space(cached, index, page, touched)?;
         self.mark_dirty(cached, page, touched, missing);
@@ -339,10 +343,11 @@ impl DirectFile {
 
     /// Returns true if a part overwrites everything that its page holds of the file.
     fn covers(&self, part: PagePart<'_>) -> bool {
-        let start = part.index.start();
+        let page_size = self.engine().page_size();
+        let start = page_size.start(part.index);
         let end = part.within + part.data.len();
         let before = part.within == 0 || self.size() <= start;
-        before && (end == PAGE || self.size() <= start + end as u64)
+        before && (end == page_size.bytes() || self.size() <= start + end as u64)
     }
 
     /// Returns the units of a page, out of `among`, whose blocks are holes.
@@ -386,10 +391,11 @@ impl DirectFile {
     /// must hold zeros (H23).
     fn forget_behind_end(&self, cached: &Cached, start: u64, end: u64) {
         when_planted!(Fault::FailedWriteNotDiscarded, return);
+        let page_size = cached.pages.page_size();
         let mut at = start.max(self.size());
         while at < end {
-            let (index, within) = PageIndex::locate(at);
-            let len = (PAGE - within).min(to_usize(end - at));
+            let (index, within) = page_size.locate(at);
+            let len = (page_size.bytes() - within).min(to_usize(end - at));
             if let Some(page) = cached.pages.get(index) {
                 page.zero(within, len);
             }

@@ -190,7 +190,7 @@ fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
         return fail("size", error, PR_0_SB_CORRUPT);
     }
     let sb = Superblock::parse(&buf[1024..2048]).map_err(|error| match error.field {
-        // Revision 0, and blocks of more than 4 KiB.
+        // Unknown revisions, and blocks of more than 64 KiB.
         "s_rev_level" | "s_log_block_size" => Unusable::Unknown(error),
         _ => Unusable::Wrong(error, PR_0_SB_CORRUPT),
     })?;

@@ -18,6 +18,7 @@ mod upkeep;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub use access::Access;
+pub use check::{MAX_CLUSTERS_PER_GROUP, max_inodes_per_group};
 pub use descriptors::{Copies, SuperCopies};
 pub use encoding::Encoding;
 pub use errors::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord};

@@ -15,6 +15,7 @@ use ring::digest::{Algorithm, Context, SHA256, SHA512, digest};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::block_size::BlockSize;
 use crate::error::{FormatError, Result};
 
 /// Length of the descriptor without its signature, in bytes.
@@ -257,7 +258,7 @@ impl MerkleTree {
     /// Returns the hash of a block. What `data` lacks of a whole block counts as zeros.
     #[must_use]
     pub fn hash(&self, data: &[u8]) -> Digest {
-        const ZEROS: [u8; 4096] = [0; 4096];
+        static ZEROS: [u8; BlockSize::MAX.bytes() as usize] = [0; BlockSize::MAX.bytes() as usize];
         let mut context = self.salted.clone();
         context.update(data);
         context.update(&ZEROS[..self.block_size().saturating_sub(data.len())]);

@@ -36,7 +36,7 @@ pub struct Args {
     /// of the device suggests
     #[arg(long = "usage-type", short = 'T', value_name = "LIST", value_parser = usage)]
     usage: Option<String>,
-    /// Bytes of a block: 1024, 2048 or 4096
+    /// Bytes of a block: a power of two from 1024 to 65536
     #[arg(long, short, value_parser = size::parse)]
     block_size: Option<u64>,
     /// Name of the volume, at most 16 bytes

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::Superblock;
 use super::revision::DYNAMIC;
+use crate::block_size::BlockSize;
 use crate::error::{FormatError, Result};
 use crate::features::{Incompat, RoCompat};
 
@@ -12,10 +13,21 @@ use crate::features::{Incompat, RoCompat};
 const MAX_BLOCKS: u64 = 1 << 48;
 /// The smallest first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`).
 const MIN_FIRST_INO: u32 = 11;
+/// The largest block is 2^(10 + 6) bytes (`EXT4_MAX_BLOCK_LOG_SIZE`).
+const MAX_LOG_BLOCK_SIZE: u32 = BlockSize::MAX.bits() - BlockSize::MIN.bits();
+/// The maximum number of clusters of a group, which 16 bits count (`EXT2_MAX_CLUSTERS_PER_GROUP`).
+pub const MAX_CLUSTERS_PER_GROUP: u32 = (1 << 16) - 8;
 /// The largest cluster is 2^(10 + 20) bytes (`EXT4_MAX_CLUSTER_LOG_SIZE`).
 const MAX_LOG_CLUSTER_SIZE: u32 = 20;
 /// `EXT4_MAX_DESC_SIZE`.
 const MAX_DESC_SIZE: u16 = 1024;
+
+/// Returns the maximum number of inodes of a group of which a block has `per_block`. 16 bits count them
+/// (`EXT2_MAX_INODES_PER_GROUP`).
+#[must_use]
+pub const fn max_inodes_per_group(per_block: u32) -> u32 {
+    (1 << 16) - per_block
+}
 
 /// Checks every geometry field.
 pub(super) fn check(sb: &Superblock) -> Result<()> {
@@ -43,7 +55,8 @@ fn ensure(ok: bool, field: &'static str, problem: impl fmt::Display) -> Result<(
 
 fn block_size(sb: &Superblock) -> Result<()> {
     let log = sb.raw.s_log_block_size.get();
-    ensure(log <= 2, "s_log_block_size", format_args!("{log}, but only 0 to 2 (1k, 2k, 4k) are supported"))?;
+    let problem = format_args!("{log}, but only 0 to 6 (1k to 64k) are supported");
+    ensure(log <= MAX_LOG_BLOCK_SIZE, "s_log_block_size", problem)?;
 
     let cluster = sb.raw.s_log_cluster_size.get();
     let bigalloc = sb.ro_compat().contains(RoCompat::BIGALLOC);
@@ -64,6 +77,8 @@ fn group_size(sb: &Superblock) -> Result<()> {
     let has_clusters = sb.ro_compat().contains(RoCompat::BIGALLOC);
     let field = if has_clusters { "s_clusters_per_group" } else { "s_blocks_per_group" };
     ensure(fits(clusters), field, format_args!("{clusters} does not fit a bitmap block"))?;
+    let countable = clusters <= MAX_CLUSTERS_PER_GROUP;
+    ensure(countable, field, format_args!("{clusters} is more than {MAX_CLUSTERS_PER_GROUP}"))?;
 
     let blocks = sb.blocks_per_group();
     let ratio_bits = sb.raw.s_log_cluster_size.get() - sb.raw.s_log_block_size.get();
@@ -98,6 +113,9 @@ fn inodes(sb: &Superblock) -> Result<()> {
     let size_ok = size.is_power_of_two() && size >= 128 && u32::from(size) <= sb.block_size();
     ensure(size_ok, "s_inode_size", format_args!("{size} with {}-byte blocks", sb.block_size()))?;
 
+    let most = max_inodes_per_group(sb.block_size() / u32::from(size));
+    let per_group = sb.inodes_per_group();
+    ensure(per_group <= most, "s_inodes_per_group", format_args!("{per_group} is more than {most}"))?;
     let inodes = sb.inodes_count();
     let expected = u64::from(sb.group_count()) * u64::from(sb.inodes_per_group());
     let agrees = u64::from(inodes) == expected;

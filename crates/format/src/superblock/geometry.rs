@@ -9,13 +9,13 @@ const KNOWN_EXTRA_ISIZE: u16 = 32;
 
 /// Blocks and groups.
 impl Superblock {
-    /// Returns the size of a block, in bytes: 1024, 2048 or 4096.
+    /// Returns the size of a block, in bytes: a power of two from 1 to 64 KiB.
     #[must_use]
     pub const fn block_size(&self) -> u32 {
         1 << self.block_bits()
     }
 
-    /// Returns the binary logarithm of the block size: 10 to 12.
+    /// Returns the binary logarithm of the block size: 10 to 16.
     #[must_use]
     pub const fn block_bits(&self) -> u32 {
         10 + self.raw.s_log_block_size.get()

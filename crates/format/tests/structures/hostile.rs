@@ -74,7 +74,7 @@ fn geometry_errors_name_the_field() {
             raw.s_feature_incompat.set(0x2d2);
             raw.s_first_meta_bg.set(2);
         }),
-        ("s_log_block_size", |raw| raw.s_log_block_size.set(3)),
+        ("s_log_block_size", |raw| raw.s_log_block_size.set(7)),
         ("s_first_data_block", |raw| raw.s_first_data_block.set(0)),
         ("s_blocks_per_group", |raw| raw.s_blocks_per_group.set(8200)),
         ("s_inodes_per_group", |raw| raw.s_inodes_per_group.set(0)),

@@ -19,8 +19,9 @@ use crate::error::{Error, Result};
 /// Receives a transaction's sequence number, a tag, and the block that the tag describes.
 type BlockVisitor<'a> = dyn FnMut(u32, &Tag, &[u8]) -> Result<()> + 'a;
 
-/// Log blocks that are read at once, at most.
+/// Log blocks that are read at once, at most, and their bytes.
 const READ_AHEAD: u32 = 256;
+const READ_AHEAD_BYTES: u32 = 1 << 20;
 
 /// Walks the log from its start.
 pub(super) struct LogWalk<'a> {
@@ -261,7 +262,7 @@ impl<'a> BlockReader<'a> {
     /// Reads `log` and the contiguous log blocks after it.
     fn fill(&mut self, log: LogBlock) -> Result<()> {
         let (offset, together) = self.map.place(log)?;
-        let count = together.min(READ_AHEAD) as usize;
+        let count = together.min(READ_AHEAD).min(READ_AHEAD_BYTES / self.map.block_size) as usize;
         let mut run = vec![AlignedBuf::zeroed(self.map.block_size as usize); count];
         let mut slices: Vec<IoSliceMut<'_>> = run.iter_mut().map(|b| IoSliceMut::new(b)).collect();
         let device = &self.map.device;

@@ -61,8 +61,15 @@ use pending::LogSpan;
 use tail::LogTail;
 use transaction::{FrozenTransaction, Transaction};
 
-/// Limit of blocks in one transaction on a volume without a journal.
-const MAX_UNLOGGED: u32 = 8192;
+/// Limit of the blocks in one transaction on a volume without a journal, in bytes.
+const MAX_UNLOGGED: u32 = 32 << 20;
+/// Limit of the number of these blocks.
+const MAX_UNLOGGED_BLOCKS: u32 = 8192;
+
+/// Returns the limit of the number of blocks in one transaction on a volume without a journal.
+fn max_unlogged(block_size: u32) -> u32 {
+    MAX_UNLOGGED_BLOCKS.min(MAX_UNLOGGED / block_size)
+}
 
 /// The functions of the volume that the journal calls during a commit.
 pub(crate) trait CommitHooks: Send + Sync + std::fmt::Debug {
@@ -118,7 +125,7 @@ impl Journal {
             None => (None, None),
         };
         let checkpoint = Checkpoint::new(Arc::clone(&device), Arc::clone(&health), block_size, tail);
-        let max_transaction = log.as_ref().map_or(MAX_UNLOGGED, Log::max_transaction);
+        let max_transaction = log.as_ref().map_or(max_unlogged(block_size), Log::max_transaction);
         Ok(Self {
             device,
             cache,

@@ -1,7 +1,9 @@
 //! Checks the options of a new volume, as far as that needs no device.
 
+use parext4_format::BlockSize;
 use parext4_format::features::Incompat;
 use parext4_format::mmp::MAX_UPDATE_INTERVAL;
+use parext4_format::superblock::MAX_CLUSTERS_PER_GROUP;
 
 use super::MkfsOptions;
 use crate::error::{Error, Result};
@@ -14,9 +16,7 @@ const MIN_BLOCKS_PER_GROUP: u32 = 256;
 /// # Errors
 /// [`Error::Invalid`] names an option that is out of range.
 pub(super) fn check_options(block_size: u32, options: &MkfsOptions) -> Result<()> {
-    if !matches!(block_size, 1024 | 2048 | 4096) {
-        return Err(Error::invalid(format_args!("block size {block_size}: only 1024, 2048 and 4096 bytes")));
-    }
+    check_block_size(block_size)?;
     let inode_size = u32::from(options.inode_size);
     if options.features.incompat.contains(Incompat::INLINE_DATA) && inode_size < 256 {
         return Err(Error::invalid(format_args!("inode size {inode_size}: inline_data needs at least 256")));
@@ -27,11 +27,12 @@ pub(super) fn check_options(block_size: u32, options: &MkfsOptions) -> Result<()
         )));
     }
     if let Some(blocks) = options.blocks_per_group
-        && !(blocks.is_multiple_of(8) && (MIN_BLOCKS_PER_GROUP..=8 * block_size).contains(&blocks))
+        && !(blocks.is_multiple_of(8)
+            && (MIN_BLOCKS_PER_GROUP..=max_blocks_per_group(block_size)).contains(&blocks))
     {
         return Err(Error::invalid(format_args!(
             "{blocks} blocks per group: not a multiple of 8 between {MIN_BLOCKS_PER_GROUP} and {}",
-            8 * block_size
+            max_blocks_per_group(block_size)
         )));
     }
     if options.revision > 1 || options.revision == 0 && options.adds_features {
@@ -67,6 +68,25 @@ pub(super) fn check_options(block_size: u32, options: &MkfsOptions) -> Result<()
         return Err(Error::invalid(format_args!("label of {bytes} bytes: at most 16")));
     }
     Ok(())
+}
+
+/// Checks that blocks can have this size, in bytes.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub(super) fn check_block_size(block_size: u32) -> Result<()> {
+    let (least, most) = (BlockSize::MIN.bytes(), BlockSize::MAX.bytes());
+    if block_size.is_power_of_two() && (least..=most).contains(&block_size) {
+        return Ok(());
+    }
+    Err(Error::invalid(format_args!(
+        "block size {block_size}: not a power of two between {least} and {most}"
+    )))
+}
+
+/// Returns the maximum number of blocks of a group: as many as its bitmap has bits, and as 16 bits count.
+pub(super) fn max_blocks_per_group(block_size: u32) -> u32 {
+    (8 * block_size).min(MAX_CLUSTERS_PER_GROUP)
 }
 
 /// Returns the inode ratio of the options.

@@ -9,6 +9,7 @@ use parext4_format::superblock::Superblock;
 use uuid::Uuid;
 
 use super::write::DeviceWriter;
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
@@ -84,17 +85,18 @@ impl ExternalJournal {
         self.bytes(u64::from(found.journal_superblock()) * u64::from(size), size as usize)
     }
 
-    /// Reads a part of the first 8 KiB.
     fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let mut buf = AlignedBuf::zeroed(8192);
-        if self.device.size() < 8192 {
+        // Whole sectors of every size that a device may have.
+        let start = offset - offset % 4096;
+        let within = to_usize(offset - start);
+        let mut buf = AlignedBuf::zeroed((within + len).next_multiple_of(4096));
+        if self.device.size() < start + buf.len() as u64 {
             return Err(wrong(format_args!("it is too small")));
         }
         self.device
-            .read_at(0, &mut [IoSliceMut::new(&mut buf)])
+            .read_at(start, &mut [IoSliceMut::new(&mut buf)])
             .map_err(|error| Error::device("reading the journal device", error))?;
-        let at = usize::try_from(offset).expect("less than 8192");
-        Ok(buf[at..at + len].to_vec())
+        Ok(buf[within..within + len].to_vec())
     }
 }
 

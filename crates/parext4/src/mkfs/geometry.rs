@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use parext4_format::GroupNo;
 use parext4_format::features::{Compat, Incompat, RoCompat};
-use parext4_format::superblock::{Copies, SuperCopies};
+use parext4_format::superblock::{Copies, SuperCopies, max_inodes_per_group};
 use parext4_format::{BlockSize, indirect};
 
 use super::MkfsOptions;
-use super::check_options::{check_options, checked_ratio};
+use super::check_options::{check_options, checked_ratio, max_blocks_per_group};
 use super::features::Features;
 use super::types::Usage;
 use crate::convert::saturating_u32;
@@ -92,7 +92,7 @@ impl Geometry {
         let request = Request {
             inodes: options.inodes.map_or(by_ratio, u64::from).max(u64::from(FIRST_INODE) + 1),
             block_size,
-            blocks_per_group: options.blocks_per_group.unwrap_or(8 * block_size),
+            blocks_per_group: options.blocks_per_group.unwrap_or(max_blocks_per_group(block_size)),
             inode_size: if options.revision == 0 { 128 } else { options.inode_size },
             flex_groups: flex_groups(options)?,
             revision: options.revision,
@@ -283,13 +283,13 @@ fn flex_groups(options: &MkfsOptions) -> Result<u32> {
 /// table.
 fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: u16) -> Result<u32> {
     // Inode numbers have 32 bits.
-    let most = (u32::MAX / group_count).min(8 * block_size) & !7;
+    let per_block = block_size / u32::from(inode_size);
+    let most = (u32::MAX / group_count).min(8 * block_size).min(max_inodes_per_group(per_block)) & !7;
     // The reserved inodes and lost+found are in the first group.
     let least = (FIRST_INODE + 1).next_multiple_of(8);
     let wanted = wanted.div_ceil(group_count.into()).max(least.into());
     let wanted = saturating_u32(wanted).min(most);
-    let per_block = block_size / u32::from(inode_size);
-    // This stays at most 8 * block_size, because `per_block` and that limit are powers of two.
+    // This stays within both limits of a group, because they are multiples of `per_block`.
     let filled = (wanted.next_multiple_of(per_block) & !7).max(least);
     if filled <= most {
         return Ok(filled);
@@ -349,6 +349,8 @@ pub(super) fn too_small(blocks: u64, block_size: u32) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use parext4_format::superblock::MAX_CLUSTERS_PER_GROUP;
+
     use super::*;
 
     fn geometry(size: u64, block_size: Option<u32>) -> Result<Geometry> {
@@ -369,7 +371,9 @@ mod tests {
     #[test]
     fn refusals_name_what_is_wrong() {
         let text = |result: Result<Geometry>| result.unwrap_err().to_string();
-        assert!(text(geometry(1 << 30, Some(8192))).contains("block size 8192"));
+        for size in [512, 3000, 131_072] {
+            assert!(text(geometry(1 << 30, Some(size))).contains(&format!("block size {size}")));
+        }
         assert!(text(geometry(0, None)).contains("too small"));
         assert!(text(geometry(16 << 10, None)).contains("too small"));
         let with = |options: &MkfsOptions| text(Geometry::new(1 << 30, 4096, options));
@@ -399,12 +403,14 @@ mod tests {
     fn any_size_gives_consistent_numbers() {
         for shift in 15..64 {
             for size in [1_u64 << shift, (1 << shift) + (3 << 10), u64::MAX >> (63 - shift)] {
-                for block_size in [1024, 2048, 4096] {
+                for block_size in (10..=16).map(|bits| 1 << bits) {
                     let Ok(g) = geometry(size, Some(block_size)) else { continue };
                     assert!(g.blocks_count * u64::from(block_size) <= size);
                     assert_eq!(g.group(g.group_count - 1).end, g.blocks_count);
                     assert!(g.inodes_per_group.is_multiple_of(8) && g.inodes_per_group > FIRST_INODE);
                     assert!(g.reserved_blocks <= g.blocks_count);
+                    assert!(g.blocks_per_group <= MAX_CLUSTERS_PER_GROUP);
+                    assert!(g.inodes_per_group <= max_inodes_per_group(block_size / 256));
                 }
             }
         }

@@ -5,6 +5,7 @@ use parext4_format::jbd2::{JournalDevice, JournalSuperblock};
 use parext4_format::superblock::Superblock;
 use zerocopy::IntoBytes;
 
+use super::check_options::check_block_size;
 use super::write::DeviceWriter;
 use super::{Identity, MkfsOptions, Summary, journal, superblock};
 use crate::error::{Error, Result};
@@ -16,9 +17,7 @@ use crate::error::{Error, Result};
 /// [`Error::Invalid`], before anything is written, if the device is too small. A device error.
 pub fn mkfs_journal_device(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     let block_size = options.block_size_on(device.size())?;
-    if !matches!(block_size, 1024 | 2048 | 4096) {
-        return Err(Error::invalid(format_args!("block size {block_size}: only 1024, 2048 and 4096 bytes")));
-    }
+    check_block_size(block_size)?;
     let found = JournalDevice { block_size, blocks: device.size() / u64::from(block_size), uuid: [0; 16] };
     let at = found.journal_superblock();
     let blocks = u32::try_from(found.blocks).unwrap_or(u32::MAX);

@@ -23,7 +23,7 @@ use crate::error::Result;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MkfsOptions {
-    /// Block size in bytes: 1024, 2048 or 4096. `None` chooses by the size of the device.
+    /// Block size in bytes: a power of two from 1024 to 65536. `None` chooses by the size of the device.
     pub block_size: Option<u32>,
     /// Name of the volume, at most 16 bytes.
     pub label: String,

@@ -154,7 +154,7 @@ fn allocate_tables(
     Ok(())
 }
 
-/// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at most 12 blocks.
+/// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at least 2 and at most 12 blocks.
 fn lost_found_blocks(block_size: u32) -> u64 {
-    (16384 / u64::from(block_size)).min(12)
+    (16384 / u64::from(block_size)).clamp(2, 12)
 }

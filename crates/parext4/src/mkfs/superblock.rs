@@ -88,7 +88,8 @@ fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
     if geometry.features.incompat.contains(Incompat::BIT64) {
         raw.s_desc_size.set(u16::try_from(geometry.features.desc_size()).expect("64"));
     }
-    raw.s_reserved_gdt_blocks.set(u16::try_from(geometry.reserved_gdt_blocks).expect("at most 1024"));
+    raw.s_reserved_gdt_blocks
+        .set(u16::try_from(geometry.reserved_gdt_blocks).expect("at most a quarter of the bytes of a block"));
     raw.s_log_groups_per_flex = u8::try_from(geometry.flex_groups.ilog2()).expect("at most 31");
     if let SuperCopies::Two(groups) = geometry.copies.supers {
         raw.s_backup_bgs = groups.map(Into::into);

@@ -270,6 +270,22 @@ fn options_are_as_mke2fs_takes_them() {
 }
 
 #[test]
+fn blocks_above_4_kib_are_as_mke2fs_makes_them() {
+    if !e2fsprogs() {
+        return;
+    }
+    for block_size in [8192, 16384, 32768, 65536] {
+        let options = sparse().block_size(block_size);
+        for size in [8 * MIB, 100 * MIB + 35 * KIB, 900 * MIB, 9 * GIB, 5000 * GIB] {
+            check_same(size, &options);
+        }
+        // As many inodes as a group can have.
+        check_same(2 * GIB, &options.clone().inode_size(128).inode_ratio(u64::from(block_size)));
+        check_same(64 * MIB, &options.journal(false).inode_size(1024));
+    }
+}
+
+#[test]
 fn multi_mount_protection_is_as_mke2fs_makes_it() {
     if !e2fsprogs() {
         return;
@@ -334,7 +350,7 @@ fn growing_uses_the_resize_inode() {
         return;
     }
     let images = Images::new();
-    for (size, block_size) in [(64 * MIB, 1024), (500 * MIB, 2048), (4 * GIB, 4096), (256 * MIB, 1024)] {
+    for (size, block_size) in [(64 * MIB, 1024), (500 * MIB, 2048), (4 * GIB, 4096), (GIB, 65536)] {
         let (path, _) = images.ours(size, &sparse().block_size(block_size));
         std::fs::File::options().write(true).open(&path).unwrap().set_len(2 * size).unwrap();
         run(Command::new("resize2fs").arg(&path));

@@ -12,6 +12,13 @@ pub const KINDS: &[Kind] = &[
     kind("ext4", 24, "-b 4096"),
     kind("blocks of 1 KiB", 16, "-b 1024"),
     kind("blocks of 2 KiB", 16, "-b 2048"),
+    // Linux mounts larger blocks from 6.19 on.
+    kind("blocks of 8 KiB", 24, "-b 8192 -O orphan_file,large_dir,ea_inode").not_mounted(),
+    kind("blocks of 16 KiB", 40, "-b 16384 -O ^64bit,^metadata_csum,uninit_bg").not_mounted(),
+    kind("blocks of 32 KiB", 72, "-b 32768 -O inline_data -I 512").not_mounted(),
+    kind("blocks of 64 KiB", 48, "-b 65536 -O ^has_journal -N 1024").not_mounted(),
+    kind("blocks of 64 KiB, indirect", 48, "-b 65536 -O ^has_journal,^extent,^64bit -N 1024").not_mounted(),
+    kind("blocks of 64 KiB, old", 48, "-b 65536 -O none,extent,ext_attr -I 128 -N 1024").not_mounted(),
 
     // Old formats, and what tune2fs makes of them.
     kind("revision 0", 12, "-r 0 -t ext2 -b 1024 -O none"),

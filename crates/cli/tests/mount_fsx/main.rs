@@ -49,6 +49,21 @@ fn kernel_cache_blocks_of_4k() {
 }
 
 #[test]
+fn kernel_cache_blocks_of_64k() {
+    run(65536, "cache=kernel");
+}
+
+#[test]
+fn writeback_blocks_of_16k() {
+    run(16384, "cache=writeback");
+}
+
+#[test]
+fn direct_blocks_of_64k() {
+    run(65536, "cache=direct");
+}
+
+#[test]
 fn writeback_blocks_of_1k() {
     run(1024, "cache=writeback,threads=1");
 }

@@ -129,7 +129,7 @@ fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
 #[test]
 fn every_alignment_agrees_with_a_model() {
     let seed = settings::seed("every_alignment_agrees_with_a_model");
-    for (index, block_size) in [1024, 2048, 4096].into_iter().enumerate() {
+    for (index, block_size) in [1024, 2048, 4096, 8192, 65536].into_iter().enumerate() {
         for policy in Policy::ALL {
             let device = Arc::new(Shape::new(48, block_size, true).make_poisoned());
             let options = small().research(ResearchOptions::new().policy(policy));

@@ -354,6 +354,16 @@ fn crashes_4k() {
 }
 
 #[test]
+fn crashes_16k() {
+    crash("crashes_16k", Shape::new(40, 16384, true), SplitAt::Completion, false);
+}
+
+#[test]
+fn crashes_64k_buffered() {
+    crash("crashes_64k_buffered", Shape::new(128, 65536, true), SplitAt::Completion, true);
+}
+
+#[test]
 fn crashes_4k_cut_before() {
     crash("crashes_4k_cut_before", Shape::new(16, 4096, true), SplitAt::Submission, false);
 }

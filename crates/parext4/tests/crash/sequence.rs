@@ -259,6 +259,11 @@ fn crashes_4k() {
 }
 
 #[test]
+fn crashes_64k() {
+    crash("crashes_64k", Shape::new(128, 65536, true), 7);
+}
+
+#[test]
 fn crashes_with_meta_groups() {
     let features = "meta_bg,^resize_inode,^filetype,^metadata_csum,uninit_bg";
     let shape = Shape { features, blocks_per_group: Some(512), ..Shape::new(16, 1024, true) };

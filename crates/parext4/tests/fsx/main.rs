@@ -72,6 +72,16 @@ fn blocks_of_4k_under_pressure() {
 }
 
 #[test]
+fn blocks_of_16k_under_pressure() {
+    run_on(Shape::new(48, 16384, true), 4 << 20, 8);
+}
+
+#[test]
+fn blocks_of_64k_under_pressure() {
+    run_on(Shape::new(128, 65536, true), 4 << 20, 9);
+}
+
+#[test]
 fn blocks_of_1k_all_in_memory() {
     run(1024, 64 << 20, 4);
 }
@@ -84,6 +94,11 @@ fn blocks_of_4k_all_in_memory() {
 #[test]
 fn indirect_blocks_of_1k_under_pressure() {
     run_on(Shape::new(24, 1024, true).without_extents(), 1 << 20, 6);
+}
+
+#[test]
+fn indirect_blocks_of_64k_under_pressure() {
+    run_on(Shape::new(64, 65536, false).without_extents(), 4 << 20, 10);
 }
 
 #[test]

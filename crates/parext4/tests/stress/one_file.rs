@@ -433,12 +433,14 @@ configurations! {
     memory_1k: in_memory(1024, true, false);
     memory_2k: in_memory(2048, true, false);
     memory_4k: in_memory(4096, true, false);
+    memory_16k: in_memory(16384, true, false);
     memory_1k_no_journal: in_memory(1024, false, false);
     memory_2k_no_journal: in_memory(2048, false, false);
     memory_4k_no_journal: in_memory(4096, false, false);
     chopped_1k: in_memory(1024, true, true);
     chopped_2k_no_journal: in_memory(2048, false, true);
     chopped_4k: in_memory(4096, true, true);
+    chopped_64k_no_journal: in_memory(65536, false, true);
     exclusive_1k: with_policy(Policy::Exclusive, 1024, true, true);
     exclusive_4k_no_journal: with_policy(Policy::Exclusive, 4096, false, true);
     shared_overwrite_1k: with_policy(Policy::SharedOverwrite, 1024, true, true);
@@ -450,10 +452,13 @@ configurations! {
     direct_2k_no_journal: in_a_file(false, 2048, false);
     rbd: on_rbd(false, false);
     rbd_queues_and_pages: on_rbd(true, true);
+    direct_32k: in_a_file(false, 32768, true);
     direct_4k_no_journal: in_a_file(false, 4096, false);
     buffered_1k: with_pages(Policy::Range, false, 1024, true, true);
     buffered_2k: with_pages(Policy::Range, true, 2048, true, false);
     buffered_4k: with_pages(Policy::Range, false, 4096, true, false);
+    buffered_8k: with_pages(Policy::Range, false, 8192, true, true);
+    buffered_64k_no_journal: with_pages(Policy::Range, true, 65536, false, false);
     buffered_4k_no_journal: with_pages(Policy::Range, true, 4096, false, true);
     buffered_exclusive_1k: with_pages(Policy::Exclusive, true, 1024, true, true);
     buffered_shared_overwrite_1k: with_pages(Policy::SharedOverwrite, true, 1024, true, true);
@@ -461,6 +466,7 @@ configurations! {
     indirect_1k: without_extents(false, false, 1024, true);
     indirect_1k_queues_and_pages: without_extents(true, true, 1024, true);
     indirect_4k_no_journal: without_extents(true, true, 4096, false);
+    indirect_64k_no_journal: without_extents(true, true, 65536, false);
     queued_1k: with_queues(Policy::Range, SplitAt::Completion, 1024, true, true);
     queued_1k_cut_before: with_queues(Policy::Range, SplitAt::Submission, 1024, true, true);
     queued_4k_no_journal: with_queues(Policy::Range, SplitAt::Submission, 4096, false, true);
@@ -470,4 +476,5 @@ configurations! {
     queued_shared_overwrite_1k: with_queues(Policy::SharedOverwrite, SplitAt::Submission, 1024, true, true);
     queued_direct_1k: in_a_file(true, 1024, true);
     queued_direct_4k: in_a_file(true, 4096, true);
+    queued_16k_cut_before: with_queues(Policy::Range, SplitAt::Submission, 16384, true, true);
 }

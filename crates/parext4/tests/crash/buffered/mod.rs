@@ -205,3 +205,8 @@ fn crashes_2k() {
 fn crashes_4k() {
     crash("crashes_4k", Shape::new(16, 4096, true));
 }
+
+#[test]
+fn crashes_64k() {
+    crash("crashes_64k", Shape::new(128, 65536, true));
+}

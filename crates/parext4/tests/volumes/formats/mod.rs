@@ -6,6 +6,7 @@
 mod change;
 mod features;
 mod hostile;
+mod large_blocks;
 mod snapshot;
 
 use image_kinds::Kind;
@@ -75,9 +76,12 @@ fn beside_e2fsprogs(kind: &Kind, seed: u64) {
     image.fsck();
     let made = of_directory(&tree, Detail::Contents);
     let (changes, ours) = change(&image, kind, &made, Detail::Contents, seed);
-    std::fs::create_dir(&dumped).unwrap();
-    image.debugfs(&format!("rdump / {}", dumped.display()));
-    assert_same(&of_directory(&dumped, Detail::Contents), &ours);
+    // debugfs dumps at least 60 bytes of contents in an inode.
+    if !kind.mke2fs.contains("inline_data") {
+        std::fs::create_dir(&dumped).unwrap();
+        image.debugfs(&format!("rdump / {}", dumped.display()));
+        assert_same(&of_directory(&dumped, Detail::Contents), &ours);
+    }
     image.debugfs_write(&format!("write {} written", tree.join("dir/large").display()));
     image.debugfs_write("rm /our_file");
     image.fsck();

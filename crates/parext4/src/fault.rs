@@ -61,6 +61,8 @@ pub enum Fault {
     FreedDuringCheckpoint,
     /// Two threads that read or add one leaf of indirect blocks each use their own copy.
     LeafAddedTwice,
+    /// A thread uses a leaf of indirect blocks as it has read it, although the leaf may have changed and been dropped meanwhile.
+    OldLeafKept,
     /// Leaves of indirect blocks are dropped from memory while a thread changes them.
     LeavesDroppedInUse,
     /// H9: a write that was widened uses what it saw before it held the wider range.

@@ -28,7 +28,7 @@ mod neighbours;
 mod nodes;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parext4_format::indirect::{self, DIRECT, Place, PointerBlock, Shape};
 use parext4_format::{BlockRange, FileBlock};
@@ -71,9 +71,11 @@ struct InMemory {
     /// The changed pointer blocks, which the transaction has registered.
     dirty: BTreeMap<PointerBlock, Arc<MetaBlock>>,
     /// The leaves in memory, and leaves that were removed since the list was last cleaned.
-    leaves: Vec<u32>,
+    leaves: BTreeSet<u32>,
     /// The length of `leaves` at which it is cleaned next.
     clean_at: usize,
+    /// How often leaves were dropped that can be read again.
+    drops: u64,
 }
 
 impl IndirectMap {
@@ -181,7 +183,7 @@ impl IndirectMap {
         }
         loop {
             let nodes = self.nodes.read();
-            // No thread adds or removes leaves while this one holds the nodes.
+            let drops = self.in_memory.lock().drops;
             if let Some(leaf) = self.leaves.get(number) {
                 return Ok(Some(leaf));
             }
@@ -191,7 +193,9 @@ impl IndirectMap {
                     let pointers = self.source.read(block)?;
                     nodes.check_data(&pointers)?;
                     let leaf = Leaf::new(self.blocks_of(number), pointers.into_iter(), block);
-                    return Ok(Some(self.keep(number, leaf)));
+                    if let Some(leaf) = self.keep_read(number, leaf, drops) {
+                        return Ok(Some(leaf));
+                    }
                 }
                 None => {
                     drop(nodes);
@@ -202,18 +206,33 @@ impl IndirectMap {
     }
 
     /// Adds a leaf to the leaves in memory, unless another thread has added it. Returns the leaf in memory. The caller holds the
-    /// nodes.
+    /// nodes, and the map's lock, so that no leaf is dropped.
     fn keep(&self, number: u32, leaf: Leaf) -> Arc<Leaf> {
+        self.add(&mut self.in_memory.lock(), number, leaf)
+    }
+
+    /// Like [`keep`](Self::keep), for a leaf that the caller has read without the map's lock, after it had seen the count `drops`.
+    /// Returns `None` if leaves were dropped meanwhile: another thread may have changed this leaf and dropped it, so the caller's
+    /// copy may be old.
+    fn keep_read(&self, number: u32, leaf: Leaf, drops: u64) -> Option<Arc<Leaf>> {
         let mut in_memory = self.in_memory.lock();
+        let may_be_old = in_memory.drops != drops && self.leaves.get(number).is_none();
+        if guarded!(Fault::OldLeafKept, may_be_old) {
+            return None;
+        }
+        Some(self.add(&mut in_memory, number, leaf))
+    }
+
+    fn add(&self, in_memory: &mut InMemory, number: u32, leaf: Leaf) -> Arc<Leaf> {
         if let Some(leaf) = guarded!(Fault::LeafAddedTwice, self.leaves.get(number)) {
             return leaf;
         }
         if in_memory.leaves.len() >= in_memory.clean_at {
-            self.drop_unused(&mut in_memory);
+            self.drop_unused(in_memory);
         }
         let leaf = Arc::new(leaf);
         self.leaves.set(number, Some(Arc::clone(&leaf)));
-        in_memory.leaves.push(number);
+        in_memory.leaves.insert(number);
         leaf
     }
 
@@ -223,7 +242,8 @@ impl IndirectMap {
         if guarded!(Fault::LeavesDroppedInUse, changing.is_none()) {
             return;
         }
-        let InMemory { dirty, leaves, clean_at } = in_memory;
+        let InMemory { dirty, leaves, clean_at, drops } = in_memory;
+        *drops += 1;
         leaves.retain(|&number| {
             let Some(leaf) = self.leaves.get(number) else { return false };
             let keep =

@@ -2,7 +2,7 @@
 //!
 //! Responsible for reading these blocks when they are first needed, with all checks that keep a corrupt or malicious tree
 //! harmless (I9). Not responsible for the leaves in memory. Invariant: `known` are the numbers of all pointer blocks to which
-//! a block in memory points, so no pointer block is used twice and none is mapped as data.
+//! a block in memory points, so no pointer block is used twice, and no leaf that is read after it maps one as data.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

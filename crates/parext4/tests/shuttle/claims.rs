@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parext4::SplitAt;
 use parext4::fault::Fault;
+use parext4::{DirectFile, SplitAt};
 
 use super::conversions::Acknowledged;
 use super::support::*;
@@ -63,5 +63,31 @@ fn indirect_blocks_in_use_stay_in_memory() {
             },
         );
         done.sync(&file, &device);
+    });
+}
+
+#[test]
+fn an_indirect_block_that_was_read_before_a_change_is_read_again() {
+    check_stopping_without_extents(100, &[Fault::OldLeafKept], |image| {
+        let device = Arc::new(image.fork());
+        let [single, double, other] = LEAVES;
+        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let file = volume.create_direct("/f").unwrap();
+        LEAVES.iter().for_each(|&leaf| write_block(&file, 1, leaf));
+        drop(file);
+        volume.close().unwrap();
+        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let file = volume.direct_file("/f").unwrap();
+        let one = |f: &DirectFile, block| {
+            read(f, BLOCK / SECTOR, block * BLOCK as u64).iter().all(|&byte| byte == 1)
+        };
+        let change = move |f: &DirectFile| {
+            write_block(f, 1, double + 1);
+            f.sync_data().unwrap();
+            // The indirect block is on the device, so these may displace it.
+            assert!(one(f, single) && one(f, other));
+        };
+        race(&file, move |f| assert!(one(f, double)), change);
+        assert!(one(&file, double + 1), "a write below the indirect block is lost");
     });
 }

@@ -123,7 +123,25 @@ pub fn check_stopping(
     faults: &[Fault],
     model: impl Fn(&MemDevice) + Send + Sync + 'static,
 ) {
-    let (model, image) = (Arc::new(model), Arc::new(image(true)));
+    check_stopping_on(image(true), iterations, faults, model);
+}
+
+/// Like [`check_stopping`], on a volume whose files are mapped by indirect blocks.
+pub fn check_stopping_without_extents(
+    iterations: usize,
+    faults: &[Fault],
+    model: impl Fn(&MemDevice) + Send + Sync + 'static,
+) {
+    check_stopping_on(image(false), iterations, faults, model);
+}
+
+fn check_stopping_on(
+    image: MemDevice,
+    iterations: usize,
+    faults: &[Fault],
+    model: impl Fn(&MemDevice) + Send + Sync + 'static,
+) {
+    let (model, image) = (Arc::new(model), Arc::new(image));
     search(iterations, faults, |iterations| {
         let (model, image) = (Arc::clone(&model), Arc::clone(&image));
         stopping(iterations, move || model(&image));

@@ -18,6 +18,7 @@
 //! | [`file_op`], [`file_model`] | random operations on one file, and its expected contents |
 //! | [`workload`] | random operations on a volume, with a model of it |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
+//! | [`damage`] | hostile images: damage to every structure, and all uses of a damaged volume |
 //! | [`durability`], [`crash_states`] | what must be found after a crash, and the states that a crash can leave |
 
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@
 pub mod ceph;
 pub mod command;
 pub mod crash_states;
+pub mod damage;
 pub mod device;
 pub mod device_contract;
 pub mod durability;

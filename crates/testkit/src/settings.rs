@@ -17,6 +17,11 @@ pub fn kind() -> Option<String> {
     std::env::var("PAREXT4_KIND").ok()
 }
 
+/// Returns the number of damaged images that tests make of each kind: `PAREXT4_DAMAGE`.
+pub fn damaged_images() -> usize {
+    number("PAREXT4_DAMAGE").unwrap_or(25)
+}
+
 /// Returns the number of operations in each configuration of the random tests of one file: `PAREXT4_FSX_OPS`.
 pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)

@@ -75,8 +75,7 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
 
 /// Returns the command of the engine's tests that run over kinds of images.
 fn tests(args: &Args, seed: u64) -> crate::command::Cmd {
-    let words =
-        "test -p parext4 --profile stress --no-fail-fast --test volumes --test crash --test fsx all_kinds";
+    let words = "test -p parext4 --profile stress --no-fail-fast --test volumes --test crash --test fsx --test damaged_images all_kinds";
     let command = cargo(words).env("PAREXT4_STRESS_SEED", seed.to_string());
     // Every kind has the empty name in its own.
     if args.long || !args.only.is_empty() { command.env("PAREXT4_KIND", &args.only) } else { command }

@@ -179,8 +179,12 @@ impl Use {
         Ok(Some(Removal { value, block: Some(block), bytes }))
     }
 
-    /// Returns the number of values in a block of attributes that have inodes of their own.
+    /// Returns the number of values in a block of attributes that have inodes of their own, which [`release_values`](Self::release_values)
+    /// removes.
     pub(super) fn values_in(&self, block: &[u8]) -> usize {
+        if !self.superblock.incompat().contains(Incompat::EA_INODE) {
+            return 0;
+        }
         let list = xattr::parse_block(block, FsBlock(0), None).unwrap_or_default();
         list.iter().filter(|xattr| xattr.value.inode().is_some()).count()
     }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{Image, file, full_list, new};
 use parext4::device::MemDevice;
-use parext4::{Error, Node, SetAttributes, Volume, VolumeOptions, XattrMode};
+use parext4::{Device, Error, Node, SetAttributes, Volume, VolumeOptions, XattrMode};
 use testkit::rng::Rng;
+use testkit::volume::{DirectFiles as _, Shape, untimed};
 
 /// Runs every operation on the attributes of an inode, and ignores the results.
 fn exercise(node: &Node) {
@@ -82,4 +83,27 @@ fn a_block_that_cannot_be_one_is_named() {
         drop(node);
         volume.close().unwrap();
     }
+}
+
+/// Without `ea_inode`, an entry whose value is in an inode is damage, which does not keep the inode from being deleted.
+#[test]
+fn a_file_with_a_value_in_an_inode_without_the_feature_is_deleted() {
+    let shape = Shape { features: "^metadata_csum", ..Shape::new(8, 1024, false) };
+    let device = Arc::new(shape.make());
+    let open = |device: &Arc<MemDevice>| {
+        Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()).unwrap()
+    };
+    let volume = open(&device);
+    volume.create_direct("/file").unwrap().node().set_xattr(b"user.a", &[5; 400], XattrMode::Any).unwrap();
+    volume.close().unwrap();
+    let mut bytes = device.snapshot();
+    let is_block = |block: &[u8]| block[..4] == [0, 0, 2, 0xea];
+    let blocks: Vec<_> =
+        bytes.chunks(1024).enumerate().filter(|(_, block)| is_block(block)).map(|(at, _)| at).collect();
+    assert_eq!(blocks.len(), 1);
+    // `e_value_inum` of the first entry.
+    bytes[blocks[0] * 1024 + 0x24..][..4].copy_from_slice(&12_u32.to_le_bytes());
+    let volume = open(&Arc::new(MemDevice::from_bytes(bytes)));
+    volume.remove_file("/file").unwrap();
+    volume.close().unwrap();
 }

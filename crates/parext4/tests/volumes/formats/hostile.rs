@@ -5,44 +5,10 @@ use std::sync::Arc;
 
 use parext4::{Device, MemDevice, NewInode, Volume};
 use parext4_format::superblock::Superblock;
+use testkit::damage::SUPERBLOCK;
 use testkit::rng::Rng;
 use testkit::settings;
 use testkit::volume::{Shape, untimed};
-
-/// Offset and size of fields on which the geometry and the meaning of other structures depend.
-const FIELDS: &[(usize, usize)] = &[
-    (0x00, 4),  // s_inodes_count
-    (0x04, 4),  // s_blocks_count_lo
-    (0x08, 4),  // s_r_blocks_count_lo
-    (0x14, 4),  // s_first_data_block
-    (0x18, 4),  // s_log_block_size
-    (0x1c, 4),  // s_log_cluster_size
-    (0x20, 4),  // s_blocks_per_group
-    (0x24, 4),  // s_clusters_per_group
-    (0x28, 4),  // s_inodes_per_group
-    (0x36, 2),  // s_max_mnt_count
-    (0x44, 4),  // s_checkinterval
-    (0x48, 4),  // s_creator_os
-    (0x4c, 4),  // s_rev_level
-    (0x54, 4),  // s_first_ino
-    (0x58, 2),  // s_inode_size
-    (0x5c, 4),  // s_feature_compat
-    (0x60, 4),  // s_feature_incompat
-    (0x64, 4),  // s_feature_ro_compat
-    (0xce, 2),  // s_reserved_gdt_blocks
-    (0xe8, 4),  // s_last_orphan
-    (0xfc, 1),  // s_def_hash_version
-    (0xfe, 2),  // s_desc_size
-    (0x104, 4), // s_first_meta_bg
-    (0x150, 4), // s_blocks_count_hi
-    (0x15c, 2), // s_min_extra_isize
-    (0x15e, 2), // s_want_extra_isize
-    (0x160, 4), // s_flags
-    (0x174, 1), // s_log_groups_per_flex
-    (0x178, 8), // s_kbytes_written
-    (0x24c, 4), // s_backup_bgs
-    (0x250, 4), // s_backup_bgs
-];
 
 /// Superblocks of each shape.
 const CASES: u64 = 800;
@@ -68,7 +34,7 @@ fn exercise(device: &MemDevice, rng: &mut Rng) -> bool {
     let mut block = vec![0; 1024];
     device.read_at(1024, &mut [IoSliceMut::new(&mut block)]).unwrap();
     for _ in 0..1 + rng.below(3) {
-        let (at, len) = FIELDS[usize::try_from(rng.below(FIELDS.len() as u64)).unwrap()];
+        let (at, len) = SUPERBLOCK[usize::try_from(rng.below(SUPERBLOCK.len() as u64)).unwrap()];
         let mut field = [0; 8];
         field[..len].copy_from_slice(&block[at..at + len]);
         let old = u64::from_le_bytes(field);

@@ -1,0 +1,109 @@
+//! Small sound volumes with structures of every class, from which damaged ones are made.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+
+use image_kinds::Kind;
+use parext4::{Device, MemDevice, NewInode, OpenOptions, Result, Volume, XattrMode};
+
+use crate::volume::untimed;
+use crate::{Image, kinds};
+
+/// Names of a directory that outgrows the root of its index.
+const MANY: usize = 300;
+
+/// Makes volumes of a kind with files: one that was closed, and some that a crash left with a log. `None` as for
+/// [`kinds::in_memory`].
+///
+/// # Panics
+/// If the volume cannot be changed.
+pub fn seeds(kind: &Kind) -> Option<Vec<MemDevice>> {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    populate(&tree).unwrap();
+    let image = kinds::accepted(kind, Image::of_kind(kind, Some(&tree))?)?;
+    image.convert(kind);
+    let closed = Arc::new(image.load());
+    let open = |device: &Arc<MemDevice>| {
+        let device: Arc<dyn Device> = Arc::clone(device) as _;
+        Volume::open_device(device, &untimed()).unwrap()
+    };
+    let volume = open(&closed);
+    change(&volume, "/ours").unwrap();
+    volume.close().unwrap();
+    let mut seeds = vec![closed.fork()];
+    if kind.has_journal() {
+        let crashed = Arc::new(closed.fork());
+        let volume = open(&crashed);
+        change(&volume, "/crashed").unwrap();
+        let _ = volume.remove_dir_all("/ours");
+        volume.sync().unwrap();
+        volume.abort().unwrap();
+        drop(volume);
+        seeds.push(crashed.fork());
+    }
+    if kind.mke2fs.contains("fast_commit") {
+        seeds.extend(image.with_kernel_options("", |root| {
+            fast_commits(root).unwrap();
+            image.load()
+        }));
+    }
+    Some(seeds)
+}
+
+/// Makes a tree without files that only root may make.
+fn populate(tree: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(tree.join("dir/below/it"))?;
+    fs::create_dir(tree.join("many"))?;
+    for n in 0..MANY {
+        File::create(tree.join(format!("many/{n:0>30}")))?;
+    }
+    fs::write(tree.join("small"), "11 bytes")?;
+    fs::write(tree.join("large"), vec![3; 700_001])?;
+    fs::hard_link(tree.join("large"), tree.join("link"))?;
+    symlink("target", tree.join("short"))?;
+    symlink("x".repeat(200), tree.join("long"))
+}
+
+/// Makes a file of many extents, attributes in and outside of inodes, and names.
+fn change(volume: &Volume, at: &str) -> Result<()> {
+    let dir = volume.mkdir(at, 0o755)?;
+    let file = volume.open_direct(format!("{at}/sparse"), &OpenOptions::read_write().create_new(true))?;
+    for n in 0..300 {
+        file.write_at(&[5; 4096], n * 8192)?;
+    }
+    file.node().set_xattr(b"user.in", b"the inode", XattrMode::Any)?;
+    file.node().set_xattr(b"user.out", &[7; 700], XattrMode::Any)?;
+    // Only some kinds have room for it.
+    let _ = file.node().set_xattr(b"user.large", &[7; 9000], XattrMode::Any);
+    for n in 0..40 {
+        let name = format!("{n:0>50}");
+        match n % 3 {
+            0 => volume.write(format!("{at}/{name}"), vec![1; n * 100])?,
+            1 => drop(dir.mkdir(name.as_bytes(), &NewInode::new())?),
+            _ => drop(dir.symlink(name.as_bytes(), &vec![b't'; 5 * n], &NewInode::new())?),
+        }
+    }
+    volume.sync()
+}
+
+/// Makes changes that the kernel logs as fast commits.
+fn fast_commits(root: &Path) -> std::io::Result<()> {
+    fs::create_dir(root.join("kernel"))?;
+    File::open(root.join("kernel"))?.sync_all()?;
+    for n in 0..6 {
+        let path = root.join(format!("kernel/{n}"));
+        fs::write(&path, vec![n; 3000 * usize::from(n) + 1])?;
+        File::open(&path)?.sync_all()?;
+        match n % 3 {
+            0 => fs::rename(&path, path.with_extension("moved"))?,
+            1 => fs::hard_link(&path, path.with_extension("linked"))?,
+            _ => fs::remove_file(&path)?,
+        }
+    }
+    let file = File::options().write(true).open(root.join("large"))?;
+    file.set_len(5)?;
+    file.sync_all()
+}

@@ -142,7 +142,11 @@ impl IndirectMap {
     /// As [`lookup`](Self::lookup).
     pub(crate) fn run(&self, block: FileBlock, max: u32) -> Result<Mapping> {
         let mut run = self.lookup(block, max)?;
-        while run.len < max && run.join(&self.lookup(block + run.len, max - run.len)?) {}
+        // A tree of large blocks reaches to the last block that a file can have.
+        while run.len < max
+            && let Some(next) = block.checked_add(run.len)
+            && run.join(&self.lookup(next, max - run.len)?)
+        {}
         Ok(run)
     }
 

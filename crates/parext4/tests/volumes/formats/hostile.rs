@@ -20,6 +20,8 @@ fn superblocks_of_any_geometry_cause_no_panic() {
         Shape { features: "meta_bg,^resize_inode,^filetype", ..groups },
         Shape { features: "sparse_super2,^resize_inode,^64bit,^metadata_csum,uninit_bg", ..groups },
         Shape { features: "none,extent", inode_size: 128, journal: false, ..groups },
+        Shape { inode_ratio: Some(64 << 10), ..Shape::new(24, 16384, false) },
+        Shape { inode_ratio: Some(64 << 10), features: "^64bit,uninit_bg", ..Shape::new(48, 65536, false) },
     ];
     for (shape, seed) in shapes.into_iter().zip(1..) {
         let sound = shape.make();

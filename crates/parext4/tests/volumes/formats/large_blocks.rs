@@ -4,8 +4,9 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use parext4::{Device, NewInode, Volume};
-use testkit::volume::{assert_clean, recover, untimed};
+use parext4::mkfs::mkfs_journal_device;
+use parext4::{Device, DeviceOptions, FileDevice, MkfsOptions, NewInode, Volume, XattrMode};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, recover, untimed};
 use testkit::{Image, tool};
 
 use super::change::{Changes, populate};
@@ -84,5 +85,78 @@ fn a_journal_that_debugfs_wrote_is_replayed() {
             volume.close().unwrap();
             image.fsck();
         }
+    }
+}
+
+/// Names for a root of a hash tree and hundreds of leaves, an attribute that fills its block, and the last block that a file can
+/// have, in blocks of 64 KiB.
+#[test]
+fn the_limits_of_blocks_of_64_kib() {
+    for features in ["large_dir", "^extent,^64bit,^metadata_csum"] {
+        let shape = Shape { features, inode_ratio: Some(16 << 10), ..Shape::new(128, 65536, false) };
+        let device = Arc::new(shape.make());
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+        let root = volume.root().unwrap();
+        let dir = root.mkdir(b"dir", &NewInode::new()).unwrap();
+        for n in 0..4000 {
+            dir.create(format!("{n:0>240}").as_bytes(), &NewInode::new()).unwrap();
+        }
+        let full = vec![7; 65536 - 32 - 20 - 4];
+        dir.set_xattr(b"user.abc", &full, XattrMode::Create).unwrap();
+        dir.set_xattr(b"user.abc", &[&full[..], &[7; 4]].concat(), XattrMode::Any).unwrap_err();
+        let file = volume.create_direct("/file").unwrap();
+        // In both formats the numbers of file blocks end before the tree does.
+        let most = (1_u64 << 32) - 1;
+        file.write_at(&[3; 512], (most << 16) - 512).unwrap();
+        assert_eq!(file.size(), most << 16, "{features}");
+        let buffered = file.buffered().unwrap();
+        buffered.write_at(&[4; 600], ((most - 1) << 16) - 300).unwrap();
+        buffered.write_at(&[5; 1], most << 16).unwrap_err();
+        drop((file, buffered, dir, root));
+        volume.close().unwrap();
+        assert_clean(&device, features);
+
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+        let dir = volume.root().unwrap().lookup(b"dir").unwrap();
+        assert_eq!(dir.get_xattr(b"user.abc").unwrap(), Some(full));
+        let file = volume.direct_file("/file").unwrap();
+        let mut end = vec![0; 2 << 16];
+        file.read_exact_at(&mut end, (most - 2) << 16).unwrap();
+        let (before, last) = end.split_at(1 << 16);
+        assert!(before[(1 << 16) - 300..] == [4; 300] && last[..300] == [4; 300]);
+        assert!(
+            last[300..(1 << 16) - 512].iter().all(|byte| *byte == 0) && last[(1 << 16) - 512..] == [3; 512]
+        );
+        for n in (0..4000).filter(|n| n % 7 != 0) {
+            dir.unlink(format!("{n:0>240}").as_bytes()).unwrap();
+        }
+        drop((file, dir));
+        volume.close().unwrap();
+        assert_clean(&device, features);
+        let image = Image::of(&device);
+        let listed = image.debugfs("ls -p /dir");
+        // debugfs also shows the unused entries at the start of blocks, with inode 0.
+        let names = listed.lines().filter(|line| line.contains("/000") && !line.starts_with("/0/")).count();
+        assert!(listed.is_empty() || names == 572, "{names} names");
+    }
+}
+
+/// mke2fs uses a journal device that parext4 has made.
+#[test]
+fn a_journal_device_is_as_mke2fs_makes_it() {
+    for block_size in [8192, 65536] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let create = DeviceOptions::new().create(1040 * u64::from(block_size));
+        let device = FileDevice::open(&path, &create).unwrap();
+        mkfs_journal_device(&device, &MkfsOptions::new().block_size(block_size).device_is_zero(true))
+            .unwrap();
+        drop(device);
+        let Some(output) = tool(Command::new("dumpe2fs").arg("-h").arg(&path)) else { return };
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        let has =
+            |line: &str| shown.lines().any(|shown| shown.split_whitespace().eq(line.split_whitespace()));
+        assert!(has(&format!("Block size: {block_size}")) && has("Block count: 1040"), "{shown}");
+        assert!(has("Journal start: 0") && has("Filesystem features: journal_dev"), "{shown}");
     }
 }

@@ -44,8 +44,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("inline_data", "-I 128"),
     ("ea_inode", "-I 128"),
     ("inline_data", "^extra_isize"),
-    // mke2fs makes them, but parext4 only reads them.
-    ("inline_data", "^extent"),
     ("64bit", "^extent"),
     ("resize_inode", "^sparse_super"),
     // The size of a flexible group needs the feature.

@@ -69,6 +69,7 @@ pub const KINDS: &[Kind] = &[
 
     // Later features.
     kind("inline_data", 16, "-b 1024 -O inline_data"),
+    kind("inline_data without extents", 16, "-b 1024 -O inline_data,^extent,^64bit"),
     kind("inline_data in 512 bytes", 16, "-b 4096 -I 512 -O inline_data"),
     kind("ea_inode", 16, "-b 1024 -O ea_inode"),
     kind("ea_inode and inline_data", 16, "-b 2048 -O ea_inode,inline_data"),

@@ -58,10 +58,7 @@ impl Superblock {
             return refuse("s_feature_incompat", unsupported_features(&unsupported.names()));
         }
         self.check_encoding()?;
-        let mut because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
-        if self.incompat() & (Incompat::INLINE_DATA | Incompat::EXTENTS) == Incompat::INLINE_DATA {
-            because.push("inline_data without extent".to_owned());
-        }
+        let because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
     }
 

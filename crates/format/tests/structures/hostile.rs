@@ -99,14 +99,17 @@ fn features_decide_the_access() {
     };
     assert_eq!(with(|_| ()), Ok(Access::ReadWrite));
     assert_eq!(
-        with(|sb| sb.set_ro_compat(sb.ro_compat() | RoCompat::QUOTA | RoCompat::from_bits_retain(1 << 31))),
-        Ok(Access::ReadOnly { because: vec!["quota".to_owned(), "ro_compat bit 0x80000000".to_owned()] })
+        with(|sb| sb
+            .set_ro_compat(sb.ro_compat() | RoCompat::SHARED_BLOCKS | RoCompat::from_bits_retain(1 << 31))),
+        Ok(Access::ReadOnly {
+            because: vec!["shared_blocks".to_owned(), "ro_compat bit 0x80000000".to_owned()]
+        })
     );
     assert_eq!(with(|sb| sb.set_compat(sb.compat() | Compat::FAST_COMMIT)), Ok(Access::ReadWrite));
     assert_eq!(with(|sb| sb.set_incompat(sb.incompat() - Incompat::EXTENTS)), Ok(Access::ReadWrite));
     assert_eq!(
         with(|sb| sb.set_incompat((sb.incompat() - Incompat::EXTENTS) | Incompat::INLINE_DATA)),
-        Ok(Access::ReadOnly { because: vec!["inline_data without extent".to_owned()] })
+        Ok(Access::ReadWrite)
     );
     let refused: [(&str, Change<Superblock>); 2] = [
         ("dirdata", |sb| sb.set_incompat(sb.incompat() | Incompat::DIRDATA)),

@@ -114,6 +114,21 @@ impl Engine {
         Ok(end)
     }
 
+    /// Maps blocks that are in use already, as written, until the transaction is full. Returns the number of blocks. The inode has
+    /// joined the transaction.
+    pub(super) fn map_pointers(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &IndirectMap,
+        extent: Extent,
+    ) -> Result<u32> {
+        let start = extent.logical.to_u64();
+        let mut pieces = std::iter::once(extent).peekable();
+        let end = self.fill_pieces(handle, inode, &map.lock(), &mut pieces, true)?;
+        Ok(saturating_u32(end.map_or(0, |end| end - start)))
+    }
+
     /// Reserves the pointer blocks that are missing above `blocks`.
     ///
     /// # Errors

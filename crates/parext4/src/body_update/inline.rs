@@ -4,11 +4,12 @@
 //! contents: the caller has written them to the block, or writes them under the same handle.
 
 use parext4_format::extent::Extent;
+use parext4_format::features::Incompat;
 use parext4_format::inode::InodeFlags;
 use parext4_format::{FileBlock, FsBlock};
 
 use crate::allocator::ALLOCATE_CREDITS;
-use crate::body::Body;
+use crate::body::{Body, BodyRoot};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -98,9 +99,10 @@ impl Engine {
         first: Option<FsBlock>,
     ) -> Result<()> {
         inode.join(handle);
-        let body = Body::empty(self.layout.block_size, inode.ino(), inode.seed());
+        let (body, format) = self.body_outside(inode)?;
         if let Some(block) = first {
-            self.map_first(handle, inode, &body, block)?;
+            let extent = Extent { logical: FileBlock::ZERO, physical: block, len: 1, unwritten: false };
+            self.map_first(handle, inode, &body, extent)?;
         }
         // Before the contents: a query without a range that does not find them finds the block.
         if !inode.replace_body(body) {
@@ -108,22 +110,31 @@ impl Engine {
         }
         let mut core = inode.core();
         core.remove_inline().map_err(|error| error.of_inode(inode.ino()))?;
-        let flags = core.flags | InodeFlags::EXTENTS;
+        let flags = core.flags | format;
         inode.set_flags(&mut core, flags);
         Ok(())
     }
 
-    /// Maps file block 0 of an empty body as written.
-    fn map_first(&self, handle: &Handle<'_>, inode: &Inode, body: &Body, block: FsBlock) -> Result<()> {
-        let Body::Extents(map) = body else { return Err(has_no_blocks(inode)) };
-        let extent = Extent { logical: FileBlock::ZERO, physical: block, len: 1, unwritten: false };
-        let mut writer = map.lock();
-        let plan = writer.plan_fill(handle.tid(), extent)?;
-        // The root of the tree has room.
-        let mut none = self.allocator.reserve(plan.blocks)?;
-        self.edit(handle, inode, block, &mut none, |edit| writer.carry_out(edit, plan))?;
-        inode.add_blocks(handle, 1, self.layout.block_size);
-        Ok(())
+    /// Returns an empty body in the format that contents get outside of the inode, and the flag of the format: a tree of extents if
+    /// the volume has the feature, otherwise indirect blocks.
+    fn body_outside(&self, inode: &Inode) -> Result<(Body, InodeFlags)> {
+        let (ino, seed) = (inode.ino(), inode.seed());
+        if self.superblock.incompat().contains(Incompat::EXTENTS) {
+            return Ok((Body::empty(self.layout.block_size, ino, seed), InodeFlags::EXTENTS));
+        }
+        let flags = InodeFlags::empty();
+        let root = BodyRoot { ino, seed, flags, block: [0; 60] };
+        Ok((Body::load(&root, &self.layout, &self.cache, true)?, flags))
+    }
+
+    /// Maps the first block of an empty body, as written.
+    fn map_first(&self, handle: &Handle<'_>, inode: &Arc<Inode>, body: &Body, extent: Extent) -> Result<()> {
+        match body {
+            Body::Extents(map) => self.map_extent(handle, inode, map, extent),
+            // The inode has the pointer to it.
+            Body::Indirect(map) => self.map_pointers(handle, inode, map, extent).map(drop),
+            Body::Inline(_) => Err(has_no_blocks(inode)),
+        }
     }
 }
 

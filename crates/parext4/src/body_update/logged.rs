@@ -1,13 +1,17 @@
-//! Maps blocks that a fast commit names, for its replay.
+//! Maps blocks that are in use already: for the replay of a fast commit that names them, and for contents that leave the inode.
 //!
 //! The replay has claimed the blocks, and no other operation uses the volume.
 
-use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, indirect};
 
+use super::inline::has_no_blocks;
+use crate::body::Body;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
 use crate::inode::Inode;
+use crate::journal::Handle;
 use crate::mapping::State;
 use crate::sync::Arc;
 
@@ -48,17 +52,48 @@ impl Engine {
     }
 
     fn map_hole(&self, inode: &Arc<Inode>, extent: Extent) -> Result<()> {
-        self.transact(self.map_credits(inode)?, |handle| {
-            inode.join(handle);
-            let map = self.extents(inode)?;
-            let mut writer = map.lock();
-            let plan = writer.plan_fill(handle.tid(), extent)?;
-            let mut reservation = self.allocator.reserve(plan.blocks)?;
-            let goal = extent.physical;
-            self.edit(handle, inode, goal, &mut reservation, |edit| writer.carry_out(edit, plan))?;
-            inode.add_blocks(handle, u64::from(extent.len), self.layout.block_size);
-            Ok(())
-        })
+        let body = self.body(inode)?;
+        if !body.has_unwritten() && (extent.unwritten || !self.fits_pointers(&extent)) {
+            return Err(Error::corrupt(format_args!("fast commit: pointers cannot map {extent:?}")));
+        }
+        let mut rest = extent;
+        while rest.len > 0 {
+            let done = self.transact(self.map_credits(inode)?, |handle| {
+                inode.join(handle);
+                match body {
+                    Body::Extents(map) => self.map_extent(handle, inode, map, rest).map(|()| rest.len),
+                    Body::Indirect(map) => self.map_pointers(handle, inode, map, rest),
+                    Body::Inline(_) => Err(has_no_blocks(inode)),
+                }
+            })?;
+            rest.logical += done;
+            rest.physical += u64::from(done);
+            rest.len -= done;
+        }
+        Ok(())
+    }
+
+    /// Returns true if a file without extents can map the blocks of `extent`.
+    fn fits_pointers(&self, extent: &Extent) -> bool {
+        let last = extent.physical.get() + u64::from(extent.len);
+        extent.end() <= self.layout.max_indirect_blocks && last <= indirect::MAX_BLOCK
+    }
+
+    /// Maps the blocks of `extent`, which are holes. The inode has joined the transaction.
+    pub(super) fn map_extent(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        map: &ExtentMap,
+        extent: Extent,
+    ) -> Result<()> {
+        let mut writer = map.lock();
+        let plan = writer.plan_fill(handle.tid(), extent)?;
+        let mut reservation = self.allocator.reserve(plan.blocks)?;
+        let goal = extent.physical;
+        self.edit(handle, inode, goal, &mut reservation, |edit| writer.carry_out(edit, plan))?;
+        inode.add_blocks(handle, u64::from(extent.len), self.layout.block_size);
+        Ok(())
     }
 
     fn mark_logged_written(&self, inode: &Arc<Inode>, mut blocks: BlockRange) -> Result<()> {

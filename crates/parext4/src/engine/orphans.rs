@@ -88,6 +88,12 @@ impl Orphans {
         self.0.lock().listed.contains_key(&ino)
     }
 
+    /// Returns true if the inode is an orphan.
+    pub(crate) fn contains(&self, ino: InodeNo) -> bool {
+        let all = self.0.lock();
+        all.listed.contains_key(&ino) || all.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
+    }
+
     /// Sets the orphan file to the one read from the device.
     pub(crate) fn set_file(&self, file: OrphanFile) {
         self.0.lock().file = Some(file);

@@ -175,7 +175,9 @@ impl Inode {
 
     /// Returns true if the file is mapped by extents, or will be once its contents leave the inode.
     pub(crate) fn has_extents(&self) -> bool {
-        self.flags().intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
+        let leaves = || self.superblock.incompat().contains(Incompat::EXTENTS);
+        let flags = self.flags();
+        flags.contains(InodeFlags::EXTENTS) || flags.contains(InodeFlags::INLINE_DATA) && leaves()
     }
 
     /// Returns the body in use, if it is in memory.

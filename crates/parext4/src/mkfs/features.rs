@@ -84,9 +84,6 @@ impl Features {
         if !self.incompat.contains(Incompat::EXTENTS) {
             // Indirect blocks have pointers of 32 bits.
             self.incompat -= Incompat::BIT64;
-            if self.incompat.contains(Incompat::INLINE_DATA) {
-                return Err(Error::invalid("the feature inline_data needs extent"));
-            }
         }
         if self.ro_compat.contains(RoCompat::METADATA_CSUM) {
             self.ro_compat -= RoCompat::GDT_CSUM;

@@ -34,6 +34,7 @@ impl Node {
         if is_dir && !created {
             return Err(self.bad_log(&"a second name of a directory"));
         }
+        self.check_logged_names()?;
         let insertion = dir.plan_insertion(name)?;
         self.engine.transact(insertion.credits()? + ENTRY_CREDITS, |handle| {
             insertion.allocate(handle)?;
@@ -62,6 +63,7 @@ impl Node {
             return Err(self.bad_log(&"a directory removed from itself"));
         }
         let _locks = lock_all([&self.inode, &victim.inode]);
+        self.check_logged_names()?;
         let Some(found) = dir.find(name)? else { return Ok(()) };
         let is_entry = found.ino == victim.ino();
         let is_dir = victim.inode.is_dir();
@@ -91,7 +93,8 @@ impl Node {
     pub(crate) fn init_logged_dir(&self, parent: &Node) -> Result<()> {
         let dir = self.dir()?;
         let _entries = self.inode.entries.write();
-        if self.engine.body(&self.inode)?.end()? > 0 {
+        let body = self.engine.body(&self.inode)?;
+        if body.is_inline() || body.end()? > 0 {
             return Ok(());
         }
         let (tail, ino, parent) = (dir.has_tail(), self.ino(), parent.ino());
@@ -112,6 +115,15 @@ impl Node {
                 Ok(())
             })
         })
+    }
+
+    /// Checks that the names of this directory are not encrypted: the kernel logs no names of such a directory.
+    fn check_logged_names(&self) -> Result<()> {
+        if self.inode.is_encrypted() {
+            Err(self.bad_log(&"a name in an encrypted directory"))
+        } else {
+            Ok(())
+        }
     }
 
     #[track_caller]

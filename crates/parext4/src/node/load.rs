@@ -6,6 +6,7 @@ use parext4_format::inode::Inode as RawInode;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeParts};
+use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
@@ -70,6 +71,20 @@ impl Engine {
         let parts = self.inode_parts(ino, &raw, table_block, place.offset)?;
         let inode = Arc::new(Inode::build_new(parts, raw, self.layout.block_size)?);
         self.inodes.insert(Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    /// Replaces an inode that is no longer in memory by what a fast commit logged. Joins it.
+    pub(crate) fn replace_logged(
+        &self,
+        handle: &Handle<'_>,
+        ino: InodeNo,
+        raw: RawInode,
+    ) -> Result<Arc<Inode>> {
+        let place = self.allocator.inode_place(ino)?;
+        let block = self.cache.read(place.block, BlockKind::InodeTable)?;
+        let inode = self.logged_inode(ino, raw, block)?;
+        inode.join(handle);
         Ok(inode)
     }
 

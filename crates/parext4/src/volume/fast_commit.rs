@@ -15,10 +15,12 @@ use std::collections::hash_map::Entry;
 
 use parext4_format::extent::Extent;
 use parext4_format::fast_commit::{Change, Name};
+use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::{BlockRange, FsBlock, InodeNo};
 
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
+use crate::body_update::MOVE_CREDITS;
 use crate::engine::{Orphans, Use};
 use crate::error::{Error, Result};
 use crate::node::Node;
@@ -63,6 +65,9 @@ impl Replay<'_> {
             Change::AddRange(ino, extent) => self.add_range(*ino, *extent),
             Change::DelRange { ino, start, len } => {
                 let Some(node) = self.node(*ino)? else { return Ok(()) };
+                if self.engine.body(&node.inode)?.is_inline() {
+                    return Ok(());
+                }
                 let start = start.to_u64();
                 let blocks = BlockRange::clamped(start, start + u64::from(*len));
                 self.engine.unmap_logged(&node.inode, blocks)
@@ -95,10 +100,20 @@ impl Replay<'_> {
             self.engine.journal.commit_all()?;
         }
         self.claim(&extent)?;
+        self.leave_inode(&node)?;
         let mapped = self.engine.map_logged(&node.inode, extent)?;
         self.check_claimed(&mapped)?;
         self.mapped.extend(mapped.iter().map(|part| Run { start: part.physical, len: part.len }));
         Ok(())
+    }
+
+    /// Gives a file whose contents lie in its inode an empty map instead: the kernel has moved the contents to blocks, whose ranges
+    /// are logged.
+    fn leave_inode(&self, node: &Node) -> Result<()> {
+        if !self.engine.body(&node.inode)?.is_inline() {
+            return Ok(());
+        }
+        self.engine.transact(MOVE_CREDITS, |handle| self.engine.move_out_of_inode(handle, &node.inode, None))
     }
 
     /// Checks that blocks which were mapped had been claimed. A block that an earlier change freed may have been allocated for a
@@ -162,22 +177,87 @@ impl Replay<'_> {
     fn set_inode(&mut self, ino: InodeNo, logged: &[u8]) -> Result<()> {
         let superblock = &self.engine.superblock;
         if let Some(node) = self.node(ino)? {
-            let mut raw =
-                RawInode::parse_logged(logged, Some(&node.inode.core_with_times()), superblock, ino)?;
+            let parse =
+                || RawInode::parse_logged(logged, Some(&node.inode.core_with_times()), superblock, ino);
+            let raw = parse()?;
             if !is_another(&node, &raw) {
-                return self.update(&node, &mut raw);
+                self.check_format(ino, &raw)?;
+                return match self.change_of_format(&node, &raw)? {
+                    ChangeOfFormat::None => self.update(&node, raw),
+                    ChangeOfFormat::OutOfInode => {
+                        self.leave_inode(&node)?;
+                        // The attribute that had the contents is gone.
+                        self.update(&node, parse()?)
+                    }
+                    ChangeOfFormat::IntoInode => self.enter_inode(node, raw),
+                };
             }
             // The number was freed and is in use again.
             self.nodes.remove(&ino);
             self.delete(node)?;
         }
         let raw = RawInode::parse_logged(logged, None, superblock, ino)?;
+        self.check_format(ino, &raw)?;
         if raw.links > 0 { self.add_inode(ino, raw) } else { Ok(()) }
+    }
+
+    /// Checks an inode whose contents are logged with it.
+    fn check_format(&self, ino: InodeNo, raw: &RawInode) -> Result<()> {
+        if !raw.flags.contains(InodeFlags::INLINE_DATA) {
+            return Ok(());
+        }
+        let suits = matches!(raw.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink)
+            && self.engine.superblock.incompat().contains(Incompat::INLINE_DATA)
+            && !raw.flags.contains(InodeFlags::EXTENTS);
+        if !suits {
+            return Err(Error::corrupt(format_args!("fast commit: inode {ino} cannot have contents")));
+        }
+        raw.inline_contents().map_err(|error| error.of_inode(ino))?;
+        Ok(())
+    }
+
+    /// Returns how the place of the contents differs from the logged one. An inode without a name keeps its place, because it is
+    /// deleted; a directory does, because it is logged only when it is created.
+    fn change_of_format(&self, node: &Node, raw: &RawInode) -> Result<ChangeOfFormat> {
+        let is_deleted = raw.links == 0 || node.inode.core().links == 0;
+        if node.file_type() != FileType::Regular || is_deleted {
+            return Ok(ChangeOfFormat::None);
+        }
+        let is_inline = self.engine.body(&node.inode)?.is_inline();
+        Ok(match (is_inline, raw.flags.contains(InodeFlags::INLINE_DATA)) {
+            (true, false) => ChangeOfFormat::OutOfInode,
+            (false, true) => ChangeOfFormat::IntoInode,
+            (true, true) | (false, false) => ChangeOfFormat::None,
+        })
+    }
+
+    /// Replaces an inode with a map by the logged one, whose contents lie in it: the kernel stores the first contents of an empty file
+    /// there.
+    fn enter_inode(&mut self, node: Node, mut raw: RawInode) -> Result<()> {
+        if self.engine.orphans.contains(node.ino()) {
+            let ino = node.ino();
+            return Err(Error::Unsupported(format!(
+                "a fast commit that gives orphan inode {ino} contents; run e2fsck"
+            )));
+        }
+        // The owner changes before the inode is replaced, because quotas count by the old one.
+        self.update(&node, raw.clone())?;
+        self.engine.unmap_logged(&node.inode, BlockRange::ALL)?;
+        // The inode in memory must not be encoded any more.
+        self.engine.journal.commit_all()?;
+        let ino = node.ino();
+        (raw.file_acl, raw.blocks, raw.dtime) = (node.inode.core().file_acl, node.inode.sectors(), 0);
+        self.nodes.remove(&ino);
+        self.engine.inodes.remove(&node.inode);
+        drop(node);
+        let inode = self.engine.transact(1, |handle| self.engine.replace_logged(handle, ino, raw))?;
+        self.nodes.insert(ino, Node::new(self.engine, inode));
+        Ok(())
     }
 
     /// Sets the fields of an inode. Its body, and its attributes in a block, stay as they are: ranges change the body, and the kernel
     /// logs no changes of attributes. A directory is logged only when it is created.
-    fn update(&self, node: &Node, raw: &mut RawInode) -> Result<()> {
+    fn update(&self, node: &Node, mut raw: RawInode) -> Result<()> {
         if node.inode.is_dir() {
             return Ok(());
         }
@@ -193,7 +273,11 @@ impl Replay<'_> {
                 // In the list of orphans, it is the next one.
                 raw.dtime = core.dtime;
                 (raw.file_acl, raw.blocks) = (core.file_acl, core.blocks);
-                raw.flags.set(InodeFlags::EXTENTS, core.flags.contains(InodeFlags::EXTENTS));
+                let format = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+                raw.flags = raw.flags.difference(format) | core.flags & format;
+                if node.file_type() == FileType::Regular && !core.flags.contains(InodeFlags::INLINE_DATA) {
+                    raw.block = core.block;
+                }
                 *core = raw.clone();
                 inode.set_flags(&mut core, raw.flags);
             }
@@ -228,6 +312,15 @@ impl Replay<'_> {
             // The blocks and entries follow, each in a change of its own.
             (raw.size, raw.links) = (0, 2);
             raw.flags.remove(InodeFlags::INDEX);
+            if raw.flags.contains(InodeFlags::INLINE_DATA) {
+                raw.remove_inline().map_err(|error| error.of_inode(ino))?;
+            }
+        }
+        if matches!(raw.file_type(), FileType::Regular | FileType::Directory)
+            && !raw.flags.contains(InodeFlags::INLINE_DATA)
+        {
+            // The ranges follow, also of a file without extents. The kernel logs no indirect blocks.
+            raw.block = [0; 60];
         }
         self.engine.add_quota_entries(QuotaIds::of(&raw))?;
         let inode = self.engine.transact(INODE_CREDITS + 1, |handle| {
@@ -251,6 +344,15 @@ impl Replay<'_> {
         }
         Ok(())
     }
+}
+
+/// How a logged inode differs from the one in the volume by the place of its contents.
+enum ChangeOfFormat {
+    None,
+    /// From the inode to blocks.
+    OutOfInode,
+    /// From blocks, or from nowhere, to the inode.
+    IntoInode,
 }
 
 /// Returns true if a logged inode is not the one of the same number that the volume has. A new inode has another generation and

@@ -189,11 +189,6 @@ impl JournalPlace {
             let because = because.join(", ");
             return Err(Error::Unsupported(format!("fast commits with feature {because}; run e2fsck")));
         }
-        let unsupported = superblock.incompat().intersection(Incompat::INLINE_DATA | Incompat::ENCRYPT);
-        if !unsupported.is_empty() {
-            let names = unsupported.names().join(", ");
-            return Err(Error::Unsupported(format!("fast commits with feature {names}; run e2fsck")));
-        }
         let limit = self.superblock.log_end() - self.superblock.first();
         let scratch = Arc::new(ScratchDevice::new(Arc::clone(device), superblock.block_size(), limit));
         let engine = build(Arc::clone(&scratch) as Arc<dyn Device>, superblock, self)?;

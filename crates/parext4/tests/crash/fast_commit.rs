@@ -1,11 +1,14 @@
 //! Fast commits, built by hand: crashes while they are replayed, and hostile ones (I9).
 
+use std::fs::File;
+use std::io::Write;
+use std::process::Command;
 use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
 use parext4::{Device, Error, FileType, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, replay_journal};
 use parext4_format::checksum::crc32c;
-use parext4_format::features::Compat;
+use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::{Inode, InodeFlags};
 use parext4_format::jbd2::{JournalIncompat, JournalSuperblock};
@@ -15,6 +18,7 @@ use parext4_format::{GroupNo, InodeNo};
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
 use testkit::volume::{assert_clean, journal_offset, untimed};
+use testkit::{Image, encrypted, tool};
 
 const BLOCK: usize = 4096;
 const JOURNAL: u32 = 1100;
@@ -49,13 +53,20 @@ struct Area {
     start: usize,
     /// Inodes of the volume: `/kept`, `/gone` and `/cut`, which has two blocks.
     files: [u32; 3],
+    /// `/small` and `/grows`, of 8 bytes.
+    small: [u32; 2],
 }
 
 impl Area {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// Returns an area on a volume with these features besides the usual ones.
+    fn with(features: &str) -> Self {
         let device = MemDevice::new(16 << 20);
-        mkfs(&device, &MkfsOptions::new().block_size(4096).journal_blocks(JOURNAL).device_is_zero(true))
-            .unwrap();
+        let options = MkfsOptions::new().block_size(4096).journal_blocks(JOURNAL).features(features).unwrap();
+        mkfs(&device, &options.device_is_zero(true)).unwrap();
         let journal_at = usize::try_from(journal_offset(&device)).unwrap();
         let mut image = device.snapshot();
         let mut superblock = Superblock::parse(&image[1024..2048]).unwrap();
@@ -71,6 +82,10 @@ impl Area {
             volume.write(path, [7; 2 * BLOCK]).unwrap();
             volume.metadata(path).unwrap().ino.get()
         });
+        let small = ["/small", "/grows"].map(|path| {
+            volume.write(path, "contents").unwrap();
+            volume.metadata(path).unwrap().ino.get()
+        });
         volume.sync().unwrap();
         volume.abort().unwrap();
         drop(volume);
@@ -79,7 +94,7 @@ impl Area {
         let (image, replayed) = (device.snapshot(), replayed.snapshot());
         let tid = JournalSuperblock::parse(&image[journal_at..]).unwrap().sequence() + transactions;
         let (area, start) = (Vec::new(), 0);
-        let mut area = Self { image, replayed, superblock, journal_at, tid, area, start, files };
+        let mut area = Self { image, replayed, superblock, journal_at, tid, area, start, files, small };
         area.tag(HEAD, &[0, tid].map(u32::to_le_bytes).concat());
         area
     }
@@ -107,10 +122,27 @@ impl Area {
         let found = found
             .and_then(|at| Inode::parse(&self.replayed[at..at + 256], &self.superblock, InodeNo(ino)).ok());
         let mut inode = found.unwrap_or_else(|| Inode::new(mode, &self.superblock));
-        (inode.mode, inode.size, inode.links, inode.flags) = (mode, size, links, InodeFlags::EXTENTS);
+        (inode.mode, inode.size, inode.links) = (mode, size, links);
+        let has_extents = self.superblock.incompat().contains(Incompat::EXTENTS);
+        inode.flags = if has_extents { InodeFlags::EXTENTS } else { InodeFlags::empty() };
+        if !has_extents {
+            // Pointers of the kernel, to blocks that only its log would have.
+            inode.block.fill(9);
+        }
         let mut bytes = vec![0; 256];
         inode.encode(&mut bytes, &self.superblock, InodeNo(ino));
         self.tag(INODE, &[&ino.to_le_bytes()[..], &bytes[..160]].concat());
+    }
+
+    /// Logs an inode with contents in it, as the kernel does: all of it.
+    fn inline(&mut self, ino: u32, mode: u16, contents: &[u8]) {
+        let mut inode = Inode::new(mode, &self.superblock);
+        (inode.size, inode.links) = (contents.len() as u64, 1);
+        assert!(inode.make_inline(contents, &[]));
+        let mut bytes = vec![0; 256];
+        inode.encode(&mut bytes, &self.superblock, InodeNo(ino));
+        // The same inode as on the volume: it has the generation 0 and no other time of creation.
+        self.tag(INODE, &[&ino.to_le_bytes()[..], &bytes].concat());
     }
 
     fn add_range(&mut self, ino: u32, logical: u32, len: u16, physical: u32) {
@@ -138,8 +170,8 @@ impl Area {
     }
 
     /// Two fast commits with changes of every kind.
-    fn all_kinds() -> MemDevice {
-        let mut area = Self::new();
+    fn all_kinds(features: &str) -> MemDevice {
+        let mut area = Self::with(features);
         let [kept, gone, cut] = area.files;
         for block in 0..2 {
             let at = (FREE + block) as usize * BLOCK;
@@ -185,15 +217,95 @@ fn assert_replayed(volume: &Volume, what: &str) {
     assert_eq!(volume.metadata("/dir").unwrap().file_type, FileType::Directory, "{what}");
 }
 
+/// Kinds of volumes, by features beside the usual ones.
+const KINDS: [&str; 4] = ["", "inline_data", "^extent", "inline_data,encrypt,^extent"];
+
 #[test]
 fn fast_commits_are_replayed_after_every_crash_of_the_replay() {
-    let base = Area::all_kinds();
-    assert_replayed(&open(&base, &VolumeOptions::new().read_only(true)).unwrap(), "in memory");
+    for features in ["", "^extent"] {
+        assert_replayed_after_crashes(&Area::all_kinds(features), assert_replayed);
+    }
+}
+
+/// Contents that lie in inodes: they change, they move there and away, and new inodes have some.
+#[test]
+fn contents_in_inodes_are_replayed() {
+    for features in ["inline_data", "inline_data,encrypt,^extent"] {
+        let mut area = Area::with(features);
+        let ([kept, ..], [small, grows]) = (area.files, area.small);
+        for block in 0..2 {
+            let at = (FREE + block) as usize * BLOCK;
+            area.image[at..at + BLOCK].fill(b'a');
+        }
+        area.inline(small, 0o100_644, &[b's'; 120]);
+        area.add_range(grows, 0, 2, FREE);
+        area.inode(grows, 0o100_644, 2 * BLOCK as u64, 1);
+        area.inline(kept, 0o100_644, b"in the inode");
+        area.inline(NEW_FILE, 0o100_640, b"new");
+        area.name(CREATE, 2, NEW_FILE, b"new");
+        area.inline(NEW_DIR, 0o040_755, &[2, 0, 0, 0, 0, 0, 0, 0, 56, 0, 0, 0]);
+        area.name(CREATE, 2, NEW_DIR, b"dir");
+        area.name(LINK, NEW_DIR, small, b"a-name-in-the-directory");
+        area.inline(NEW_DIR + 1, 0o120_777, &[b't'; 100]);
+        area.name(CREATE, NEW_DIR, NEW_DIR + 1, b"link");
+        // Of no effect, because the file has no blocks.
+        area.numbers(DEL_RANGE, &[small, 0, 9]);
+        area.tail();
+        assert_replayed_after_crashes(&area.finish(), |volume, what| {
+            let read = |path| volume.read(path).unwrap();
+            assert_eq!(read("/small"), [b's'; 120], "{what}");
+            assert_eq!(read("/dir/a-name-in-the-directory"), [b's'; 120], "{what}");
+            assert_eq!(read("/grows"), vec![b'a'; 2 * BLOCK], "{what}");
+            assert_eq!((read("/kept"), read("/new")), (b"in the inode".to_vec(), b"new".to_vec()), "{what}");
+            assert_eq!(volume.read_link("/dir/link").unwrap(), [b't'; 100], "{what}");
+            assert_eq!(volume.metadata("/kept").unwrap().sectors, 1, "{what}: its blocks are free");
+            assert_eq!(volume.metadata("/").unwrap().links, 4, "{what}");
+        });
+    }
+}
+
+/// The kernel logs changes of files in encrypted directories, but none of their names.
+#[test]
+fn files_of_encrypted_directories_are_replayed_without_keys() {
+    let Some(image) = Image::mke2fs(32, &["-b", "1024", "-O", "encrypt,fast_commit"]) else { return };
+    let mut crashed = None;
+    image.with_kernel(|root| {
+        if !encrypted::make(root, 0) {
+            return;
+        }
+        tool(Command::new("sync").arg("-f").arg(root));
+        let append = |path: &str, len: usize| {
+            let mut file = File::options().append(true).create(true).open(root.join(path)).unwrap();
+            file.write_all(&vec![7; len]).unwrap();
+            file.sync_all().unwrap();
+        };
+        // The kernel makes a fast commit only after a full one.
+        append("plain", 10);
+        append("enc/nnnnn", 5000);
+        std::fs::hard_link(root.join("enc/n"), root.join("out")).unwrap();
+        append("enc/n", 70_000);
+        append("plain", 10);
+        crashed = Some((std::fs::read(image.path()).unwrap(), encrypted::show(root)));
+    });
+    let Some((crashed, shown)) = crashed else { return };
+    let device = Arc::new(MemDevice::from_bytes(crashed));
+    let volume = open(&device, &VolumeOptions::new().read_only(true)).unwrap();
+    let out = volume.metadata("/out").unwrap();
+    assert_eq!((out.size, out.links, volume.metadata("/plain").unwrap().size), (70_001, 2, 20));
+    assert!(matches!(volume.read("/out"), Err(Error::NoKey(_))));
+    replay_journal(Arc::clone(&device) as Arc<dyn Device>).unwrap();
+    let recovered = Image::of(&device);
+    recovered.fsck();
+    recovered.with_kernel(|root| assert!(encrypted::show(root) == shown));
+}
+
+fn assert_replayed_after_crashes(base: &MemDevice, assert_replayed: impl Fn(&Volume, &str)) {
+    assert_replayed(&open(base, &VolumeOptions::new().read_only(true)).unwrap(), "in memory");
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     replay_journal(Arc::clone(&device) as Arc<dyn Device>).unwrap();
     Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap().close().unwrap();
     let mut count = 0;
-    for_each_crash_state(&device, &base, &mut Rng::new(1, 1), |CrashState { image, what, .. }| {
+    for_each_crash_state(&device, base, &mut Rng::new(1, 1), |CrashState { image, what, .. }| {
         count += 1;
         assert_replayed(&open(&image, &VolumeOptions::new().read_only(true)).unwrap(), &what);
         let image = Arc::new(image);
@@ -210,7 +322,7 @@ fn fast_commits_are_replayed_after_every_crash_of_the_replay() {
 /// The log of a volume that is written ends before the area, and no fast commit of an older transaction is replayed.
 #[test]
 fn the_area_is_kept_and_ignored_by_full_commits() {
-    let device = Arc::new(Area::all_kinds());
+    let device = Arc::new(Area::all_kinds(""));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let at = usize::try_from(journal_offset(&device)).unwrap();
     let area = at + (JOURNAL - AREA) as usize * BLOCK..at + JOURNAL as usize * BLOCK;
@@ -238,7 +350,7 @@ type Hostile = (&'static str, fn(&mut Area));
 
 #[test]
 fn impossible_changes_are_refused() {
-    let cases: [Hostile; 12] = [
+    let cases: [Hostile; 15] = [
         ("a block past the volume", |area| area.add_range(area.files[0], 9, 1, 99_999)),
         ("blocks that pass the volume's end", |area| area.add_range(area.files[0], 9, 100, 4090)),
         ("the superblock", |area| area.add_range(area.files[0], 9, 1, 0)),
@@ -252,6 +364,13 @@ fn impossible_changes_are_refused() {
         ("an inode of the file system", |area| area.add_range(8, 9, 1, FREE)),
         ("an inode past the last", |area| area.inode(1 << 30, 0o100_644, 0, 1)),
         ("an inode without a type", |area| area.inode(NEW_FILE, 0, 0, 1)),
+        ("contents in an inode of a volume that has none there", |area| {
+            area.inline(NEW_FILE, 0o100_644, b"a")
+        }),
+        ("contents in a device", |area| area.inline(NEW_FILE, 0o020_644, b"a")),
+        ("a block that pointers cannot map", |area| {
+            area.numbers(ADD_RANGE, &[area.files[0], 9, 0x1_0001, FREE]);
+        }),
         ("a name with a slash", |area| area.name(LINK, 2, area.files[0], b"a/b")),
         ("a name in a file", |area| area.name(LINK, area.files[1], area.files[0], b"name")),
     ];
@@ -293,7 +412,7 @@ fn random_changes_do_no_harm() {
     let mut opened = 0;
     for seed in 0..if testkit::settings::all() { 3000 } else { 100 } {
         let mut rng = Rng::new(seed, 1);
-        let mut area = Area::new();
+        let mut area = Area::with(KINDS[usize::try_from(seed).unwrap() % KINDS.len()]);
         for _ in 0..rng.below(12) {
             random_change(&mut area, &mut rng);
         }
@@ -316,19 +435,21 @@ fn random_changes_do_no_harm() {
 }
 
 fn random_change(area: &mut Area, rng: &mut Rng) {
-    let files = [area.files[0], area.files[1], area.files[2], 2, 11, NEW_FILE, NEW_DIR, NEW_DIR + 1];
+    let [kept, gone, cut] = area.files;
+    let files = [kept, gone, cut, 2, 11, NEW_FILE, NEW_DIR, NEW_DIR + 1, area.small[0], area.small[1]];
     let mut small = |most: u64| u32::try_from(rng.below(most)).unwrap();
-    let (ino, parent) = (files[small(8) as usize], files[small(8) as usize]);
+    let (ino, parent) = (files[small(10) as usize], files[small(10) as usize]);
     let (block, len) = (small(12), small(5));
     let name = [&b"kept"[..], b"gone", b"cut", b"new", b"dir", b"a"][small(6) as usize];
     let mode = [0o100_644, 0o040_755, 0o120_777][small(3) as usize];
-    match small(7) {
+    match small(8) {
         0 => area.add_range(ino, block, u16::try_from(len + 1).unwrap(), FREE + small(20)),
         1 => area.add_range(ino, block, 0x8000 + u16::try_from(len + 1).unwrap(), FREE + small(20)),
         2 => area.numbers(DEL_RANGE, &[ino, block, len]),
         3 => area.inode(ino, mode, u64::from(small(40_000)), u16::try_from(small(3)).unwrap()),
         4 => area.name(CREATE, parent, ino, name),
         5 => area.name(LINK, parent, ino, name),
+        6 => area.inline(ino, mode, &vec![7; small(120) as usize]),
         _ => area.name(UNLINK, parent, ino, name),
     }
 }

@@ -25,6 +25,7 @@ const KINDS: &[Kind] = &[
     (1024, &["-b", "1024", "-I", "1024", "-O", "inline_data"]),
     (4096, &["-b", "4096", "-I", "4096", "-O", "inline_data,^metadata_csum", "-N", "1024"]),
     (256, &["-b", "2048", "-I", "256", "-O", "inline_data,^has_journal,^dir_index"]),
+    (256, &["-b", "1024", "-I", "256", "-O", "inline_data,^extent,^64bit"]),
 ];
 
 /// Returns the number of bytes that a new inode of this size has room for.

@@ -7,6 +7,7 @@ mod collisions;
 mod concurrent;
 mod encrypt;
 mod hostile;
+mod huge_dir;
 mod large;
 mod large_dir;
 mod model;

@@ -137,3 +137,15 @@ fn a_rename_leaves_a_whiteout() {
     std::fs::remove_file(fuse.path("old")).unwrap();
     fuse.finish();
 }
+
+/// statvfs(3) and stat(2) report the block size of the volume, also if it is above the size of a page.
+#[test]
+fn large_blocks_are_reported() {
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "65536"], "cache=kernel") else { return };
+    std::fs::write(fuse.path("file"), [7; 100]).unwrap();
+    let metadata = std::fs::metadata(fuse.path("file")).unwrap();
+    std::fs::File::open(fuse.path("file")).unwrap().sync_all().unwrap();
+    let space = statvfs(fuse.dir()).unwrap();
+    assert_eq!((metadata.blksize(), space.f_bsize, space.f_frsize), (65536, 65536, 65536));
+    assert_eq!(std::fs::metadata(fuse.path("file")).unwrap().blocks(), 128);
+}

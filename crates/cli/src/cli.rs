@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     bench, cat, check, completions, demo, fallocate, fiemap, get, image, info, install_helper, ls, man,
-    mkdir, mkfs, mount, put, recover, rm, stat, takeover, umount,
+    mkdir, mkfs, mount, put, quota, recover, rm, stat, takeover, umount,
 };
 
 /// The meaning of the exit status, for the help and the manual page.
@@ -43,6 +43,7 @@ enum Command {
     Mkdir(mkdir::Args),
     Fallocate(fallocate::Args),
     Fiemap(fiemap::Args),
+    Quota(quota::Args),
     Mount(mount::Args),
     /// Abort the connection of a mount when its server is killed; run by the server
     #[command(hide = true)]
@@ -74,6 +75,7 @@ impl Cli {
             Command::Mkdir(args) => mkdir::run(&args),
             Command::Fallocate(args) => fallocate::run(&args),
             Command::Fiemap(args) => fiemap::run(&args),
+            Command::Quota(args) => quota::run(&args),
             Command::Mount(args) => mount::run(&args),
             Command::Guard => mount::guard(),
             Command::Umount(args) => umount::run(&args),

@@ -31,6 +31,7 @@ mod output;
 mod policy;
 mod progress;
 mod put;
+mod quota;
 mod recorded;
 mod recover;
 mod rm;

@@ -144,7 +144,7 @@ pub use parext4_format::quota::QuotaKind;
 pub use parext4_format::verity::HashAlgorithm;
 pub use parext4_storage as storage;
 pub use policy::{Policy, ResearchOptions, SplitAt};
-pub use quota_file::EnforcedQuotas;
+pub use quota_file::QuotaKinds;
 pub use stats::{Admissions, Contender, Explanation, Stats};
 #[cfg(all(debug_assertions, not(shuttle)))]
 #[doc(hidden)]

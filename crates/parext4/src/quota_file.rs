@@ -21,19 +21,21 @@ use crate::meta::{BlockKind, MetaBlock};
 use crate::quota::{EntryLocation, QuotaIds, QuotaTable, Quotas};
 use crate::sync::Arc;
 
-/// The kinds of limits that are enforced.
+/// Kinds of quotas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EnforcedQuotas {
-    /// Limits of users.
+pub struct QuotaKinds {
+    /// Quotas of users.
     pub user: bool,
-    /// Limits of groups.
+    /// Quotas of groups.
     pub group: bool,
-    /// Limits of projects.
+    /// Quotas of projects.
     pub project: bool,
 }
 
-impl EnforcedQuotas {
-    fn contains(self, kind: QuotaKind) -> bool {
+impl QuotaKinds {
+    /// Returns true if `kind` is one of them.
+    #[must_use]
+    pub const fn contains(self, kind: QuotaKind) -> bool {
         match kind {
             QuotaKind::User => self.user,
             QuotaKind::Group => self.group,
@@ -91,7 +93,7 @@ impl Engine {
     ///
     /// # Errors
     /// Corruption; a failed read.
-    pub(crate) fn read_quotas(&self, enforced: EnforcedQuotas) -> Result<Option<Quotas>> {
+    pub(crate) fn read_quotas(&self, enforced: QuotaKinds) -> Result<Option<Quotas>> {
         if !self.superblock.ro_compat().contains(RoCompat::QUOTA) {
             return Ok(None);
         }

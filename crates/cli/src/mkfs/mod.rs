@@ -88,7 +88,8 @@ pub struct Args {
     /// stripe_width=BLOCKS of a RAID; num_backup_sb=0, 1 or 2 for sparse_super2; packed_meta_blocks to have all tables and the journal
     /// at the start; resize=BLOCKS, up to which the volume can be extended while it is mounted; lazy_itable_init=0 to zero the inode
     /// tables; lazy_journal_init not to zero the journal; discard to discard the old contents, which nodiscard, the default, does not;
-    /// root_owner=UID:GID and root_perms=MODE of the root directory; orphan_file_size=BLOCKS for orphan_file; offset=BYTES of the volume in the
+    /// root_owner=UID:GID and root_perms=MODE of the root directory; orphan_file_size=BLOCKS for orphan_file;
+    /// quotatype=usrquota:grpquota:prjquota for quota; offset=BYTES of the volume in the
     /// file; test_fs
     #[arg(short = 'E', value_name = "OPTIONS", value_parser = words::extended)]
     extended: Option<Extended>,

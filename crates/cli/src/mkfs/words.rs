@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use parext4::MkfsOptions;
 use parext4::mkfs::{Casefold, OnError};
+use parext4::{MkfsOptions, QuotaKinds};
 use uuid::Uuid;
 
 use crate::size;
 
 /// Names of the options of `-E`.
 const EXTENDED: &str = "discard, encoding, encoding_flags, hash_seed, lazy_itable_init, lazy_journal_init, mmp_update_interval, nodiscard, \
-                        num_backup_sb, offset, orphan_file_size, packed_meta_blocks, resize, root_owner, root_perms, stride, \
+                        num_backup_sb, offset, orphan_file_size, packed_meta_blocks, quotatype, resize, root_owner, root_perms, stride, \
                         stripe_width and test_fs";
 
 /// A number of blocks, or of bytes if it has a unit.
@@ -59,6 +59,7 @@ pub struct Extended {
     root_owner: Option<(u32, u32)>,
     root_permissions: Option<u16>,
     for_tests: bool,
+    quotas: Option<QuotaKinds>,
     pub resize: Option<Amount>,
     pub orphan_file_size: Option<Amount>,
     pub offset: u64,
@@ -72,6 +73,20 @@ pub fn extended(list: &str) -> Result<Extended> {
         extended.set(word, name, value).map_err(|error| anyhow!("{name}: {error:#}"))?;
     }
     Ok(extended)
+}
+
+/// Parses kinds of quotas, separated by colons.
+fn quota_kinds(list: &str) -> Result<QuotaKinds> {
+    let mut kinds = QuotaKinds::default();
+    for word in list.split([':', ';']) {
+        match word {
+            "usr" | "usrquota" => kinds.user = true,
+            "grp" | "grpquota" => kinds.group = true,
+            "prj" | "prjquota" => kinds.project = true,
+            _ => bail!("{word:?} is not usrquota, grpquota or prjquota"),
+        }
+    }
+    Ok(kinds)
 }
 
 impl Extended {
@@ -95,6 +110,7 @@ impl Extended {
             ("test_fs", None) => self.for_tests = true,
             ("resize", Some(value)) => self.resize = Some(value.parse()?),
             ("orphan_file_size", Some(value)) => self.orphan_file_size = Some(value.parse()?),
+            ("quotatype", Some(value)) => self.quotas = Some(quota_kinds(value)?),
             ("offset", Some(value)) => self.offset = size::parse(value).map_err(anyhow::Error::msg)?,
             _ => bail!("option {word:?} is unknown; there are {EXTENDED}"),
         }
@@ -105,6 +121,7 @@ impl Extended {
     pub fn apply(&self, mut options: MkfsOptions) -> Result<MkfsOptions> {
         options = options
             .hash_seed(self.hash_seed.map(Uuid::into_bytes))
+            .quotas(self.quotas)
             .stride(self.stride)
             .stripe_width(self.stripe_width)
             .packed_metadata(self.packed_metadata)

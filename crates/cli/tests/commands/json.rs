@@ -62,11 +62,14 @@ fn all_fields_are_documented() {
         (&list[0]["name"], &list[0]["path"], &list[0]["target"]),
         (&"file".into(), &"/file".into(), &Value::Null)
     );
+    let quotas = ScratchImage::new(&["-O", "quota"]);
+    let quotas = json(&["quota", "--json", &text(&quotas.image())]);
+    assert_eq!(fields(&quotas["quotas"][0]), documented("quota")[1]);
     let made = json(&["mkfs", "--json", "--size", "4M", &text(&scratch.path("new.img"))]);
     assert_eq!(made["size"], 4 << 20);
     let info = json(&["info", "--json", &image]);
     let values = [("put", &put), ("get", &get), ("fiemap", &map), ("recover", &recovered), ("ls", &list[0])];
-    for (command, value) in values.into_iter().chain([("mkfs", &made), ("info", &info)]) {
+    for (command, value) in values.into_iter().chain([("mkfs", &made), ("info", &info), ("quota", &quotas)]) {
         assert_eq!(fields(value), documented(command)[0], "{command}");
     }
 }

@@ -10,6 +10,7 @@ mod manual;
 mod mke2fs;
 mod mkfs;
 mod partitions;
+mod quota;
 mod reproducible;
 mod swapped;
 

@@ -24,6 +24,7 @@ mod options;
 mod permissions;
 mod privileges;
 mod programs;
+mod quotas;
 mod space;
 mod stat;
 mod times;

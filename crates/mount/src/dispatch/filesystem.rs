@@ -271,8 +271,8 @@ impl Filesystem for Dispatcher {
         self.execute_long(RequestInfo::new("fsyncdir", ino), reply, move |server| server.sync_dir(ino));
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        reply.send(Ok(self.server.space()));
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        reply.send(Ok(self.server.space_at(ino)));
     }
 
     fn setxattr(

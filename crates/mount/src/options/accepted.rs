@@ -127,19 +127,8 @@ const ACCEPTED: Rows = &[
     (&["dax", "dax=inode|never|always"], "files are never mapped directly from the device"),
     (&["warn_on_error", "nowarn_on_error"], "errors are always logged"),
     (
-        &[
-            "quota",
-            "noquota",
-            "usrquota",
-            "grpquota",
-            "prjquota",
-            "usrquota=",
-            "grpquota=",
-            "usrjquota=",
-            "grpjquota=",
-            "jqfmt=",
-        ],
-        "quotas are not supported; a volume with the feature can only be mounted read-only",
+        &["usrquota=", "grpquota=", "usrjquota=", "grpjquota=", "jqfmt="],
+        "quota files in directories are not kept; use the feature quota (\"tune2fs -O quota\")",
     ),
 ];
 

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parext4::{OnError, Policy, ResearchOptions, VolumeOptions};
+use parext4::{OnError, Policy, QuotaKinds, ResearchOptions, VolumeOptions};
 
 pub use error::OptionError;
 
@@ -121,6 +121,8 @@ pub struct MountOptions {
     pub resuid: Option<u32>,
     /// Like `resuid`, for a group.
     pub resgid: Option<u32>,
+    /// The quotas whose limits are enforced. None by default; usage is always counted.
+    pub quotas: QuotaKinds,
     /// Record why operations on files wait for each other.
     pub explain: bool,
     /// The log file of a server in the background. Only the command line program uses it.
@@ -161,6 +163,7 @@ impl Default for MountOptions {
             on_error: None,
             resuid: None,
             resgid: None,
+            quotas: QuotaKinds::default(),
             explain: false,
             log: None,
         }
@@ -192,6 +195,7 @@ impl MountOptions {
             .recover(self.recover)
             .commit_interval(self.commit)
             .explain(self.explain)
+            .enforced_quotas(self.quotas)
             .research(ResearchOptions::new().policy(self.policy));
         options.metadata_cache_bytes = self.metadata_cache.unwrap_or(options.metadata_cache_bytes);
         options.cache_bytes = self.page_cache.unwrap_or(options.cache_bytes);

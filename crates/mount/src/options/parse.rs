@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parext4::OnError;
+use parext4::{OnError, QuotaKinds};
 
 use super::error::OptionError;
 use super::{Atime, Cache, DEFAULT_COMMIT, MAX_THREADS, MountOptions, accepted};
@@ -45,6 +45,10 @@ impl MountOptions {
             "grpid" | "bsdgroups" => self.group_of_directory = Some(true),
             "nogrpid" | "sysvgroups" => self.group_of_directory = Some(false),
             "bsddf" | "minixdf" => self.minix_df = option == "minixdf",
+            "quota" | "usrquota" => self.quotas.user = true,
+            "grpquota" => self.quotas.group = true,
+            "prjquota" => self.quotas.project = true,
+            "noquota" => self.quotas = QuotaKinds::default(),
             "idmap" => self.idmap = true,
             "norecovery" | "noload" => self.recover = false,
             "explain" => self.explain = true,

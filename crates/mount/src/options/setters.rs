@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parext4::{OnError, Policy};
+use parext4::{OnError, Policy, QuotaKinds};
 
 use super::{Atime, Cache, MountOptions};
 
@@ -39,6 +39,13 @@ impl MountOptions {
     #[must_use]
     pub fn atime(mut self, atime: Atime) -> Self {
         self.atime = atime;
+        self
+    }
+
+    /// Sets [`quotas`](field@Self::quotas).
+    #[must_use]
+    pub fn quotas(mut self, quotas: QuotaKinds) -> Self {
+        self.quotas = quotas;
         self
     }
 

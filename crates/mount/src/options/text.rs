@@ -23,6 +23,9 @@ impl fmt::Display for MountOptions {
             (self.sync, "sync"),
             (self.dirsync, "dirsync"),
             (self.explain, "explain"),
+            (self.quotas.user, "usrquota"),
+            (self.quotas.group, "grpquota"),
+            (self.quotas.project, "prjquota"),
         ] {
             if is_set {
                 write!(f, ",{flag}")?;
@@ -84,6 +87,7 @@ mod tests {
             "",
             "remount,standby,nodiratime,grpid,minixdf,fsname=disk",
             "nogrpid",
+            "quota,prjquota",
             "ro,norecovery,allow_other,noatime,offset=512,commit=9,cache=direct,threads=2,policy=exclusive,suid,dev",
             "cache=writeback,metadata_cache=16M,page_cache=1073741824,strictatime,sync,dirsync,explain,idmap,noexec,uid=1,gid=2,resuid=3,resgid=4,errors=remount-ro,log=/a b",
         ];

@@ -25,14 +25,17 @@ const FS_IOC_READ_VERITY_METADATA: u32 = 0xc028_6687;
 
 /// Size of `struct fsxattr`, in bytes: the flags, and fields of which ext4 uses only the project.
 const FSXATTR: usize = 28;
+/// Offset of the project in it, in bytes.
+const PROJECT: usize = 12;
 
 /// The `FS_XFLAG_*` and the inode flags that they stand for.
-const XFLAGS: [(u32, InodeFlags); 5] = [
+const XFLAGS: [(u32, InodeFlags); 6] = [
     (0x08, InodeFlags::IMMUTABLE),
     (0x10, InodeFlags::APPEND),
     (0x20, InodeFlags::SYNC),
     (0x40, InodeFlags::NOATIME),
     (0x80, InodeFlags::NODUMP),
+    (0x200, InodeFlags::PROJINHERIT),
 ];
 
 /// Returns true if an ioctl changes flags. Data written before must reach the volume first.
@@ -54,9 +57,16 @@ impl Server {
             FS_IOC_FSGETXATTR => {
                 let mut reply = xflags(node.flags()).to_ne_bytes().to_vec();
                 reply.resize(FSXATTR, 0);
+                reply[PROJECT..PROJECT + 4].copy_from_slice(&node.project().to_ne_bytes());
                 Ok(reply)
             }
-            FS_IOC_FSSETXATTR => self.set_flags(ino, &node, from_fsxattr(node.flags(), argument)?, caller),
+            FS_IOC_FSSETXATTR => {
+                let (flags, project) = from_fsxattr(node.flags(), argument)?;
+                self.set_flags(ino, &node, flags, caller)?;
+                // As in the kernel, an owner may choose the project.
+                self.node_for(ino, caller)?.set_project(project)?;
+                Ok(Vec::new())
+            }
             FS_IOC_MEASURE_VERITY if self.has_verity() => measure_verity(&node, argument),
             FS_IOC_MEASURE_VERITY | FS_IOC_ENABLE_VERITY | FS_IOC_READ_VERITY_METADATA => {
                 Err(Failure::NOT_SUPPORTED)
@@ -112,20 +122,21 @@ fn xflags(flags: InodeFlags) -> u32 {
     XFLAGS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(xflag, _)| xflag).sum()
 }
 
-/// Returns `old` with the flags that `struct fsxattr` can express replaced by the flags in `argument`.
+/// Returns `old` with the flags that `struct fsxattr` can express replaced by the flags in `argument`, and the project.
 ///
 /// # Errors
 /// If another field of the structure is set.
-fn from_fsxattr(old: InodeFlags, argument: &[u8]) -> Outcome<InodeFlags> {
-    let (new, rest) = argument.split_first_chunk().ok_or(Failure::INVALID)?;
-    let new = u32::from_ne_bytes(*new);
+fn from_fsxattr(old: InodeFlags, argument: &[u8]) -> Outcome<(InodeFlags, u32)> {
+    let (words, _) = argument.as_chunks::<4>();
+    let words: Vec<u32> = words.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+    let [new, extent_size, extents, project, rest @ ..] = &words[..] else { return Err(Failure::INVALID) };
     let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
-    if new & !known != 0 || rest.iter().any(|&byte| byte != 0) {
+    if new & !known != 0 || extent_size | extents != 0 || rest.iter().any(|&word| word != 0) {
         return Err(Failure::NOT_SUPPORTED);
     }
     let mut flags = old;
     XFLAGS.iter().for_each(|(xflag, flag)| flags.set(*flag, new & xflag != 0));
-    Ok(flags)
+    Ok((flags, *project))
 }
 
 #[cfg(test)]
@@ -140,8 +151,10 @@ mod tests {
         argument[0] = 0x90;
         let old = InodeFlags::EXTENTS | InodeFlags::IMMUTABLE;
         let new = InodeFlags::EXTENTS | InodeFlags::APPEND | InodeFlags::NODUMP;
-        assert_eq!(from_fsxattr(old, &argument).unwrap(), new);
-        argument[12] = 1;
-        assert!(from_fsxattr(old, &argument).is_err(), "the field of the project is set");
+        assert_eq!(from_fsxattr(old, &argument).unwrap(), (new, 0));
+        argument[PROJECT..PROJECT + 4].copy_from_slice(&70_000_u32.to_ne_bytes());
+        assert_eq!(from_fsxattr(old, &argument).unwrap(), (new, 70_000));
+        argument[16] = 1;
+        assert!(from_fsxattr(old, &argument).is_err(), "a field that ext4 does not have is set");
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuser::{FileHandle, INodeNo, Notifier};
-use parext4::{Credentials, Node, OnError, Space, Volume};
+use parext4::{Credentials, Node, OnError, Quota, Space, Volume};
 
 use crate::in_flight::InFlightRequests;
 use crate::inodes::{LookupCounts, OpenFile, OpenFiles};
@@ -166,8 +166,19 @@ impl Server {
         outcome
     }
 
-    /// Returns the volume's space for statfs(2).
-    pub fn space(&self) -> Space {
+    /// Returns the space for statfs(2) of an inode: that of the volume, or what the limits of the project leave that a directory
+    /// passes on.
+    pub fn space_at(&self, ino: INodeNo) -> Space {
+        let mut space = self.space();
+        let quota = self.node(ino).ok().and_then(|node| self.volume.project_quota(&node).ok().flatten());
+        if let Some(quota) = quota {
+            limit_space(&mut space, &quota);
+        }
+        space
+    }
+
+    /// Returns the volume's space.
+    fn space(&self) -> Space {
         let mut space = self.volume.space();
         if !self.options.minix_df {
             space.blocks = space.blocks.saturating_sub(space.overhead_blocks);
@@ -187,5 +198,21 @@ impl Server {
     pub fn shut_down(&self) {
         self.open_files.clear();
         self.lookup_counts.forget_all();
+    }
+}
+
+/// Reduces the space of a volume to what the limits of a quota leave, as the kernel does (`ext4_statfs_project`).
+fn limit_space(space: &mut Space, quota: &Quota) {
+    let lower = |soft: u64, hard: u64| if soft != 0 && (hard == 0 || soft < hard) { soft } else { hard };
+    let block_size = u64::from(space.block_size);
+    let blocks = lower(quota.limits.space_soft, quota.limits.space_hard) / block_size;
+    if blocks != 0 && space.blocks > blocks {
+        let left = blocks.saturating_sub(quota.space / block_size);
+        (space.blocks, space.free_blocks, space.available_blocks) = (blocks, left, left);
+    }
+    let inodes = lower(quota.limits.inodes_soft, quota.limits.inodes_hard);
+    if let Some(inodes) = u32::try_from(inodes).ok().filter(|&inodes| inodes != 0 && space.inodes > inodes) {
+        let used = u32::try_from(quota.inodes).unwrap_or(u32::MAX);
+        (space.inodes, space.free_inodes) = (inodes, inodes.saturating_sub(used));
     }
 }

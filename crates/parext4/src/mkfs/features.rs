@@ -40,7 +40,9 @@ const CHOICE: Features = Features {
         .union(RoCompat::GDT_CSUM)
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
-        .union(RoCompat::METADATA_CSUM),
+        .union(RoCompat::QUOTA)
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::PROJECT),
 };
 
 /// Other names that e2fsprogs accepts.

@@ -347,6 +347,11 @@ pub(super) fn too_small(blocks: u64, block_size: u32) -> Error {
     ))
 }
 
+/// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at least 2 and at most 12 blocks.
+pub(super) fn lost_found_blocks(block_size: u32) -> u64 {
+    (16384 / u64::from(block_size)).clamp(2, 12)
+}
+
 #[cfg(test)]
 mod tests {
     use parext4_format::superblock::MAX_CLUSTERS_PER_GROUP;

@@ -26,6 +26,7 @@ mod journal_device;
 mod options;
 mod placement;
 mod pointers;
+mod quota;
 mod resize;
 mod superblock;
 mod types;
@@ -215,5 +216,6 @@ fn contents(mmp: bool, geometry: &Geometry, options: &MkfsOptions) -> Result<Con
     }
     let orphan_file =
         if has_orphans { Some(geometry.orphan_blocks(options.orphan_file_blocks)?) } else { None };
-    Ok(Contents { journal, mmp: mmp && has_features, orphan_file })
+    let quota_files = quota::files(geometry, options)?;
+    Ok(Contents { journal, mmp: mmp && has_features, orphan_file, quota_files })
 }

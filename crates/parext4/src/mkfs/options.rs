@@ -7,6 +7,7 @@ use super::external_journal::ExternalJournal;
 use super::features::Features;
 use super::types::{FsType, Usage};
 use crate::error::Result;
+use crate::quota_file::QuotaKinds;
 
 /// Options of a new volume. The default is the default of mke2fs.
 ///
@@ -83,6 +84,9 @@ pub struct MkfsOptions {
     pub lazy_inode_tables: bool,
     /// Length of the orphan file in blocks, with the feature `orphan_file`. `None` chooses by the size of the volume.
     pub orphan_file_blocks: Option<u32>,
+    /// The quotas that the volume counts with the feature `quota`. `None` counts by users and groups, and with the feature `project` by
+    /// projects, too.
+    pub quotas: Option<QuotaKinds>,
     /// The volume is for tests of drivers in development.
     pub for_tests: bool,
     /// Discards all blocks of the device first.
@@ -158,6 +162,7 @@ impl Default for MkfsOptions {
             packed_metadata: false,
             lazy_inode_tables: true,
             orphan_file_blocks: None,
+            quotas: None,
             for_tests: false,
             discard: false,
             now: None,
@@ -332,6 +337,7 @@ setters! {
     casefold: Casefold,
     max_blocks: u64,
     orphan_file_blocks: u32,
+    quotas: QuotaKinds,
     now: u32,
     hash_seed: [u8; 16],
 }

@@ -5,10 +5,14 @@
 
 use std::ops::Range;
 
+use parext4_format::InodeNo;
+use parext4_format::quota::QuotaKind;
+
 use super::MkfsOptions;
 use super::file_blocks::FileBlocks;
-use super::geometry::{FIRST_INODE, Geometry, too_small};
+use super::geometry::{FIRST_INODE, Geometry, lost_found_blocks, too_small};
 use super::journal::{self, JournalSize};
+use super::quota::{NewQuotaFile, PlacedQuotaFile};
 use super::used::UsedBlocks;
 use crate::error::Result;
 
@@ -33,6 +37,7 @@ pub(super) struct Placement {
     pub mmp: Option<u64>,
     /// The orphan file, whose inode is [`ORPHAN_FILE`].
     pub orphan_file: Option<FileBlocks>,
+    pub quota_files: Vec<PlacedQuotaFile>,
     /// Number of inodes in use, all of them from the first one on.
     pub used_inodes: u32,
     pub used: UsedBlocks,
@@ -50,6 +55,7 @@ pub(super) struct Contents {
     pub mmp: bool,
     /// Blocks of the orphan file.
     pub orphan_file: Option<u32>,
+    pub quota_files: Vec<NewQuotaFile>,
 }
 
 impl Placement {
@@ -89,7 +95,21 @@ impl Placement {
         let orphan_file =
             contents.orphan_file.map(|blocks| FileBlocks::allocate(geometry, &mut used, whole.start, blocks));
         let orphan_file = orphan_file.transpose()?;
-        let used_inodes = if orphan_file.is_some() { ORPHAN_FILE } else { FIRST_INODE };
+        let mut used_inodes = if orphan_file.is_some() { ORPHAN_FILE } else { FIRST_INODE };
+        let mut quota_files = Vec::new();
+        for file in contents.quota_files.clone() {
+            let ino = match file.kind {
+                QuotaKind::User => InodeNo::USER_QUOTA,
+                QuotaKind::Group => InodeNo::GROUP_QUOTA,
+                QuotaKind::Project => {
+                    used_inodes += 1;
+                    InodeNo(used_inodes)
+                }
+            };
+            let len = file.blocks(geometry.block_size);
+            let blocks = FileBlocks::allocate(geometry, &mut used, whole.start, len)?;
+            quota_files.push(PlacedQuotaFile { ino, blocks, file });
+        }
         let overhead = overhead + contents.journal.map_or(0, |size| u64::from(size.blocks));
         Ok(Self {
             groups,
@@ -99,6 +119,7 @@ impl Placement {
             journal,
             mmp,
             orphan_file,
+            quota_files,
             used_inodes,
             used,
             overhead,
@@ -152,9 +173,4 @@ fn allocate_tables(
         GroupLocation { block_bitmap, inode_bitmap, inode_table }
     }));
     Ok(())
-}
-
-/// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at least 2 and at most 12 blocks.
-fn lost_found_blocks(block_size: u32) -> u64 {
-    (16384 / u64::from(block_size)).clamp(2, 12)
 }

@@ -40,7 +40,7 @@ impl VolumeWriter<'_> {
         self.writer.flush()
     }
 
-    /// Writes the first files and their inodes, and sets the fields of the journal and the orphan file in the superblock.
+    /// Writes the first files and their inodes, and sets the fields of the journal, the orphan file and the quota files in the superblock.
     pub(super) fn write_files(
         &self,
         sb: &mut Superblock,
@@ -77,6 +77,14 @@ impl VolumeWriter<'_> {
             self.write_images("the orphan file", inodes.orphan_blocks(location))?;
             sb.raw_mut().s_orphan_file_inum.set(ORPHAN_FILE);
             table.push((InodeNo(ORPHAN_FILE), inode));
+        }
+        for placed in &placement.quota_files {
+            let (mut inode, map) = inodes.file(placed.ino, &placed.blocks)?;
+            self.write_images("a quota file's map", map)?;
+            self.write_images("a quota file", placed.images(self.geometry.block_size))?;
+            placed.finish(&mut inode);
+            sb.set_quota_inode(placed.file.kind, placed.ino);
+            table.push((placed.ino, inode));
         }
         self.zero_inode_tables()?;
         let bytes = inodes.table(&table, placement.used_inodes);

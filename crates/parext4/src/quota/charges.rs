@@ -7,7 +7,7 @@ use super::dquot::{Amount, Dquot};
 use super::{Dquots, NewDquots};
 use crate::credentials::Credentials;
 use crate::error::Result;
-use crate::fault::{Fault, guarded};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::Handle;
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{Arc, Rank, ReadGuard, RwLock};
@@ -122,6 +122,8 @@ impl Charges {
         inodes: u64,
     ) {
         let early = guarded!(Fault::TransferUnlocked, None, Some(space()));
+        // Long enough for another thread to charge the inode.
+        when_planted!(Fault::TransferUnlocked, (0..50).for_each(|_| crate::sync::yield_now()));
         let mut dquots = self.dquots.write();
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let used = Amount { space: signed(early.unwrap_or_else(space)), inodes: signed(inodes) };

@@ -65,6 +65,11 @@ impl QuotaTable {
         self.rules.kind
     }
 
+    /// Returns true if limits are enforced.
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.rules.enforced
+    }
+
     /// Returns the inode of the file.
     pub(crate) fn ino(&self) -> InodeNo {
         self.ino

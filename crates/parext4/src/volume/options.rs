@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::mmp::MmpOptions;
 use crate::policy::ResearchOptions;
-use crate::quota_file::EnforcedQuotas;
+use crate::quota_file::QuotaKinds;
 use crate::sync::Arc;
 
 /// Options to open a volume.
@@ -68,7 +68,7 @@ pub struct VolumeOptions {
     /// acquires a lock of its file twice, which slows down threads that share one file.
     pub explain: bool,
     /// The kinds of quotas whose limits are enforced. None by default; usage is always counted.
-    pub enforced_quotas: EnforcedQuotas,
+    pub enforced_quotas: QuotaKinds,
     /// Options of multi-mount protection, for volumes that have it.
     pub mmp: MmpOptions,
     /// Options for comparison and research. Ordinary programs keep their defaults.
@@ -88,7 +88,7 @@ impl Default for VolumeOptions {
             commit_interval: Some(Duration::from_secs(5)),
             write_back_interval: Some(Duration::from_secs(5)),
             explain: false,
-            enforced_quotas: EnforcedQuotas::default(),
+            enforced_quotas: QuotaKinds::default(),
             mmp: MmpOptions::new(),
             research: ResearchOptions::new(),
         }
@@ -117,7 +117,7 @@ impl VolumeOptions {
 
     /// Sets [`enforced_quotas`](field@Self::enforced_quotas).
     #[must_use]
-    pub fn enforced_quotas(mut self, enforced: EnforcedQuotas) -> Self {
+    pub fn enforced_quotas(mut self, enforced: QuotaKinds) -> Self {
         self.enforced_quotas = enforced;
         self
     }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use parext4_format::inode::InodeFlags;
 use parext4_format::quota::entry::QuotaEntry;
 use parext4_format::quota::{QuotaHeader, QuotaKind};
 
 use super::Volume;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
+use crate::node::Node;
 use crate::quota::QuotaTable;
-use crate::quota_file::EnforcedQuotas;
+use crate::quota_file::QuotaKinds;
 
 /// The limits of a user, a group or a project. A limit of 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,6 +143,21 @@ impl Volume {
         self.engine.set_quota_graces(self.table(kind)?, seconds(graces.space), seconds(graces.inodes))
     }
 
+    /// Returns the quota of the project that the directory `node` passes on, if limits of projects are enforced: the kernel's statfs(2)
+    /// shows its limits as the size of the file system.
+    ///
+    /// # Errors
+    /// The errors of [`quotas`](Self::quotas).
+    pub fn project_quota(&self, node: &Node) -> Result<Option<Quota>> {
+        let table = self.engine.quotas.as_ref().and_then(|quotas| quotas.table(QuotaKind::Project));
+        match table.filter(|table| table.is_enforced() && node.flags().contains(InodeFlags::PROJINHERIT)) {
+            Some(table) => {
+                Ok(table.dquot(node.project(), &self.engine.cache)?.map(|dquot| dquot.entry().into()))
+            }
+            None => Ok(None),
+        }
+    }
+
     fn table(&self, kind: QuotaKind) -> Result<&QuotaTable> {
         self.engine.check_writable()?;
         let table = self.engine.quotas.as_ref().and_then(|quotas| quotas.table(kind));
@@ -157,7 +174,7 @@ impl Volume {
         let quotas = match &self.engine.quotas {
             Some(quotas) => Some(quotas),
             None => {
-                read = self.engine.read_quotas(EnforcedQuotas::default())?;
+                read = self.engine.read_quotas(QuotaKinds::default())?;
                 read.as_ref()
             }
         };

@@ -19,10 +19,10 @@ fn space_moves_with_its_owner() {
         let before = used_by(&volume, 0);
         race(
             &file,
-            |f| f.allocate(0, BLOCK as u64, false).unwrap(),
+            |f| (0..4).for_each(|block| f.allocate(block * BLOCK as u64, BLOCK as u64, false).unwrap()),
             |f| f.node().set_attributes(&SetAttributes::new().uid(7)).unwrap(),
         );
-        assert_eq!(used_by(&volume, 7), (BLOCK as u64, 1));
+        assert_eq!(used_by(&volume, 7), (4 * BLOCK as u64, 1));
         assert_eq!(used_by(&volume, 0), (before.0, before.1 - 1));
     });
 }

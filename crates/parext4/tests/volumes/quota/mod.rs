@@ -9,7 +9,7 @@ mod workload;
 
 use std::sync::Arc;
 
-use parext4::{Device, EnforcedQuotas, MemDevice, Quota, QuotaKind, Volume, VolumeOptions};
+use parext4::{Device, MemDevice, Quota, QuotaKind, QuotaKinds, Volume, VolumeOptions};
 use testkit::Image;
 use testkit::volume::untimed;
 
@@ -32,7 +32,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 
 /// Opens the volume with all limits enforced.
 fn open_limited(device: &Arc<MemDevice>) -> Volume {
-    let enforced = EnforcedQuotas { user: true, group: true, project: true };
+    let enforced = QuotaKinds { user: true, group: true, project: true };
     open_with(device, &untimed().enforced_quotas(enforced)).unwrap()
 }
 

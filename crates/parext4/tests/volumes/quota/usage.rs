@@ -1,6 +1,8 @@
 //! Usage is right after any changes: e2fsck compares it.
 
-use parext4::{NewInode, QuotaKind, SetAttributes};
+use std::sync::Arc;
+
+use parext4::{MemDevice, MkfsOptions, NewInode, QuotaKind, QuotaKinds, SetAttributes, mkfs};
 use testkit::rng::Rng;
 use testkit::settings;
 use testkit::volume::assert_clean;
@@ -32,6 +34,36 @@ fn random_changes_leave_the_usage_right() {
             assert_clean(&device, &format!("{options:?}, round {round}"));
         }
     }
+}
+
+/// A volume of this mkfs counts its first directories, in all formats.
+#[test]
+fn mkfs_makes_quota_files() {
+    let all = QuotaKinds { user: true, group: true, project: true };
+    for (features, inode_size) in [
+        ("quota,project", 256),
+        ("quota", 128),
+        ("quota,project,^extent,^metadata_csum", 256),
+        ("quota,project,orphan_file,inline_data", 256),
+        ("quota,project,^resize_inode,^flex_bg", 1024),
+    ] {
+        for (block_size, owner) in [(1024, (0, 0)), (4096, (1000, 70_000))] {
+            let device = Arc::new(MemDevice::new(16 << 20));
+            let options = MkfsOptions::new().features(features).unwrap().owner(owner.0, owner.1);
+            let options = options.block_size(block_size).inode_size(inode_size);
+            mkfs(&*device, &options).unwrap();
+            let what = format!("{features}, {block_size} bytes");
+            assert_clean(&device, &what);
+            let volume = open(&device);
+            assert_eq!(volume.quotas(QuotaKind::Project).unwrap().is_some(), features.contains("project"));
+            assert_eq!(usage(&volume, QuotaKind::Group, owner.1).1, if owner.1 == 0 { 2 } else { 1 });
+            volume.mkdir("/dir", 0o755).unwrap();
+            volume.close().unwrap();
+            assert_clean(&device, &what);
+        }
+    }
+    let wrong = MkfsOptions::new().features("quota").unwrap().quotas(all);
+    assert!(mkfs(&MemDevice::new(16 << 20), &wrong).is_err(), "projects without the feature");
 }
 
 #[test]

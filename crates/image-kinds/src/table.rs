@@ -80,9 +80,6 @@ pub const KINDS: &[Kind] = &[
     kind("quota", 24, "-b 4096 -O quota").not_mounted(),
     kind("project", 24, "-b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota").not_mounted(),
     kind("verity", 16, "-b 4096 -O verity"),
-    kind("blocks of 8 KiB", 32, "-b 8192").not_mounted(),
-    // Too small for a journal, which needs 2048 blocks.
-    kind("blocks of 64 KiB", 64, "-b 65536 -O ^has_journal").not_mounted(),
     kind("casefold", 16, "-b 1024 -O casefold").not_mounted(),
     kind("casefold and large_dir", 16, "-b 4096 -O casefold,large_dir,^metadata_csum").not_mounted(),
 ];

@@ -22,8 +22,8 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    pub(crate) fn new(sb: &Superblock) -> Self {
-        let groups = sb.group_count() as usize;
+    /// Returns bits for the first `groups` groups. Blocks of later groups are never claimed.
+    pub(crate) fn new(sb: &Superblock, groups: usize) -> Self {
         let empty = || std::iter::repeat_with(OnceLock::new).take(groups).collect();
         Self {
             once: empty(),
@@ -49,14 +49,14 @@ impl Claims {
     /// clusters that were are marked as used twice.
     pub(crate) fn claim(&self, first: u64, len: u64) -> bool {
         let mut fresh = true;
-        self.for_words(first, len, |group, index, mask| {
+        for (group, index, mask) in self.words(first, len) {
             let before =
                 bits(&self.once[group], self.per_group)[index].fetch_or(mask, Ordering::Relaxed) & mask;
             if before != 0 {
                 bits(&self.twice[group], self.per_group)[index].fetch_or(before, Ordering::Relaxed);
                 fresh = false;
             }
-        });
+        }
         if !fresh {
             self.any_twice.store(true, Ordering::Relaxed);
         }
@@ -65,9 +65,9 @@ impl Claims {
 
     /// Claims clusters that several structures may share.
     pub(crate) fn share(&self, first: u64, len: u64) {
-        self.for_words(first, len, |group, index, mask| {
+        for (group, index, mask) in self.words(first, len) {
             bits(&self.once[group], self.per_group)[index].fetch_or(mask, Ordering::Relaxed);
-        });
+        }
     }
 
     pub(crate) fn any_twice(&self) -> bool {
@@ -76,15 +76,11 @@ impl Claims {
 
     /// Returns the first cluster in the range that is used twice.
     pub(crate) fn first_twice(&self, first: u64, len: u64) -> Option<u64> {
-        let mut found = None;
-        self.for_words(first, len, |group, index, mask| {
+        self.words(first, len).find_map(|(group, index, mask)| {
             let word = self.twice[group].get().map_or(0, |bits| bits[index].load(Ordering::Relaxed)) & mask;
-            if word != 0 && found.is_none() {
-                let bit = index as u64 * 64 + u64::from(word.trailing_zeros());
-                found = Some(group as u64 * self.per_group + bit);
-            }
-        });
-        found
+            let bit = index as u64 * 64 + u64::from(word.trailing_zeros());
+            (word != 0).then(|| group as u64 * self.per_group + bit)
+        })
     }
 
     /// Returns word `index` of a group's bits.
@@ -99,26 +95,21 @@ impl Claims {
         bits.map_or(0, |bits| bits.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum())
     }
 
-    /// Calls `each` with the group, the index and the mask of each word that the range touches.
-    fn for_words(&self, first: u64, len: u64, mut each: impl FnMut(usize, usize, u64)) {
-        let (mut at, end) = (first, first.saturating_add(len));
-        while at < end {
-            let (group, start) = (at / self.per_group, at % self.per_group);
-            if group >= self.once.len() as u64 {
-                return;
+    /// Returns the group, the index and the mask of each word that the range touches.
+    fn words(&self, first: u64, len: u64) -> impl Iterator<Item = (usize, usize, u64)> {
+        let (per_group, end) = (self.per_group, first.saturating_add(len));
+        let end = end.min(per_group.saturating_mul(self.once.len() as u64));
+        let mut at = first;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
             }
-            let in_group = (self.per_group - start).min(end - at);
-            let stop = start + in_group;
-            let mut bit = start;
-            while bit < stop {
-                let (shift, here) = (bit % 64, (64 - bit % 64).min(stop - bit));
-                let mask = (u64::MAX >> (64 - here)) << shift;
-                // Groups and words of a group fit the address space: each group has an entry in memory.
-                each(group as usize, (bit / 64) as usize, mask);
-                bit += here;
-            }
-            at += in_group;
-        }
+            let (group, bit) = (at / per_group, at % per_group);
+            let (shift, here) = (bit % 64, (64 - bit % 64).min(per_group - bit).min(end - at));
+            at += here;
+            // Groups and words of a group fit the address space: each group has an entry in memory.
+            Some((group as usize, (bit / 64) as usize, (u64::MAX >> (64 - here)) << shift))
+        })
     }
 }
 

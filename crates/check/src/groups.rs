@@ -1,5 +1,7 @@
 //! Descriptors, backups of the superblock, and the blocks of the file system itself.
 
+use std::collections::BTreeSet;
+
 use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
@@ -12,9 +14,19 @@ use crate::problem::{
 };
 use crate::volume::Volume;
 
-/// Reads all descriptors, and claims the blocks of the file system itself.
-pub(crate) fn check(volume: &mut Volume<'_>) {
-    volume.descs = read_descriptors(volume);
+/// The largest number of groups without a usable descriptor. The superblock alone decides how many groups there are, so memory for
+/// groups is limited by the descriptors that are found.
+const MOST_UNUSABLE: usize = 1 << 16;
+
+/// Reads all descriptors, and claims the blocks of the file system itself. Returns false if too many descriptors are unusable.
+pub(crate) fn check(volume: &mut Volume<'_>) -> bool {
+    let Some(descs) = read_descriptors(volume) else {
+        volume.findings.note(format!(
+            "more than {MOST_UNUSABLE} group descriptors are unusable, so nothing else was checked"
+        ));
+        return false;
+    };
+    volume.set_descs(descs);
     let mut zones = Vec::new();
     for group in 0..volume.sb.group_count() {
         heads(volume, group, &mut zones);
@@ -48,6 +60,23 @@ pub(crate) fn check(volume: &mut Volume<'_>) {
             _ => volume.system.push((start, end, what)),
         }
     }
+    leave_out_shared_tables(volume);
+    true
+}
+
+/// Removes the descriptor of each group whose inode table overlaps the one of an earlier group, so that no inode is visited twice.
+/// The overlap was reported.
+fn leave_out_shared_tables(volume: &mut Volume<'_>) {
+    let len = u64::from(volume.sb.inode_table_blocks());
+    let mut starts = BTreeSet::new();
+    for desc in &mut volume.descs {
+        let Some(start) = desc.as_ref().map(|desc| desc.inode_table.get()) else { continue };
+        if starts.range((start + 1).saturating_sub(len)..start + len).next().is_some() {
+            *desc = None;
+        } else {
+            starts.insert(start);
+        }
+    }
 }
 
 /// Adds the superblock and the descriptors at the start of a group.
@@ -76,10 +105,11 @@ fn heads(volume: &Volume<'_>, group: u32, zones: &mut Vec<(u64, u64, &'static st
     }
 }
 
-fn read_descriptors(volume: &Volume<'_>) -> Vec<Option<GroupDesc>> {
+/// Returns all descriptors; `None` if more than [`MOST_UNUSABLE`] are unusable.
+fn read_descriptors(volume: &Volume<'_>) -> Option<Vec<Option<GroupDesc>>> {
     let (sb, size) = (&volume.sb, usize::from(volume.sb.desc_size()));
     let mut buf = volume.buffer(1);
-    let mut descs = Vec::new();
+    let (mut descs, mut unusable) = (Vec::new(), 0);
     for index in 0..sb.gdt_blocks() {
         let block = volume.desc_block(index);
         let is_read = volume.read(block, &mut buf, "group descriptors", PR_0_SB_CORRUPT);
@@ -88,10 +118,15 @@ fn read_descriptors(volume: &Volume<'_>) -> Vec<Option<GroupDesc>> {
             if group.get() >= sb.group_count() {
                 break;
             }
-            descs.push(if is_read { descriptor(volume, raw, group) } else { None });
+            let desc = if is_read { descriptor(volume, raw, group) } else { None };
+            unusable += usize::from(desc.is_none());
+            if unusable > MOST_UNUSABLE {
+                return None;
+            }
+            descs.push(desc);
         }
     }
-    descs
+    Some(descs)
 }
 
 /// Parses a descriptor. Returns it in spite of errors that do not concern the places of its blocks.

@@ -1,5 +1,7 @@
 //! The index tree of a directory: which of its blocks are nodes, and which hashes the names of each leaf may have.
 
+use std::collections::HashMap;
+
 use parext4_format::hash::DirHash;
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::inode::InodeFlags;
@@ -30,8 +32,10 @@ pub(crate) enum Role {
 
 /// The index of one directory.
 pub(crate) struct Index {
-    /// By block of the directory; empty if the root is unusable.
-    roles: Vec<Role>,
+    /// The blocks that nodes refer to. A hostile map may have holes of any size, so the others take no memory.
+    roles: HashMap<u32, Role>,
+    /// The number of blocks of the directory; 0 if the root is unusable.
+    blocks: u32,
     /// `None` if the hashes of names cannot be computed.
     pub hash: Option<DirHash>,
 }
@@ -46,17 +50,14 @@ impl Index {
         runs: &[DirRun],
         blocks: u32,
     ) -> Self {
-        // A hostile map may have holes of any size. A sound one has none, so the number of its blocks is the bound.
-        let present: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
-        let known = u64::from(blocks).min(present.saturating_mul(2));
-        let roles = vec![Role::Unseen; known as usize];
-        let mut reader = Reader { volume, dir, seed, runs, roles };
+        let mut reader = Reader { volume, dir, seed, runs, roles: HashMap::new(), blocks };
         let hash = reader.root(flags);
-        Self { roles: reader.roles, hash }
+        Self { roles: reader.roles, blocks: reader.blocks, hash }
     }
 
     pub(crate) fn role(&self, logical: u32) -> Role {
-        self.roles.get(logical as usize).copied().unwrap_or(Role::Linear)
+        let other = if logical < self.blocks { Role::Unseen } else { Role::Linear };
+        self.roles.get(&logical).copied().unwrap_or(other)
     }
 }
 
@@ -65,7 +66,8 @@ struct Reader<'a, 'v> {
     dir: InodeNo,
     seed: Option<ChecksumSeed>,
     runs: &'a [DirRun],
-    roles: Vec<Role>,
+    roles: HashMap<u32, Role>,
+    blocks: u32,
 }
 
 impl Reader<'_, '_> {
@@ -76,7 +78,7 @@ impl Reader<'_, '_> {
     /// Reads the tree. If the root is unusable, all blocks count as linear.
     fn root(&mut self, flags: InodeFlags) -> Option<DirHash> {
         let Some((block, buf)) = self.node_block(0) else {
-            self.roles.clear();
+            self.blocks = 0;
             return None;
         };
         let root = match htree::parse_root(&buf, self.seed.is_some()) {
@@ -84,14 +86,12 @@ impl Reader<'_, '_> {
             Err(error) => {
                 let problem = problem_of(error.field).unwrap_or(PR_1_HTREE_BADROOT);
                 self.fail(error, block, problem);
-                self.roles.clear();
+                self.blocks = 0;
                 return None;
             }
         };
         self.verify(&buf, block, PR_2_HTREE_ROOT_CSUM_INVALID);
-        if let Some(role) = self.roles.first_mut() {
-            *role = Role::Node;
-        }
+        self.roles.insert(0, Role::Node);
         self.below(&root.entries, root.indirect_levels, 0, None);
         if flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
             return None;
@@ -107,30 +107,24 @@ impl Reader<'_, '_> {
             let logical = entry.block.get();
             let low = if at == 0 { low } else { entry.hash };
             let high = entries.get(at + 1).map(|next| next.hash).or(high);
-            let (is_in_root_block, role) = (logical == 0, self.roles.get(logical as usize).copied());
             let fail = |problem: String, e2fsck| {
                 let error = FormatError::new("directory index", "block", problem).of_inode(self.dir);
                 self.volume.report(error, e2fsck);
             };
-            match role {
-                None => {
-                    fail(
-                        format!("{logical}, but the directory has {} blocks", self.roles.len()),
-                        PR_2_HTREE_BADBLK,
-                    );
-                    continue;
-                }
-                Some(_) if is_in_root_block => {
-                    fail("0, the root".to_owned(), PR_2_HTREE_BADBLK);
-                    continue;
-                }
-                Some(Role::Unseen) => {}
-                Some(_) => {
-                    fail(format!("{logical} is referenced twice"), PR_2_HTREE_DUPREF);
-                    continue;
-                }
+            if logical >= self.blocks {
+                fail(format!("{logical}, but the directory has {} blocks", self.blocks), PR_2_HTREE_BADBLK);
+                continue;
             }
-            self.roles[logical as usize] = if levels == 0 { Role::Leaf { low, high } } else { Role::Node };
+            if logical == 0 {
+                fail("0, the root".to_owned(), PR_2_HTREE_BADBLK);
+                continue;
+            }
+            if self.roles.contains_key(&logical) {
+                fail(format!("{logical} is referenced twice"), PR_2_HTREE_DUPREF);
+                continue;
+            }
+            let role = if levels == 0 { Role::Leaf { low, high } } else { Role::Node };
+            self.roles.insert(logical, role);
             if levels > 0 {
                 self.node(logical, levels - 1, low, high);
             }

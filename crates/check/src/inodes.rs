@@ -14,7 +14,7 @@ use crate::volume::{InodeState, Volume};
 
 /// Checks all inodes. Returns what the later passes need.
 pub(crate) fn check(volume: &Volume<'_>, threads: usize) -> Found {
-    let checked = Arc::new(Claims::new(&volume.sb));
+    let checked = Arc::new(Claims::new(&volume.sb, volume.descs.len()));
     let per_group = volume.sb.inodes_per_group();
     let each = |found: &mut Found, ino: InodeNo, bytes: &[u8]| {
         let state = inode::check(volume, found, ino, bytes);

@@ -10,7 +10,9 @@
 //! 5. bitmaps and counts (pass 5).
 //!
 //! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, and 50 bytes for each directory.
-//! On any bytes the check ends: a block that belongs to a map or a directory is read for the first inode that claims it.
+//! On any bytes the check ends: a block that belongs to a map or a directory is read for the first inode that claims it, and an
+//! inode table for the first group that has it. Memory does not follow from the superblock alone: the check stops when more than
+//! 65,536 descriptors are unusable.
 //!
 //! The crate reads what is on the device. The caller replays the journal first, for example in memory.
 //!
@@ -217,7 +219,9 @@ fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
 fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
     let threads = options.threads;
     notes(&volume, options.is_replayed);
-    groups::check(&mut volume);
+    if !groups::check(&mut volume) {
+        return;
+    }
     groups::check_backups(&volume);
     volume.orphans = journal::orphans(&volume);
 

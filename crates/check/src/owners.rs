@@ -16,17 +16,25 @@ use crate::volume::Volume;
 /// The largest number of blocks used twice that are reported one by one.
 const MOST: usize = 1000;
 
+/// The largest number of references to such blocks that are noted. Hostile maps may have any number of them.
+const MOST_REFERENCES: u32 = 1_000_000;
+
 /// The owners of each block that is used twice.
-type Owners = Mutex<BTreeMap<u64, Vec<InodeNo>>>;
+struct Owners {
+    of: BTreeMap<u64, Vec<InodeNo>>,
+    /// References that may still be noted.
+    left: u32,
+}
 
 /// Reports each block that is used twice, with its owners.
 pub(crate) fn check(volume: &Volume<'_>, threads: usize) {
     if !volume.claims.any_twice() {
         return;
     }
-    let (nodes, owners) = (Claims::new(&volume.sb), Owners::default());
+    let nodes = Claims::new(&volume.sb, volume.descs.len());
+    let owners = Mutex::new(Owners { of: BTreeMap::new(), left: MOST_REFERENCES });
     for_each_inode(volume, threads, &|ino, inode| visit(volume, &nodes, &owners, ino, inode));
-    for (block, inodes) in owners.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for (block, inodes) in owners.into_inner().unwrap_or_else(PoisonError::into_inner).of {
         let files: Vec<String> = inodes.iter().map(ToString::to_string).collect();
         let files = files.join(", ");
         let (problem, text) = match volume.system_at(block) {
@@ -37,7 +45,7 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize) {
     }
 }
 
-fn visit(volume: &Volume<'_>, nodes: &Claims, owners: &Owners, ino: InodeNo, inode: &Inode) {
+fn visit(volume: &Volume<'_>, nodes: &Claims, owners: &Mutex<Owners>, ino: InodeNo, inode: &Inode) {
     let mut finder = Finder { volume, nodes, owners, ino };
     if inode.file_acl != 0 && volume.has_blocks(inode.file_acl, 1) {
         finder.found(inode.file_acl, 1);
@@ -51,22 +59,25 @@ struct Finder<'a, 'v> {
     volume: &'a Volume<'v>,
     /// Nodes that were read. Each is read once.
     nodes: &'a Claims,
-    owners: &'a Owners,
+    owners: &'a Mutex<Owners>,
     ino: InodeNo,
 }
 
 impl Finder<'_, '_> {
-    /// Notes the inode as an owner of each block that is used twice, up to the limit.
+    /// Notes the inode as an owner of each block that is used twice, up to the limits.
     fn found(&self, start: u64, len: u64) {
         let claims = &self.volume.claims;
         let (mut at, end) = (claims.cluster_of(start), claims.cluster_of(start + len - 1) + 1);
-        while let Some(cluster) = claims.first_twice(at, end - at) {
-            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        while owners.left > 0
+            && let Some(cluster) = claims.first_twice(at, end - at)
+        {
             let block = claims.block_of(cluster);
-            if owners.len() >= MOST && !owners.contains_key(&block) {
+            if owners.of.len() >= MOST && !owners.of.contains_key(&block) {
                 return;
             }
-            let files = owners.entry(block).or_default();
+            owners.left -= 1;
+            let files = owners.of.entry(block).or_default();
             if files.len() < MOST && files.last() != Some(&self.ino) {
                 files.push(self.ino);
             }

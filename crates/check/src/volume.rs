@@ -51,6 +51,7 @@ pub(crate) struct Volume<'a> {
 }
 
 impl<'a> Volume<'a> {
+    /// Returns a volume whose descriptors are unknown. It has memory for no group.
     pub(crate) fn new(device: &'a dyn Device, sb: Superblock, findings: &'a Findings) -> Self {
         let mut lenient = sb.clone();
         lenient.set_ro_compat(sb.ro_compat() - RoCompat::METADATA_CSUM);
@@ -61,12 +62,19 @@ impl<'a> Volume<'a> {
             seed: sb.checksum_seed(),
             findings,
             descs: Vec::new(),
-            claims: Claims::new(&sb),
+            claims: Claims::new(&sb, 0),
             system: Vec::new(),
             orphans: HashSet::new(),
-            inodes: std::iter::repeat_with(OnceLock::new).take(sb.group_count() as usize).collect(),
+            inodes: Vec::new(),
             sb,
         }
+    }
+
+    /// Sets the descriptors of all groups, and makes room for what the passes find in each group.
+    pub(crate) fn set_descs(&mut self, descs: Vec<Option<GroupDesc>>) {
+        self.claims = Claims::new(&self.sb, descs.len());
+        self.inodes = std::iter::repeat_with(OnceLock::new).take(descs.len()).collect();
+        self.descs = descs;
     }
 
     pub(crate) fn report(&self, error: FormatError, problem: impl Into<Option<Problem>>) {

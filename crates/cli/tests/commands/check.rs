@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::fs::{XattrFlags, lsetxattr};
-use testkit::command::{ScratchImage, run, text};
+use testkit::command::{ScratchImage, program, run, text};
 use testkit::rng::Rng;
 use testkit::{Image, settings, tool};
 
@@ -198,4 +198,91 @@ fn a_dirty_journal_is_replayed_in_memory() {
     let raw = testkit::tool::text(&run(&["check", "--no-replay", &text(&path)]));
     assert!(raw.contains("note: the journal is not replayed"), "{raw}");
     assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+/// Writes 32-bit numbers at offsets of the superblock.
+fn set_superblock(image: &Path, fields: &[(u64, u32)]) {
+    let file = File::options().write(true).open(image).unwrap();
+    for (at, value) in fields {
+        file.write_all_at(&value.to_le_bytes(), 1024 + at).unwrap();
+    }
+}
+
+#[test]
+fn a_superblock_alone_takes_no_memory_for_its_groups() {
+    let scratch = ScratchImage::empty();
+    let features = "meta_bg,^resize_inode,^metadata_csum,^64bit,^has_journal";
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", features]) else { return };
+    // Groups of eight blocks. All but the descriptors of the first few are in a hole of the file.
+    let groups = (1 << 29) - 1;
+    let fields =
+        [(0, groups * 8), (4, groups * 8 + 1), (12, 0), (16, 0), (32, 8), (36, 8), (40, 8), (260, 0)];
+    set_superblock(&image.path(), &fields);
+    File::options().write(true).open(image.path()).unwrap().set_len((1 << 42) - 1024).unwrap();
+    let limited = format!("ulimit -v 2000000; exec {} check {}", program().display(), image.path().display());
+    let output = Command::new("sh").args(["-c", &limited]).output().unwrap();
+    let printed = testkit::tool::text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("more than 65536 group descriptors are unusable"), "{printed}");
+    drop(scratch);
+}
+
+#[test]
+fn a_table_that_several_groups_name_is_read_once() {
+    let scratch = ScratchImage::empty();
+    let Some(image) = Image::mke2fs(64, &["-b", "1024", "-O", "^metadata_csum,^uninit_bg,^flex_bg"]) else {
+        return;
+    };
+    let image = image.path();
+    fs::write(scratch.path("file"), "x").unwrap();
+    scratch.ok(&["put", "-q", &text(&scratch.path("file")), &format!("{}:/", image.display())]);
+    let listed = testkit::tool::text(
+        &tool(Command::new("/usr/sbin/debugfs").args(["-R", "imap /file"]).arg(&image)).unwrap(),
+    );
+    assert!(listed.contains("group 0"), "{listed}");
+    let place = listed.split("located at block ").nth(1).unwrap();
+    let block: u64 = place.split(',').next().unwrap().parse().unwrap();
+    let table = block - (12 - 1) * 256 / BLOCK;
+    debugfs(&image, "sif /file blocks 88");
+    for group in 1..8 {
+        debugfs(&image, &format!("set_bg {group} inode_table {table}"));
+    }
+    let (_, printed) = check(&image);
+    assert!(printed.contains("PR_1_BB_CONFLICT"), "{printed}");
+    assert_eq!(printed.matches("PR_1_BAD_I_BLOCKS").count(), 1, "{printed}");
+}
+
+#[test]
+fn extents_that_all_inodes_share_are_searched_within_a_limit() {
+    const FILES: u64 = 600;
+    let scratch = ScratchImage::empty();
+    let features = "^metadata_csum,^uninit_bg,^has_journal,^resize_inode";
+    let Some(image) = Image::mke2fs(1024, &["-b", "4096", "-I", "256", "-N", "8192", "-O", features]) else {
+        return;
+    };
+    let tree = scratch.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for n in 0..FILES {
+        fs::write(tree.join(n.to_string()), "").unwrap();
+    }
+    scratch.ok(&["put", "-q", &text(&tree.join(".")), &format!("{}:/", image.path().display())]);
+    let place = image.debugfs("imap /lost+found");
+    let block: u64 =
+        place.split("located at block ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    // An extent tree of depth 0: four times the same 32768 blocks.
+    let mut map: Vec<u8> = [0xf30a_u16, 4, 4, 0, 0, 0].into_iter().flat_map(u16::to_le_bytes).collect();
+    for n in 0..4_u32 {
+        map.extend((n << 15).to_le_bytes());
+        map.extend([0x8000_u16, 0].into_iter().flat_map(u16::to_le_bytes));
+        map.extend(100_000_u32.to_le_bytes());
+    }
+    let file = File::options().write(true).open(image.path()).unwrap();
+    for n in 0..FILES {
+        file.write_all_at(&map, block * 4096 + (12 - 1 + n) * 256 + 40).unwrap();
+    }
+    let output = run(&["check", "--limit", "100000", &text(&image.path())]);
+    let printed = testkit::tool::text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    let owners = printed.matches("PR_1B_DUP_BLOCK").count();
+    assert!((1..=1000).contains(&owners), "{owners}");
 }

@@ -307,6 +307,23 @@ fn no_name_in_an_archive_leads_out_of_the_destination() {
         let error = scratch.fails(&["put", "--quiet", "--tar", &text(&archive), &dest]);
         assert!(error.contains(said), "{name}: {error}");
     }
+    // Names that no program could use make nothing.
+    let listed = scratch.ok(&["ls", "-R", &dest]);
+    let (deep, part) = ("d/".repeat(2048), format!("new/{}", "p".repeat(256)));
+    for (record, name, kind, said) in [
+        ("path", &deep, Regular, "a name of 4096 bytes; the longest has 4095"),
+        ("path", &part, Regular, "a part of 256 bytes; the longest has 255"),
+        ("linkpath", &deep, Link, "a name of 4096 bytes; the longest has 4095"),
+        ("linkpath", &part, Link, "a part of 256 bytes; the longest has 255"),
+    ] {
+        let mut builder = tar::Builder::new(File::create(&archive).unwrap());
+        builder.append_pax_extensions([(record, name.as_bytes())]).unwrap();
+        builder.append(&raw_header("name", kind, "x", 0), &b""[..]).unwrap();
+        builder.into_inner().unwrap();
+        let error = scratch.fails(&["put", "--quiet", "--tar", &text(&archive), &dest]);
+        assert!(error.contains(said) && error.len() < 1000, "{error}");
+        assert_eq!(scratch.ok(&["ls", "-R", &dest]), listed);
+    }
     // An archive that ends early.
     let whole = vec![0x41; 700];
     fs::write(&archive, whole).unwrap();

@@ -16,6 +16,12 @@ use crate::put::place::Place;
 /// Symbolic links that one name may lead through, as in the kernel.
 const MOST_LINKS: usize = 40;
 
+/// The longest name in an archive, in bytes: the longest path that a program can pass to the kernel (`PATH_MAX` with its zero
+/// byte).
+const MOST_NAME: usize = 4095;
+/// The longest part of a name, in bytes (`NAME_MAX`).
+const MOST_PART: usize = 255;
+
 /// The destination of an archive.
 pub struct Inside {
     root: Node,
@@ -103,14 +109,19 @@ impl Inside {
     }
 }
 
-/// Splits a name in an archive. Absolute names count from the destination.
+/// Splits a name in an archive. Absolute names count from the destination. Refuses names that no program could use.
 fn parts(name: &[u8]) -> Result<VecDeque<PathBuf>> {
+    ensure!(name.len() <= MOST_NAME, "a name of {} bytes; the longest has {MOST_NAME}", name.len());
     let shown = Path::new(OsStr::from_bytes(name));
     ensure!(!name.contains(&0), "{}: contains a zero byte", shown.display());
     let mut parts = VecDeque::new();
     for part in shown.components() {
         match part {
-            Component::Normal(part) => parts.push_back(part.into()),
+            Component::Normal(part) => {
+                let (shown, len) = (part.display(), part.len());
+                ensure!(len <= MOST_PART, "{shown}: a part of {len} bytes; the longest has {MOST_PART}");
+                parts.push_back(part.into());
+            }
             Component::ParentDir => bail!("{}: leads out of the destination", shown.display()),
             _ => {}
         }

@@ -26,6 +26,8 @@ use reader::{Member, Reader};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
+/// Bytes of a name that a message has at most.
+const SHOWN: usize = 255;
 
 /// Unpacks the archive at `path`, or from standard input if that is `-`, into the directory `dest`.
 pub fn put(volume: &Volume, path: &Path, dest: &ImagePath, shared: &Arc<Shared>) -> Result<()> {
@@ -59,7 +61,8 @@ type Input = Reader<BufReader<Box<dyn Read>>>;
 
 impl Unpacker {
     fn member(&mut self, input: &mut Input, member: Member) -> Result<()> {
-        let shown = String::from_utf8_lossy(&member.name).into_owned();
+        let start = &member.name[..member.name.len().min(SHOWN)];
+        let shown = String::from_utf8_lossy(start).into_owned();
         self.named(input, member).with_context(|| shown)
     }
 
@@ -116,8 +119,9 @@ impl Unpacker {
     /// Makes a further name of a file that was unpacked, or that the destination has.
     fn link(&mut self, member: &Member, place: &Place) -> Result<()> {
         let target = member.target.as_deref().context("no target")?;
+        let target_place = self.inside.place(target).context("hard link")?;
         let shown = String::from_utf8_lossy(target).into_owned();
-        let target = self.inside.place(target)?.with_context(|| shown.clone())?;
+        let target = target_place.with_context(|| shown.clone())?;
         let node = target.parent.lookup(&target.name).with_context(|| format!("hard link to {shown}"))?;
         match place.parent.lookup(&place.name) {
             // Unpacked twice.

@@ -12,21 +12,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use parext4::device::AlignedBuf;
 use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
 use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
+use super::runs::{self, Data};
 use crate::image_path::{ImagePath, means_contents};
 use crate::progress::Progress;
+use crate::transfer::MOST_RUNS;
 use crate::tree::{self, Entries, Visited};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
 /// Bytes of a block of an archive.
 const BLOCK: usize = 512;
-/// The largest number of runs of data in a file that is written as a sparse one.
-const MOST_RUNS: usize = 1 << 16;
+/// The largest value of an extended attribute, in bytes (`XATTR_SIZE_MAX`). No program can set a larger one.
+const MOST_VALUE: usize = 1 << 16;
+/// Bytes of all attributes of one entry. `put --tar` reads no more than 8 MiB of records.
+const MOST_XATTRS: usize = 7 << 20;
 
 /// Writes the tree at `source` to the file `path`, or to standard output if that is `-`. Returns the counters of the summary.
 pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Result<Value> {
@@ -110,7 +113,7 @@ impl Packer<'_> {
     fn write(&mut self, node: &Node, path: &Path) -> Result<()> {
         let metadata = node.metadata();
         let mut header = header(&metadata);
-        let records = records(node, &metadata)?;
+        let records = self.records(node, &metadata, path)?;
         if metadata.links > 1 && metadata.file_type != FileType::Directory {
             if let Some(first) = self.linked.get(&metadata.ino) {
                 header.set_entry_type(EntryType::Link);
@@ -139,6 +142,29 @@ impl Packer<'_> {
             self.progress.file_done();
         }
         Ok(())
+    }
+
+    /// Returns the times, and the extended attributes, with a warning for each that exceeds a limit.
+    fn records(&self, node: &Node, metadata: &Metadata, path: &Path) -> Result<Records> {
+        let mut records = Vec::new();
+        for (key, time) in [("mtime", metadata.mtime), ("atime", metadata.atime)] {
+            records.push((key.to_owned(), decimal(time).into_bytes()));
+        }
+        let mut left = MOST_XATTRS;
+        for name in node.list_xattr()? {
+            // A record's name is text. Names of attributes that are not are left out by GNU tar as well.
+            let Ok(key) = str::from_utf8(&name) else { continue };
+            let Some(value) = node.get_xattr(&name)? else { continue };
+            let len = key.len() + value.len();
+            if value.len() > MOST_VALUE || len > left {
+                let (path, len) = (path.display(), value.len());
+                self.progress.warn(&format!("{path}: attribute {key} of {len} bytes is left out"));
+                continue;
+            }
+            left -= len;
+            records.push((format!("SCHILY.xattr.{key}"), value));
+        }
+        Ok(records)
     }
 
     fn special(
@@ -199,7 +225,7 @@ impl Packer<'_> {
         let file = DirectFile::new(node.clone())?;
         header.set_entry_type(EntryType::Regular);
         self.progress.expect(metadata.size);
-        let runs = sparse_runs(&file, metadata.size)?;
+        let runs = runs::sparse_runs(&file, metadata.size, MOST_RUNS)?;
         let progress = Arc::clone(&self.progress);
         let Some(runs) = runs else {
             header.set_size(metadata.size);
@@ -247,22 +273,6 @@ fn header(metadata: &Metadata) -> Header {
     header
 }
 
-/// Returns the time, and the extended attributes.
-fn records(node: &Node, metadata: &Metadata) -> Result<Records> {
-    let mut records = Vec::new();
-    for (key, time) in [("mtime", metadata.mtime), ("atime", metadata.atime)] {
-        records.push((key.to_owned(), decimal(time).into_bytes()));
-    }
-    for name in node.list_xattr()? {
-        let Some(value) = node.get_xattr(&name)? else { continue };
-        // A record's name is text. Names of attributes that are not are left out by GNU tar as well.
-        if let Ok(name) = str::from_utf8(&name) {
-            records.push((format!("SCHILY.xattr.{name}"), value));
-        }
-    }
-    Ok(records)
-}
-
 /// Returns seconds with a fraction. The fraction of a negative number counts away from zero.
 fn decimal(time: parext4::Timestamp) -> String {
     match (time.seconds, time.nanoseconds) {
@@ -272,81 +282,5 @@ fn decimal(time: parext4::Timestamp) -> String {
             format!("-{whole}.{:09}", 1_000_000_000 - nanoseconds)
         }
         (seconds, nanoseconds) => format!("{seconds}.{nanoseconds:09}"),
-    }
-}
-
-/// Returns offsets and lengths of the data of a file with holes; `None` for a file without, or with too many.
-fn sparse_runs(file: &DirectFile, size: u64) -> Result<Option<Vec<(u64, u64)>>> {
-    let (mut runs, mut at) = (Vec::new(), 0);
-    while at < size && runs.len() < MOST_RUNS {
-        let Some((start, end)) = file.data_range(at)? else { break };
-        let end = end.min(size);
-        if start >= end {
-            break;
-        }
-        runs.push((start, end - start));
-        at = end;
-    }
-    // GNU tar takes the size of the file from the end of the last run.
-    if at < size {
-        runs.push((size, 0));
-    }
-    let has_holes = runs.iter().map(|(_, len)| len).sum::<u64>() < size;
-    Ok((has_holes && runs.len() < MOST_RUNS).then_some(runs))
-}
-
-/// Reads the runs of a file one after the other.
-struct Data<'a> {
-    file: &'a DirectFile,
-    runs: std::vec::IntoIter<(u64, u64)>,
-    /// The rest of the run that is being read.
-    run: (u64, u64),
-    buf: AlignedBuf,
-    /// What of the buffer was not returned yet.
-    ready: std::ops::Range<usize>,
-    progress: &'a Progress,
-}
-
-impl<'a> Data<'a> {
-    fn new(file: &'a DirectFile, runs: Vec<(u64, u64)>, progress: &'a Progress) -> Self {
-        let largest = runs.iter().map(|(_, len)| *len).max().unwrap_or(0);
-        let len = usize::try_from(largest).map_or(CHUNK, |len| len.next_multiple_of(4096).clamp(4096, CHUNK));
-        Self {
-            file,
-            runs: runs.into_iter(),
-            run: (0, 0),
-            buf: AlignedBuf::zeroed(len),
-            ready: 0..0,
-            progress,
-        }
-    }
-
-    /// Fills the buffer. Runs begin at blocks, and so at sectors.
-    fn fill(&mut self) -> io::Result<()> {
-        while self.run.1 == 0 {
-            let Some(run) = self.runs.next() else { return Ok(()) };
-            self.run = run;
-        }
-        let count = self.file.read_at(&mut self.buf, self.run.0)?;
-        let here = usize::try_from(self.run.1).unwrap_or(count).min(count);
-        if here == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file ended early"));
-        }
-        self.run = (self.run.0 + here as u64, self.run.1 - here as u64);
-        self.ready = 0..here;
-        self.progress.moved(here as u64);
-        Ok(())
-    }
-}
-
-impl Read for Data<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.ready.is_empty() {
-            self.fill()?;
-        }
-        let here = self.ready.len().min(out.len());
-        out[..here].copy_from_slice(&self.buf[self.ready.start..self.ready.start + here]);
-        self.ready.start += here;
-        Ok(here)
     }
 }

@@ -5,6 +5,7 @@ mod attributes;
 mod file;
 mod made;
 mod outside;
+mod runs;
 mod walk;
 mod xattrs;
 

@@ -16,6 +16,9 @@ use parext4::device::AlignedBuf;
 use chunks::Chunks;
 pub use chunks::{CHUNK, Copy, GRAIN};
 
+/// The largest number of runs of data in a sparse file of an archive.
+pub const MOST_RUNS: usize = 1 << 20;
+
 /// A file to copy.
 pub trait Job: Send {
     /// The file once it is open.

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use anyhow::{Context, Result, ensure};
 use parext4::Timestamp;
 
-/// The largest number of runs of data in a sparse file.
-const MOST_RUNS: u64 = 1 << 20;
+use crate::transfer::MOST_RUNS;
+
 /// Bytes of a block of an archive.
 const BLOCK: u64 = 512;
 /// Names of attributes begin so in records of GNU tar, bsdtar and star.
@@ -114,7 +114,7 @@ impl Sparse {
 
     /// Adds a run of data.
     pub fn add(&mut self, offset: u64, len: u64) -> Result<()> {
-        ensure!((self.runs.len() as u64) < MOST_RUNS, "more than {MOST_RUNS} runs");
+        ensure!(self.runs.len() < MOST_RUNS, "more than {MOST_RUNS} runs");
         self.runs.push((offset, len));
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Sparse {
             text.parse().context("the map of a sparse file is damaged")
         };
         let count = number()?;
-        ensure!(count <= MOST_RUNS, "a sparse file of {count} runs");
+        ensure!(count <= MOST_RUNS as u64, "a sparse file of {count} runs");
         let runs = (0..count).map(|_| Ok((number()?, number()?))).collect::<Result<Vec<_>>>()?;
         let padding = bytes.next_multiple_of(BLOCK) - bytes;
         std::io::copy(&mut lines.take(padding), &mut std::io::sink())?;

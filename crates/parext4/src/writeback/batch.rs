@@ -153,8 +153,7 @@ impl<'a, 'b> Batch<'a, 'b> {
     /// Maps the holes under the page run `of`. Returns the runs of dirty blocks.
     fn allocate(&mut self, of: usize) -> Result<Segments> {
         let (units, allocator) = (self.node.units(), &self.node.engine.allocator);
-        let pages = &self.page_runs[of].pages;
-        let reserved = pages.iter().map(|(_, page)| units.blocks_in(page.reserved())).sum();
+        let reserved = self.page_runs[of].reserved_blocks(units);
         let mut kept = allocator.undelay(reserved);
         // Before the blocks are charged, so that the quotas do not count them twice.
         let block_size = self.node.engine.layout.block_size;
@@ -167,7 +166,9 @@ impl<'a, 'b> Batch<'a, 'b> {
         }
         let page_run = &mut self.page_runs[of];
         if let Err(error) = filled {
-            let left = self.node.mark_allocated(page_run, units).unwrap_or(0);
+            // Blocks whose state cannot be read keep their reservation for the next attempt (H29).
+            let _ = self.node.mark_allocated(page_run, units);
+            let left = page_run.reserved_blocks(units);
             allocator.delay_again(kept, left);
             self.node.inode.delay_quota_again(left, block_size);
             self.cached.remove_delayed(reserved.saturating_sub(left));
@@ -368,21 +369,16 @@ impl Node {
         Ok(matches!(run.state, State::Written(_)) && run.len == blocks.count())
     }
 
-    /// Notes, after a failure, which pages have been allocated. Returns the number of blocks that are still missing.
-    fn mark_allocated(&self, page_run: &mut PageRun<'_>, units: Units) -> Result<u32> {
+    /// Notes, after a failure, which reserved blocks have been allocated. The others stay reserved.
+    fn mark_allocated(&self, page_run: &mut PageRun<'_>, units: Units) -> Result<()> {
         let body = self.engine.body(&self.inode)?;
-        let mut left = 0;
         for (index, page) in &mut page_run.pages {
             for (block, mask) in units.of_page(*index) {
-                if page.reserved() & mask != 0 {
-                    if body.state_of(block)? == State::Hole {
-                        left += 1;
-                    } else {
-                        page.allocated(mask);
-                    }
+                if page.reserved() & mask != 0 && body.state_of(block)? != State::Hole {
+                    page.allocated(mask);
                 }
             }
         }
-        Ok(left)
+        Ok(())
     }
 }

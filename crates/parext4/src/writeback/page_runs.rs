@@ -113,6 +113,11 @@ impl PageRun<'_> {
         self.pages.iter().map(|(_, page)| u32::from(page.dirty() != 0)).sum()
     }
 
+    /// Returns the number of blocks that the pages have reserved.
+    pub(crate) fn reserved_blocks(&self, units: Units) -> u32 {
+        self.pages.iter().map(|(_, page)| units.blocks_in(page.reserved())).sum()
+    }
+
     /// Returns the runs of dirty blocks within the file.
     pub(crate) fn segments(&self, units: Units) -> Segments {
         let mut segments = Segments::new();

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{Device, DirectFile, Error, File, Policy, ResearchOptions, Result, Volume, VolumeOptions};
+use parext4::{
+    Device, DirectFile, Error, File, MemDevice, Policy, ResearchOptions, Result, Volume, VolumeOptions,
+};
+use testkit::Image;
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
 use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
@@ -203,5 +206,55 @@ fn reads_succeed_after_read_aheads_that_failed() {
         assert!(sticky || failures <= 1, "{failures} reads failed");
         device.disarm();
         assert!(super::read_all(&file) == data, "after read {fail_at} failed");
+    }
+}
+
+/// The map of a file without extents is read again when it is needed. While that fails, delayed blocks stay reserved, once.
+#[test]
+fn delayed_blocks_stay_reserved_once_while_their_map_cannot_be_read() {
+    /// More leaves of a map than stay in memory, and the bytes that each maps.
+    const LEAVES: u64 = 4200;
+    const REACH: u64 = 256 << 10;
+    let features = "^extent,^64bit,^metadata_csum,^has_journal";
+    let Some(image) = Image::mke2fs(32, &["-b", "1024", "-O", features]) else { return };
+    let memory = Arc::new(MemDevice::from_bytes(std::fs::read(image.path()).unwrap()));
+    let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
+    let options = untimed().metadata_cache_bytes(64 << 10).write_back_interval(None);
+    let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+    let start_of = |leaf: u64| 12 * 1024 + leaf * REACH;
+    let volume = open();
+    let file = super::create(&volume, "/f");
+    for leaf in 0..LEAVES {
+        file.write_at(&[1; 1024], start_of(leaf)).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    volume.close().unwrap();
+    for is_truncated in [false, true] {
+        let volume = open();
+        let file = volume.direct_file("/f").unwrap().buffered().unwrap();
+        let from = if is_truncated { 100 } else { 50 };
+        let free = volume.space().free_blocks;
+        for block in 0..7 {
+            file.write_at(&[2; 1024], start_of(0) + (from + block) * 1024).unwrap();
+        }
+        for leaf in 0..LEAVES {
+            file.direct().read_at(&mut [0; 1024], start_of(leaf)).unwrap();
+        }
+        device.arm(FaultPlan::at(1).kind(FaultKind::Reads).sticky(true));
+        for _ in 0..2 {
+            let failed = file.sync_data();
+            assert!(matches!(failed, Err(Error::Device { .. })), "{failed:?}");
+        }
+        device.disarm();
+        if is_truncated {
+            file.set_len(start_of(0)).unwrap();
+        }
+        file.sync_all().unwrap();
+        drop(file);
+        let counted = volume.space().free_blocks;
+        volume.close().unwrap();
+        assert_eq!(counted, open().space().free_blocks, "truncated: {is_truncated}");
+        assert!(is_truncated || counted == free - 7, "{counted} of {free}");
     }
 }

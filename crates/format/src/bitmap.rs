@@ -164,10 +164,9 @@ pub fn count_zeros(bytes: &[u8], limit: u32) -> u32 {
     }
 }
 
-/// Returns the runs of clear bits in `0..limit`, in order, as `(start, len)`.
-pub fn free_runs(bytes: &[u8], limit: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+/// Returns the runs of clear bits in `from..limit`, in order, as `(start, len)`.
+pub fn free_runs(bytes: &[u8], mut from: u32, limit: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
     let limit = limit.min(bit_len(bytes));
-    let mut from = 0;
     std::iter::from_fn(move || {
         let start = next_zero(bytes, from, limit)?;
         let end = next_set(bytes, start, limit).unwrap_or(limit);
@@ -221,8 +220,10 @@ mod tests {
         clear_range(&mut bytes, 0, 1);
         clear_range(&mut bytes, 60, 80);
         clear_range(&mut bytes, 199, 1);
-        assert_eq!(free_runs(&bytes, 200).collect::<Vec<_>>(), [(0, 1), (60, 80), (199, 1)]);
-        assert_eq!(free_runs(&bytes, 100).collect::<Vec<_>>(), [(0, 1), (60, 40)]);
+        assert_eq!(free_runs(&bytes, 0, 200).collect::<Vec<_>>(), [(0, 1), (60, 80), (199, 1)]);
+        assert_eq!(free_runs(&bytes, 0, 100).collect::<Vec<_>>(), [(0, 1), (60, 40)]);
+        assert_eq!(free_runs(&bytes, 70, 200).collect::<Vec<_>>(), [(70, 70), (199, 1)]);
+        assert_eq!(free_runs(&bytes, 200, 100).count(), 0);
         assert_eq!(next_zero(&bytes, 1, 60), None);
         assert_eq!(next_set(&bytes, 60, 200), Some(140));
     }

@@ -102,7 +102,7 @@ fn descriptors(image: &Image) {
         let bits = image.block(desc.inode_bitmap.get());
         bitmap::verify_inode_bitmap(&desc, bits, sb).unwrap();
         if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            let runs = bitmap::free_runs(bits, sb.inodes_per_group());
+            let runs = bitmap::free_runs(bits, 0, sb.inodes_per_group());
             assert_eq!(runs.map(|(_, len)| len).sum::<u32>(), desc.free_inodes);
         }
     }

@@ -260,7 +260,7 @@ impl Group {
                 return Err(error.in_block(place).in_group(self.number));
             }
         }
-        for (start, len) in bitmap::free_runs(&bytes, limit) {
+        for (start, len) in bitmap::free_runs(&bytes, 0, limit) {
             blocks.free.insert(GroupRun { start, len });
         }
         blocks.bitmap = Some(Arc::clone(&bitmap));

@@ -70,11 +70,8 @@ impl Group {
     ) -> Result<Vec<GroupRun>> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
-        let free: Vec<GroupRun> = bitmap::free_runs(&bitmap.snapshot(), run.start + run.len)
-            .filter_map(|(start, len)| {
-                let first = start.max(run.start);
-                (start + len > first).then(|| GroupRun { start: first, len: start + len - first })
-            })
+        let free: Vec<GroupRun> = bitmap::free_runs(&bitmap.snapshot(), run.start, run.start + run.len)
+            .map(|(start, len)| GroupRun { start, len })
             .collect();
         for &run in &free {
             blocks.free.remove(run);

@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 
 use parext4_format::extent::Extent;
 use parext4_format::fast_commit::{Change, Name};
@@ -19,7 +20,8 @@ use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::{BlockRange, FsBlock, InodeNo};
 
-use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
+use super::block_set::BlockSet;
+use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS};
 use crate::body_update::MOVE_CREDITS;
 use crate::engine::{Orphans, Use};
 use crate::error::{Error, Result};
@@ -32,7 +34,8 @@ use crate::quota::QuotaIds;
 /// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`].
 pub(super) fn replay(engine: &Use, changes: &[Change]) -> Result<()> {
     engine.load_orphans()?;
-    let mut replay = Replay { engine, nodes: HashMap::new(), claimed: Vec::new(), mapped: Vec::new() };
+    let (claimed, mapped) = (BlockSet::default(), BlockSet::default());
+    let mut replay = Replay { engine, nodes: HashMap::new(), claimed, mapped };
     // Before any block is allocated: a directory must not get a block that the kernel gave to a file.
     for change in changes {
         if let Change::AddRange(_, extent) = change {
@@ -54,9 +57,9 @@ struct Replay<'a> {
     /// one.
     nodes: HashMap<InodeNo, Node>,
     /// Blocks that were free and are in use now.
-    claimed: Vec<Run>,
+    claimed: BlockSet,
     /// Blocks that were mapped. They may have been unmapped since, and are free then.
-    mapped: Vec<Run>,
+    mapped: BlockSet,
 }
 
 impl Replay<'_> {
@@ -85,7 +88,7 @@ impl Replay<'_> {
         for part in engine.allocator.parts(extent.physical, extent.len)? {
             let claimed =
                 engine.transact(ALLOCATE_CREDITS, |handle| engine.allocator.claim_logged(handle, part))?;
-            self.claimed.extend(claimed);
+            claimed.iter().for_each(|run| self.claimed.add(range(run.start, run.len)));
         }
         Ok(())
     }
@@ -103,7 +106,7 @@ impl Replay<'_> {
         self.leave_inode(&node)?;
         let mapped = self.engine.map_logged(&node.inode, extent)?;
         self.check_claimed(&mapped)?;
-        self.mapped.extend(mapped.iter().map(|part| Run { start: part.physical, len: part.len }));
+        mapped.iter().for_each(|part| self.mapped.add(range(part.physical, part.len)));
         Ok(())
     }
 
@@ -121,14 +124,8 @@ impl Replay<'_> {
     ///
     /// # Errors
     /// [`Error::Unsupported`].
-    fn check_claimed(&mut self, mapped: &[Extent]) -> Result<()> {
-        self.claimed = merged(std::mem::take(&mut self.claimed));
-        let is_claimed = |part: &Extent| {
-            let after = self.claimed.partition_point(|run| run.start <= part.physical);
-            let before = after.checked_sub(1).map(|index| self.claimed[index]);
-            let end = part.physical + u64::from(part.len);
-            before.is_some_and(|run| run.start + u64::from(run.len) >= end)
-        };
+    fn check_claimed(&self, mapped: &[Extent]) -> Result<()> {
+        let is_claimed = |part: &&Extent| self.claimed.contains(range(part.physical, part.len));
         match mapped.iter().find(|part| !is_claimed(part)) {
             Some(part) => Err(Error::Unsupported(format!(
                 "a fast commit that uses block {} again; run e2fsck",
@@ -335,11 +332,11 @@ impl Replay<'_> {
     }
 
     /// Frees the claimed blocks that no change has mapped: their inode was deleted, and the kernel has logged that only by its name.
-    fn free_unmapped(&mut self) -> Result<()> {
-        self.claimed = merged(std::mem::take(&mut self.claimed));
-        for run in difference(&mut self.claimed, &mut self.mapped) {
+    fn free_unmapped(&self) -> Result<()> {
+        for blocks in self.claimed.without(&self.mapped) {
+            let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
             self.engine.transact(FREE_CREDITS, |handle| {
-                self.engine.allocator.free_data(handle, run.start, run.len)
+                self.engine.allocator.free_data(handle, FsBlock(blocks.start), len)
             })?;
         }
         Ok(())
@@ -363,67 +360,6 @@ fn is_another(node: &Node, raw: &RawInode) -> bool {
     another || raw.file_type() != node.file_type()
 }
 
-/// Returns the blocks of `all` that are not in `without`. The runs of each list may overlap only in `without`.
-fn difference(all: &mut [Run], without: &mut [Run]) -> Vec<Run> {
-    all.sort_unstable_by_key(|run| run.start);
-    without.sort_unstable_by_key(|run| run.start);
-    let mut without = without.iter().peekable();
-    let mut rest = Vec::new();
-    for run in all {
-        let (mut at, end) = (run.start, run.start + u64::from(run.len));
-        // A later run of `all` may overlap the last one.
-        while let Some(hole) = without.peek().filter(|hole| hole.start < end) {
-            push(&mut rest, at, hole.start.min(end));
-            at = at.max(hole.start + u64::from(hole.len));
-            if at >= end {
-                break;
-            }
-            without.next();
-        }
-        push(&mut rest, at, end);
-    }
-    rest
-}
-
-/// Returns sorted runs of the same blocks that neither overlap nor touch.
-fn merged(mut runs: Vec<Run>) -> Vec<Run> {
-    runs.sort_unstable_by_key(|run| run.start);
-    let mut all: Vec<Run> = Vec::with_capacity(runs.len());
-    for run in runs {
-        let end = |run: &Run| run.start + u64::from(run.len);
-        match all.last_mut() {
-            Some(last) if run.start <= end(last) => {
-                let len = end(&run).max(end(last)).checked_distance(last.start).unwrap_or(0);
-                last.len = u32::try_from(len).unwrap_or(u32::MAX);
-            }
-            _ => all.push(run),
-        }
-    }
-    all
-}
-
-fn push(runs: &mut Vec<Run>, start: FsBlock, end: FsBlock) {
-    if let Some(len) = end.checked_distance(start).filter(|&len| len > 0) {
-        runs.push(Run { start, len: u32::try_from(len).unwrap_or(u32::MAX) });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn difference_of_runs() {
-        let run = |(start, len): (u64, u32)| Run { start: FsBlock(start), len };
-        let list = |runs: &[(u64, u32)]| runs.iter().copied().map(run).collect::<Vec<_>>();
-        let rest =
-            |all: &[(u64, u32)], without: &[(u64, u32)]| difference(&mut list(all), &mut list(without));
-        assert_eq!(rest(&[(10, 10)], &[]), list(&[(10, 10)]));
-        assert_eq!(rest(&[(10, 10), (30, 5)], &[(5, 50)]), []);
-        assert_eq!(rest(&[(10, 10), (30, 5)], &[(12, 2), (18, 14)]), list(&[(10, 2), (14, 4), (32, 3)]));
-        assert_eq!(
-            rest(&[(30, 5), (10, 10)], &[(19, 1), (12, 2), (12, 4)]),
-            list(&[(10, 2), (16, 3), (30, 5)])
-        );
-    }
+fn range(start: FsBlock, len: u32) -> Range<u64> {
+    start.get()..start.get() + u64::from(len)
 }

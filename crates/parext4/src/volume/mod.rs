@@ -1,5 +1,6 @@
 //! The public top of the engine: opens, recovers and closes a volume, and operates on it by path.
 
+mod block_set;
 mod by_path;
 mod close;
 mod contents;

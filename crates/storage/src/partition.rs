@@ -65,14 +65,14 @@ pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
 }
 
 /// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table. `typed` is the name of the disk:
-/// the table of a block device counts in its logical sectors. An MBR in an image counts in sectors of 512 bytes, and a GPT in the sectors
+/// the table of a block device counts in its logical sectors. As in Linux, a GPT counts only if an MBR protects it. An MBR in an image counts in sectors of 512 bytes, and a GPT in the sectors
 /// of 512 or 4096 bytes at which it lies.
 ///
 /// # Errors
 /// Errors of the device, and [`io::ErrorKind::InvalidData`] for a table that is damaged.
 pub fn partitions(typed: impl AsRef<OsStr>, disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
-    if let Some(list) = gpt::read_table(disk)? {
-        return Ok(Some(list));
+    if mbr::is_protective(disk)? {
+        return gpt::read_table(disk);
     }
     mbr::read_table(disk, logical_sector(Path::new(typed.as_ref()))?)
 }
@@ -182,6 +182,8 @@ mod tests {
                     header[84..88].copy_from_slice(&(size as u32).to_le_bytes());
                     let checksum = gpt::crc32(&header[..92]);
                     header[16..20].copy_from_slice(&checksum.to_le_bytes());
+                    bytes[446 + 4] = 0xee;
+                    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
                     disk.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
                     match partitions("any", &disk) {
                         Ok(list) => assert!(list.is_none_or(|list| list.len() <= 8192)),

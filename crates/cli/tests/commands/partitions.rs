@@ -157,6 +157,32 @@ fn partitions_are_listed_as_by_sfdisk() {
     }
 }
 
+/// As in Linux, a GPT counts only if an MBR protects it. An older GPT may be left where a program wrote an MBR.
+#[test]
+fn an_mbr_is_read_in_spite_of_a_gpt_that_it_does_not_protect() {
+    let scratch = ScratchImage::empty();
+    let disk = scratch.path("disk-");
+    File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
+    if !partition("sfdisk", &["-q"], &disk, "label: gpt\n,4M\n,8M\n") {
+        return;
+    }
+    let stale = fs::read(&disk).unwrap();
+    if !partition("sfdisk", &["-q", "--wipe=always"], &disk, "label: dos\n,16M\n,3M\n,2M\n") {
+        return;
+    }
+    // Both headers and the entries of the GPT again.
+    let file = File::options().write(true).open(&disk).unwrap();
+    file.write_all_at(&stale[512..34 * 512], 512).unwrap();
+    let end = stale.len() - 33 * 512;
+    file.write_all_at(&stale[end..], end as u64).unwrap();
+    let listed = by_info(&scratch, &disk);
+    assert_eq!((listed.len(), &listed), (3, &by_sfdisk(&disk)));
+    // Without any MBR there is no table.
+    file.write_all_at(&[0; 512], 0).unwrap();
+    let error = scratch.fails(&["ls", &format!("{}?partition=1", disk.display())]);
+    assert!(error.contains("no partition table"), "{error}");
+}
+
 /// On a block device with sectors of 4096 bytes, and in the image of such a disk.
 #[test]
 fn tables_may_count_in_sectors_of_4096_bytes() {

@@ -14,6 +14,8 @@ const ENTRIES: usize = 446;
 const ENTRY: usize = 16;
 /// The largest number of logical partitions, as in Linux.
 const MOST_LOGICAL: usize = 255;
+/// The type of an entry that covers a disk with a GPT.
+const PROTECTIVE: u8 = 0xee;
 /// Types of extended partitions.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 
@@ -25,6 +27,13 @@ struct Entry {
     /// In sectors, from a place that depends on the table.
     start: u64,
     sectors: u64,
+}
+
+/// Returns true if an entry of sector 0 protects a GPT. The MBR of such a disk is not used.
+pub fn is_protective(disk: &dyn Device) -> io::Result<bool> {
+    let Some(bytes) = read(disk, 0, TABLE)? else { return Ok(false) };
+    let mut entries = bytes[ENTRIES..510].chunks_exact(ENTRY);
+    Ok(bytes[510..] == [0x55, 0xaa] && entries.any(|entry| entry[4] == PROTECTIVE))
 }
 
 /// Reads the table, which counts in sectors of `sector` bytes. `None` if the disk has none: the boot sector of a file system has the same signature.
@@ -104,7 +113,6 @@ fn name_of(kind: u8) -> String {
         0x82 => "Linux swap",
         0x83 => "Linux",
         0x8e => "Linux LVM",
-        0xee => "protective",
         0xef => "EFI system",
         0xfd => "Linux RAID",
         _ => return format!("{kind:#04x}"),

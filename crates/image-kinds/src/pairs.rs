@@ -37,6 +37,7 @@ const ASPECTS: &[Aspect] = &[
     &[Level("", ""), Level("inline_data", ""), Level("ea_inode", ""), Level("inline_data,ea_inode", "")],
     &[Level("", ""), Level("^huge_file,^large_file,^dir_nlink,^extra_isize", "")],
     &[Level("", ""), Level("", "-g 1024"), Level("", "-G 4 -g 2048")],
+    &[Level("", ""), Level("bigalloc", "-C 16384")],
 ];
 
 /// Words of two levels that e2fsprogs or the kernel refuse together.
@@ -45,6 +46,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("ea_inode", "-I 128"),
     ("inline_data", "^extra_isize"),
     ("64bit", "^extent"),
+    ("bigalloc", "^extent"),
     ("resize_inode", "^sparse_super"),
     // The size of a flexible group needs the feature.
     ("^flex_bg", "-G 4"),

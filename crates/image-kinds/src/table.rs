@@ -59,6 +59,15 @@ pub const KINDS: &[Kind] = &[
     kind("made by the Hurd, hashes without a sign", 8, "-b 1024 -o hurd -I 128 -O ^64bit,^metadata_csum,^huge_file,^dir_nlink")
         .then(Then::Debugfs("ssv flags 2")),
 
+    // Clusters.
+    kind("clusters of 2 blocks", 24, "-b 1024 -O bigalloc -C 2048 -g 1024"),
+    kind("clusters of 64 blocks", 48, "-b 1024 -O bigalloc,^resize_inode -C 65536 -g 256"),
+    kind("clusters of 4 large blocks, orphan_file", 32, "-b 4096 -O bigalloc,orphan_file,^flex_bg,ea_inode -C 16384 -g 256"),
+    kind("clusters of 16 large blocks, inline_data", 48, "-b 4096 -O bigalloc,inline_data -C 65536"),
+    kind("clusters, meta groups, no checksums", 40, "-b 1024 -O bigalloc,meta_bg,^resize_inode,^metadata_csum,^uninit_bg,^64bit -C 8192 -g 256"),
+    kind("clusters, crc16", 40, "-b 2048 -O bigalloc,^metadata_csum,uninit_bg -C 16384 -g 256"),
+    kind("clusters, fast_commit", 32, "-b 4096 -O bigalloc,fast_commit -C 32768"),
+
     // Journals.
     kind("journal of 32 bits without checksums", 16, "-b 1024 -O ^64bit,^metadata_csum"),
     kind("journal with checksums of version 1", 16, "-b 1024 -O ^metadata_csum").mounted("journal_checksum"),

@@ -165,6 +165,10 @@ pub enum Fault {
     DelayNothing,
     /// H29: the reservations of dropped pages are not released.
     DelayLeaked,
+    /// H38: a thread that fills a part of a cluster does not lock the map while it looks up the rest.
+    ClusterUnlocked,
+    /// H38: an operation that unmaps blocks holds, and writes back, only the blocks of its range and not their clusters.
+    UnmapBlocksOnly,
     /// H23: a failed buffered write leaves its bytes in the pages past the end.
     FailedWriteNotDiscarded,
     /// A sync does not wait for the write-back of other threads.

@@ -3,6 +3,8 @@
 //! Responsible for arithmetic between blocks, groups and inodes, and for the check that no file refers to a block outside
 //! the volume or of the file system (I9). Does no I/O. Invariant: nothing here changes after the volume was opened.
 
+mod clusters;
+
 use parext4_format::features::RoCompat;
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::indirect::Shape;
@@ -43,13 +45,16 @@ pub(crate) struct Layout {
     pub group_count: u32,
     pub desc_size: u16,
     pub descs_per_block: u32,
+    /// Binary logarithm of the number of blocks in a cluster, the unit of allocation: 0 without `bigalloc`.
+    pub cluster_bits: u32,
     /// Limit of the number of blocks of a file with extents.
     pub max_file_blocks: u64,
     /// Limit of the number of blocks of a file without extents.
     pub max_indirect_blocks: u64,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
-    /// Blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount protection and journal: sorted, disjoint `(start, end)`.
+    /// Clusters with blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount protection and journal: sorted, disjoint
+    /// `(start, end)`, in blocks.
     system: Vec<(u64, u64)>,
 }
 
@@ -67,6 +72,7 @@ impl Layout {
             group_count: sb.group_count(),
             desc_size: sb.desc_size(),
             descs_per_block: sb.descs_per_block(),
+            cluster_bits: sb.cluster_bits(),
             max_file_blocks: max_file_blocks(sb),
             max_indirect_blocks: Shape::new(sb.block_unit())
                 .max_blocks(sb.ro_compat().contains(RoCompat::HUGE_FILE)),
@@ -94,6 +100,8 @@ impl Layout {
             let base = u64::from(sb.base_blocks(group));
             if base > 0 {
                 let start = self.group_start(group).get();
+                // With clusters, group 0 begins at block 0, which is the boot block if blocks have 1024 bytes.
+                let start = if index == 0 { Superblock::OFFSET / u64::from(sb.block_size()) } else { start };
                 zones.push((start, (start + base).min(self.blocks_count)));
             }
             for (start, len, field) in [
@@ -116,7 +124,7 @@ impl Layout {
         }
         zones.extend(sb.mmp_block()?.map(|block| (block.get(), block.get() + 1)));
         zones.extend(journal.map(|(start, len)| (start.get(), start.get() + u64::from(len))));
-        self.system = merge(zones)?;
+        self.system = self.round_out(merge(zones)?);
         Ok(())
     }
 

@@ -26,6 +26,8 @@ pub struct Shape {
     pub blocks_per_group: Option<u32>,
     /// Bytes of an inode.
     pub inode_size: u16,
+    /// Blocks of a cluster, with bigalloc; 1 without.
+    pub cluster_blocks: u32,
 }
 
 impl Shape {
@@ -39,6 +41,7 @@ impl Shape {
             features: "",
             blocks_per_group: None,
             inode_size: 256,
+            cluster_blocks: 1,
         }
     }
 
@@ -46,6 +49,14 @@ impl Shape {
     #[must_use]
     pub const fn without_extents(mut self) -> Self {
         self.features = "^extent";
+        self
+    }
+
+    /// Returns the format of a volume that allocates clusters of `blocks` blocks.
+    #[must_use]
+    pub const fn with_clusters(mut self, blocks: u32) -> Self {
+        self.features = "bigalloc";
+        self.cluster_blocks = blocks;
         self
     }
 
@@ -58,6 +69,7 @@ impl Shape {
         let options = MkfsOptions::new().features(self.features).expect("features that mkfs knows");
         options
             .block_size(self.block_size)
+            .cluster_size((self.cluster_blocks > 1).then_some(self.cluster_blocks * self.block_size))
             .journal(self.journal)
             .inode_ratio(self.inode_ratio)
             .blocks_per_group(self.blocks_per_group)

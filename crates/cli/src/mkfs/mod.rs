@@ -39,6 +39,9 @@ pub struct Args {
     /// Bytes of a block: a power of two from 1024 to 65536
     #[arg(long, short, value_parser = size::parse)]
     block_size: Option<u64>,
+    /// Bytes of a cluster, the unit of allocation, with -O bigalloc: a power of two from the block size; 16 blocks by default
+    #[arg(long, short = 'C', value_name = "BYTES", value_parser = size::parse)]
+    cluster_size: Option<u64>,
     /// Name of the volume, at most 16 bytes
     #[arg(long, short = 'L', default_value = "")]
     label: String,
@@ -55,7 +58,7 @@ pub struct Args {
     /// fractions of seconds
     #[arg(long, short = 'I', value_name = "BYTES", default_value_t = 256)]
     inode_size: u16,
-    /// Blocks of a group, a multiple of 8; by default as many as one block of bits describes
+    /// Blocks, or clusters, of a group, a multiple of 8; by default as many as one block of bits describes
     #[arg(long, short = 'g', value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
     /// Groups whose bitmaps and inode tables lie together, a power of two; 16 by default
@@ -135,9 +138,11 @@ impl Args {
     /// Returns the options that do not depend on the block size.
     fn options(&self) -> Result<MkfsOptions> {
         let block_size = self.block_size.map(u32::try_from).transpose().context("--block-size")?;
+        let cluster_size = self.cluster_size.map(u32::try_from).transpose().context("--cluster-size")?;
         let mut options = MkfsOptions::new()
             .fs_type(self.fs_type)
             .block_size(block_size)
+            .cluster_size(cluster_size)
             .label(&self.label)
             .uuid(self.uuid.and_then(|id| Some(id.0?.into_bytes())))
             .inode_ratio(self.inode_ratio)

@@ -21,6 +21,9 @@ pub fn print(image: &Path, summary: &Summary) -> Result<()> {
     }
     let block_size = summary.block_size;
     writeln!(out, "  blocks    {} of {block_size} bytes, {} groups", summary.blocks_count, summary.groups)?;
+    if summary.cluster_size > block_size {
+        writeln!(out, "  clusters  of {} bytes", summary.cluster_size)?;
+    }
     writeln!(out, "  inodes    {} of {} bytes", summary.inodes_count, summary.inode_size)?;
     match summary.journal_blocks {
         0 => writeln!(out, "  journal   none")?,
@@ -35,6 +38,7 @@ pub fn print_json(image: &Path, summary: &Summary) -> Result<()> {
     let value = json!({
         "size": summary.blocks_count * u64::from(summary.block_size),
         "block_size": summary.block_size,
+        "cluster_size": summary.cluster_size,
         "blocks": summary.blocks_count,
         "free_blocks": summary.free_blocks,
         "reserved_blocks": summary.reserved_blocks,

@@ -40,10 +40,14 @@ const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::QUOTA)
+    .union(RoCompat::BIGALLOC)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
     .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
+
+/// The largest cluster that is supported for writing, in blocks: every extent, of at most 32767 unwritten blocks, can have one.
+const MAX_CLUSTER_BITS: u32 = 14;
 
 impl Superblock {
     /// Returns the access that the features permit.
@@ -58,8 +62,27 @@ impl Superblock {
             return refuse("s_feature_incompat", unsupported_features(&unsupported.names()));
         }
         self.check_encoding()?;
-        let because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
+        let mut because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
+        because.extend(self.unsupported_clusters().map(str::to_owned));
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
+    }
+
+    /// Returns why the clusters of the file system forbid writing. `mke2fs` makes none of these.
+    fn unsupported_clusters(&self) -> Option<&'static str> {
+        let bits = self.cluster_bits();
+        if !self.ro_compat().contains(RoCompat::BIGALLOC) {
+            None
+        } else if !self.incompat().contains(Incompat::EXTENTS) {
+            Some("bigalloc without extent")
+        } else if bits > MAX_CLUSTER_BITS {
+            Some("bigalloc with clusters of more than 16384 blocks")
+        } else if bits > 0 && self.first_data_block() != 0 {
+            Some("bigalloc with clusters that begin at block 1")
+        } else if !self.blocks_count().is_multiple_of(1 << bits) {
+            Some("bigalloc with an incomplete last cluster")
+        } else {
+            None
+        }
     }
 
     /// Returns the names of all features, in the order in which `dumpe2fs` prints them.

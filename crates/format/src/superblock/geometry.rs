@@ -74,6 +74,12 @@ impl Superblock {
         if has_clusters { self.raw.s_clusters_per_group.get() } else { self.raw.s_blocks_per_group.get() }
     }
 
+    /// Returns the binary logarithm of the number of blocks in a cluster, the unit of allocation: 0 without `bigalloc`.
+    #[must_use]
+    pub const fn cluster_bits(&self) -> u32 {
+        (self.blocks_per_group() / self.clusters_per_group()).ilog2()
+    }
+
     /// Returns the number of block groups.
     #[must_use]
     pub fn group_count(&self) -> u32 {

@@ -51,6 +51,7 @@ impl Node {
             size,
             block_size,
             page_size: self.engine.page_size().bytes() as u64,
+            cluster_size: self.engine.layout.cluster_bytes(),
             blocks,
             tail_clean: self.inode.is_tail_clean(),
             cached: self.inode.cached().is_some(),

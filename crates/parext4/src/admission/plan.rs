@@ -17,6 +17,8 @@ pub(crate) struct FileState {
     pub block_size: u64,
     /// Size of a page of the cache, in bytes.
     pub page_size: u64,
+    /// Size of a cluster, in bytes: of a block without `bigalloc`.
+    pub cluster_size: u64,
     /// The blocks that a write covers.
     pub blocks: Blocks,
     /// Whether the rest of the last block is known to be zeros.
@@ -167,7 +169,8 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
         Operation::ChangeInline => (whole_file_bytes(), Mode::Exclusive, Reason::ChangesInline),
         Operation::SetLen { size } => {
             let kept = size.min(file.size);
-            (ByteRange::starting_at(kept - kept % file.block_size), Mode::Exclusive, Reason::SetsSize)
+            let start = kept - kept % unmap_unit(file);
+            (ByteRange::starting_at(start), Mode::Exclusive, Reason::SetsSize)
         }
         Operation::Allocate { offset, end, .. } => {
             with_tail(whole_blocks(offset, end, file), Reason::Allocates, file, zero_tail)
@@ -176,7 +179,8 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             with_tail(whole_blocks(offset, end, file), Reason::ZeroesRange, file, zero_tail)
         }
         Operation::PunchHole { offset, end } => {
-            (whole_blocks(offset, end, file), Mode::Exclusive, Reason::PunchesHole)
+            let range = whole_blocks(offset, end, file).round_out(unmap_unit(file));
+            (range, Mode::Exclusive, Reason::PunchesHole)
         }
         Operation::CollapseRange { offset, end } => {
             (behind(offset, end), Mode::Exclusive, Reason::CollapsesRange)
@@ -196,6 +200,12 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
 fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
     let own = ByteRange::new(offset, end);
     guarded!(Fault::EdgesOutsideRange, own.round_out(file.block_size), own)
+}
+
+/// Returns the unit to which operations that unmap blocks round their ranges out: clusters, because no page may be dirty in a
+/// cluster that the file loses (H38).
+fn unmap_unit(file: &FileState) -> u64 {
+    guarded!(Fault::UnmapBlocksOnly, file.cluster_size, file.block_size)
 }
 
 /// Returns all bytes, for an operation that changes contents in the inode or moves them to blocks (H36).

@@ -49,7 +49,7 @@ impl Run {
 }
 
 impl Allocator {
-    /// Ends an allocation of `runs` from `claim`. Returns the error of `found` only if no block was allocated.
+    /// Ends an allocation of `runs` from `claim`. Returns their blocks, or the error of `found` only if no block was allocated.
     pub(super) fn finish_allocation(
         &self,
         taking: Taking<'_>,
@@ -61,15 +61,15 @@ impl Allocator {
         let claimed = claim.take(got);
         debug_assert!(claimed, "more blocks were taken than claimed");
         if let Taking::InUse(handle) = taking {
-            self.counts.sub_blocks(handle, got);
+            self.counts.sub_blocks(handle, self.blocks_in(got.into()));
         }
         match found {
             Err(error) if got == 0 => Err(error),
-            _ => Ok(runs),
+            _ => Ok(runs.into_iter().map(|run| self.blocks_of(run)).collect()),
         }
     }
 
-    /// Allocates one block for metadata from a reservation.
+    /// Allocates one block for metadata from a reservation: the first of a cluster of its own.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the reservation is empty. Corruption of a group.
@@ -84,11 +84,11 @@ impl Allocator {
         }
         let mut runs = Runs::new();
         // The last end of a run, so that metadata does not block the growth of the file that it belongs to.
-        let found = self.find(Taking::InUse(handle), goal, 1, End::Last, &mut runs);
+        let found = self.find(Taking::InUse(handle), self.cluster_of(goal), 1, End::Last, &mut runs);
         match runs.first() {
             Some(run) => {
-                self.counts.sub_blocks(handle, 1);
-                Ok(run.start)
+                self.counts.sub_blocks(handle, self.blocks_in(1));
+                Ok(self.block_of(run.start))
             }
             None => {
                 self.unclaim(1);
@@ -121,8 +121,8 @@ impl Allocator {
         end: End,
         runs: &mut Runs,
     ) -> Result<()> {
-        let goal = self.layout.nearest(goal);
-        let (goal_group, goal_offset) = self.layout.group_of(goal);
+        let goal = self.units.nearest(goal);
+        let (goal_group, goal_offset) = self.units.group_of(goal);
         let groups = self.groups_from(goal_group).filter(|&group| self.group(group).largest_hint() >= want);
         for group in groups.chain(std::iter::once_with(|| self.reclaim_together(want)).flatten()) {
             let goal = (group == goal_group).then_some(goal_offset);
@@ -158,7 +158,7 @@ impl Allocator {
         hints: bool,
         runs: &mut Runs,
     ) -> Result<()> {
-        let (goal_group, goal_offset) = self.layout.group_of(goal);
+        let (goal_group, goal_offset) = self.units.group_of(goal);
         let (mut left, mut groups) = (want, 0);
         for group in self.groups_from(goal_group) {
             if hints && self.group(group).largest_hint() == 0 {
@@ -217,7 +217,7 @@ impl Allocator {
         len.min(self.layout.blocks_per_group - offset)
     }
 
-    /// Frees data blocks under `handle`. They become allocatable once its transaction is durable (I7).
+    /// Frees data blocks under `handle`, whole clusters. They become allocatable once its transaction is durable (I7).
     ///
     /// # Errors
     /// Corruption: blocks outside the volume, blocks of the file system itself, or blocks that are not in use.
@@ -227,15 +227,14 @@ impl Allocator {
         Ok(())
     }
 
-    /// Frees metadata blocks under `handle`.
+    /// Frees metadata blocks under `handle`, with the rest of their clusters.
     ///
     /// # Errors
     /// As [`free_data`](Self::free_data).
     pub(crate) fn free_metadata(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
         self.mark_free(handle, start, len)?;
-        for nth in 0..u64::from(len) {
-            handle.release_metadata(start + nth);
-        }
+        handle.revoke(start, len);
+        handle.release_data(start, len);
         Ok(())
     }
 
@@ -245,53 +244,59 @@ impl Allocator {
     /// # Errors
     /// Corruption of a group.
     pub(crate) fn use_claimed(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
-        for (group, run) in self.split(start, len) {
+        let clusters = self.clusters_of(start, len);
+        for (group, run) in self.split(clusters) {
             self.group(group).mark_used(&self.cache, handle, run)?;
         }
-        self.counts.sub_blocks(handle, len);
+        self.counts.sub_blocks(handle, self.blocks_in(clusters.len.into()));
         Ok(())
     }
 
     /// Makes claimed blocks allocatable again.
     pub(crate) fn release_claimed(&self, start: FsBlock, len: u32) {
-        for (group, run) in self.split(start, len) {
+        let clusters = self.clusters_of(start, len);
+        for (group, run) in self.split(clusters) {
             self.group(group).release([run]);
         }
-        self.unclaim(u64::from(len));
+        self.unclaim(u64::from(clusters.len));
         self.releases.fetch_add(1, Ordering::Relaxed);
     }
 
     fn mark_free(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
         self.layout.check_data_range(start, u64::from(len))?;
-        for (group, run) in self.split(start, len) {
-            self.group(group).free(&self.cache, handle, run)?;
+        let clusters = self.clusters_of(start, len);
+        for (group, run) in self.split(clusters) {
+            if !self.group(group).free(&self.cache, handle, run)? {
+                return Err(Error::corrupt(format_args!("blocks {start}+{len} are freed but not in use")));
+            }
         }
-        self.counts.add_blocks(handle, len);
-        self.held.fetch_add(u64::from(len), Ordering::Relaxed);
+        self.counts.add_blocks(handle, self.blocks_in(clusters.len.into()));
+        self.held.fetch_add(u64::from(clusters.len), Ordering::Relaxed);
         Ok(())
     }
 
     /// Makes freed blocks allocatable. Their transaction is durable.
     pub(crate) fn release(&self, freed: &[Freed]) {
         for freed in freed {
-            for (group, run) in self.split(freed.start, freed.len) {
+            let clusters = self.clusters_of(freed.start, freed.len);
+            for (group, run) in self.split(clusters) {
                 self.group(group).release([run]);
             }
-            self.unclaim(u64::from(freed.len));
-            self.held.fetch_sub(u64::from(freed.len), Ordering::Relaxed);
+            self.unclaim(u64::from(clusters.len));
+            self.held.fetch_sub(u64::from(clusters.len), Ordering::Relaxed);
             self.releases.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Splits a run at group boundaries. Returns each part with its group.
-    pub(super) fn split(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (GroupNo, GroupRun)> {
-        let (mut start, mut left) = (start, len);
+    /// Splits a run of clusters at group boundaries. Returns each part with its group.
+    pub(super) fn split(&self, clusters: Run) -> impl Iterator<Item = (GroupNo, GroupRun)> {
+        let (mut start, mut left) = (clusters.start, clusters.len);
         std::iter::from_fn(move || {
             if left == 0 {
                 return None;
             }
-            let (group, offset) = self.layout.group_of(start);
-            let here = left.min(self.layout.blocks_per_group - offset);
+            let (group, offset) = self.units.group_of(start);
+            let here = left.min(self.units.blocks_per_group - offset);
             start += u64::from(here);
             left -= here;
             Some((group, GroupRun { start: offset, len: here }))

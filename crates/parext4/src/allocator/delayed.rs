@@ -1,7 +1,8 @@
 //! Delayed allocation: space reserved for dirty pages, whose blocks are allocated at write-back.
 //!
 //! Responsible for the claims of such data and of the tree blocks that will map it. Invariant: for `n` delayed blocks, `n` plus
-//! one block for each 32 of them, rounded up, are claimed.
+//! one block for each 32 of them, rounded up, are claimed. With `bigalloc`, clusters are claimed instead of the `n` blocks, one
+//! for each cluster that gets any of them; the file knows which.
 
 use super::{Allocator, Reservation};
 use crate::convert::saturating_u32;
@@ -26,24 +27,48 @@ impl Allocator {
     pub(crate) fn delay(&self, blocks: u32, credentials: Credentials) -> Result<()> {
         let blocks = u64::from(blocks);
         // Rounded up, because another thread may pass the next multiple first.
-        let most = blocks + tree_blocks(blocks);
+        let most = self.data(blocks) + tree_blocks(blocks);
         self.claim_data(most, credentials)?;
         let before = self.delayed.fetch_add(blocks, Ordering::Relaxed);
-        self.unclaim(most - claim_of(before, blocks));
+        self.unclaim(most - self.claim_of(before, blocks));
         Ok(())
+    }
+
+    /// Claims `clusters` in which delayed blocks will lie, of a caller with `credentials`.
+    ///
+    /// # Errors
+    /// [`NoSpace`](crate::Error::NoSpace).
+    pub(crate) fn delay_clusters(&self, clusters: u32, credentials: Credentials) -> Result<()> {
+        self.claim_data(clusters.into(), credentials)?;
+        self.delayed_clusters.fetch_add(clusters.into(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the delay of `clusters`, which are about to be allocated or are not needed any more. Returns their claim.
+    pub(crate) fn undelay_clusters(&self, clusters: u32) -> Reservation<'_> {
+        self.delayed_clusters.fetch_sub(clusters.into(), Ordering::Relaxed);
+        self.attach(clusters)
+    }
+
+    /// Delays a cluster again, out of `claim`. If its claim was used, it is claimed even if that exceeds the free clusters.
+    pub(crate) fn delay_cluster_again(&self, claim: &mut Reservation<'_>) {
+        if !claim.take(1) {
+            self.unclaimed.fetch_sub(1, Ordering::Acquire);
+        }
+        self.delayed_clusters.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends the delay of `blocks` of data, which are about to be allocated or are not needed any more. Returns their claim.
     pub(crate) fn undelay(&self, blocks: u32) -> Reservation<'_> {
         let blocks = u64::from(blocks);
         let before = self.delayed.fetch_sub(blocks, Ordering::Relaxed);
-        self.attach(saturating_u32(claim_of(before.saturating_sub(blocks), blocks)))
+        self.attach(saturating_u32(self.claim_of(before.saturating_sub(blocks), blocks)))
     }
 
     /// Delays `blocks` of data again that could not be allocated, out of the claim that [`undelay`](Self::undelay) returned.
     pub(crate) fn delay_again(&self, reservation: Reservation<'_>, blocks: u32) {
         let before = self.delayed.fetch_add(blocks.into(), Ordering::Relaxed);
-        let want = claim_of(before, blocks.into());
+        let want = self.claim_of(before, blocks.into());
         let have = u64::from(reservation.detach());
         // One tree block may be missing. It is claimed even if that exceeds the free blocks.
         if have >= want {
@@ -55,15 +80,21 @@ impl Allocator {
 
     /// Returns the number of claimed blocks, including the tree blocks.
     pub(crate) fn delayed_blocks(&self) -> u64 {
-        let data = self.delayed.load(Ordering::Relaxed);
-        data + tree_blocks(data)
+        let blocks = self.delayed.load(Ordering::Relaxed);
+        let clusters = self.delayed_clusters.load(Ordering::Relaxed);
+        self.blocks_in(self.data(blocks) + clusters + tree_blocks(blocks))
     }
-}
 
-/// Returns the claim of `blocks` that are added to `before` blocks. The sum does not depend on the order in which threads add and
-/// remove blocks.
-fn claim_of(before: u64, blocks: u64) -> u64 {
-    blocks + tree_blocks(before + blocks) - tree_blocks(before)
+    /// Returns the claim of `blocks` that are added to `before` blocks. The sum does not depend on the order in which threads add and
+    /// remove blocks.
+    fn claim_of(&self, before: u64, blocks: u64) -> u64 {
+        self.data(blocks) + tree_blocks(before + blocks) - tree_blocks(before)
+    }
+
+    /// Returns the number of units that are claimed for the data of `blocks`, without the clusters that are claimed beside.
+    fn data(&self, blocks: u64) -> u64 {
+        if self.layout.cluster_bits == 0 { blocks } else { 0 }
+    }
 }
 
 #[cfg(test)]

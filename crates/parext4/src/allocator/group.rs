@@ -29,6 +29,7 @@ pub(super) const GROUP_CREDITS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) number: GroupNo,
+    /// The layout in clusters.
     layout: Arc<Layout>,
     superblock: Arc<Superblock>,
     /// The block that contains this group's descriptor, and the offset in it.
@@ -171,25 +172,25 @@ impl Group {
         self.touch(handle);
     }
 
-    /// Frees blocks in the bitmap and the counters. They become allocatable by [`release`](Self::release).
+    /// Frees blocks in the bitmap and the counters. They become allocatable by [`release`](Self::release). Returns false, with nothing
+    /// changed, if a block is free already.
     pub(super) fn free(
         self: &Arc<Self>,
         cache: &MetaCache,
         handle: &Handle<'_>,
         run: GroupRun,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
         if !bitmap::is_set(&bitmap.snapshot(), run.start, run.len) {
-            let Run { start, len } = Run::in_group(&self.layout, self.number, run);
-            return Err(Error::corrupt(format_args!("blocks {start}+{len} are freed but not in use")));
+            return Ok(false);
         }
         handle.change(&bitmap, |bytes| bitmap::clear_range(bytes, run.start, run.len));
         blocks.free_count += run.len;
         blocks.in_windows += run.len;
         blocks.uninit = false;
         self.touch(handle);
-        Ok(())
+        Ok(true)
     }
 
     /// Makes runs of blocks allocatable: freed blocks whose transaction is durable, or the rest of a window.

@@ -25,7 +25,7 @@ pub(crate) struct KeptBlock<'a> {
 
 impl KeptBlock<'_> {
     pub(crate) fn number(&self) -> FsBlock {
-        self.run.start
+        self.allocator.block_of(self.run.start)
     }
 
     /// Allocates the block. Registers at most [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks.
@@ -33,20 +33,20 @@ impl KeptBlock<'_> {
     /// # Errors
     /// Corruption of the group.
     pub(crate) fn allocate(mut self, handle: &Handle<'_>) -> Result<FsBlock> {
-        let (group, run) = self.run.group(&self.allocator.layout);
+        let (group, run) = self.run.group(&self.allocator.units);
         self.allocator.group(group).mark_used(&self.allocator.cache, handle, run)?;
         self.is_used = true;
         let claimed = self.claim.take(1);
         debug_assert!(claimed, "a kept block without a claim");
-        self.allocator.counts.sub_blocks(handle, 1);
-        Ok(self.run.start)
+        self.allocator.counts.sub_blocks(handle, self.allocator.blocks_in(1));
+        Ok(self.number())
     }
 }
 
 impl Drop for KeptBlock<'_> {
     fn drop(&mut self) {
         if !self.is_used {
-            let (group, run) = self.run.group(&self.allocator.layout);
+            let (group, run) = self.run.group(&self.allocator.units);
             self.allocator.group(group).release([run]);
         }
     }
@@ -67,7 +67,7 @@ impl Allocator {
                 1 => Some(self.reclaim(1)),
                 _ => Some(self.reclaim(u32::MAX)),
             };
-            if let Some(run) = self.keep_one(goal, search == 0)? {
+            if let Some(run) = self.keep_one(self.cluster_of(goal), search == 0)? {
                 return Ok(KeptBlock { allocator: self, claim, run, is_used: false });
             }
         }
@@ -76,7 +76,7 @@ impl Allocator {
 
     /// Keeps the first free block from `goal` on. With `hints`, skips groups whose hint says that they are full.
     fn keep_one(&self, goal: FsBlock, hints: bool) -> Result<Option<Run>> {
-        let (first, offset) = self.layout.group_of(self.layout.nearest(goal));
+        let (first, offset) = self.units.group_of(self.units.nearest(goal));
         for number in self.groups_from(first) {
             let group = self.group(number);
             if hints && group.largest_hint() == 0 {
@@ -89,7 +89,7 @@ impl Allocator {
                 Some(GroupRun { start, len: 1 })
             })?;
             if let Some(run) = kept {
-                return Ok(Some(Run::in_group(&self.layout, number, run)));
+                return Ok(Some(Run::in_group(&self.units, number, run)));
             }
         }
         Ok(None)

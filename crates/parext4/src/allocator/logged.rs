@@ -11,13 +11,14 @@ use crate::meta::{MetaBlock, MetaCache};
 use crate::sync::Arc;
 
 impl Allocator {
-    /// Returns the parts of a run of blocks, each in one group, that [`claim_logged`](Self::claim_logged) takes.
+    /// Returns the parts of a run of blocks, rounded out to clusters, each in one group, that [`claim_logged`](Self::claim_logged) takes.
     ///
     /// # Errors
     /// Corruption: blocks outside the volume, or of the file system itself.
     pub(crate) fn parts(&self, start: FsBlock, len: u32) -> Result<impl Iterator<Item = Run>> {
         self.layout.check_data_range(start, len.into())?;
-        Ok(self.split(start, len).map(|(group, run)| Run::in_group(&self.layout, group, run)))
+        let parts = self.split(self.clusters_of(start, len));
+        Ok(parts.map(|(group, run)| self.blocks_of(Run::in_group(&self.units, group, run))))
     }
 
     /// Marks those blocks of `run` in use that are free. `run` lies in one group, and none of its blocks was freed by a
@@ -27,14 +28,15 @@ impl Allocator {
     /// # Errors
     /// Corruption of the group.
     pub(crate) fn claim_logged(&self, handle: &Handle<'_>, run: Run) -> Result<Vec<Run>> {
-        let (group, run) = run.group(&self.layout);
+        let (group, run) = self.clusters_of(run.start, run.len).group(&self.units);
         let claimed = self.group(group).take_free_of(&self.cache, handle, run)?;
         for run in &claimed {
             // Only the replay uses the volume now, and it holds no reservation while it claims blocks.
             self.claim(run.len.into(), 0)?;
-            self.counts.sub_blocks(handle, run.len);
+            self.counts.sub_blocks(handle, self.blocks_in(run.len.into()));
         }
-        Ok(claimed.into_iter().map(|run| Run::in_group(&self.layout, group, run)).collect())
+        let blocks = |run| self.blocks_of(Run::in_group(&self.units, group, run));
+        Ok(claimed.into_iter().map(blocks).collect())
     }
 
     /// Allocates inode number `ino`, which is free. Returns its table block, in which the inode is zeroed. Registers at most

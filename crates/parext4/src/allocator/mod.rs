@@ -11,6 +11,9 @@
 //! A file that grows, or is filled in any order, gets *windows*: free blocks kept for a region of the file, so that they are
 //! contiguous although other files allocate at the same time. Windows exist in memory only. If a request finds no other
 //! blocks, the oldest windows are reclaimed, so windows never cause a lack of space.
+//!
+//! With `bigalloc` the unit of allocation is the cluster. Inside this module every number of blocks, of the volume and of a file, then
+//! counts clusters, and [`units`] converts at the boundary: callers pass and get blocks. Reservations and claims count clusters.
 
 mod blocks;
 mod delayed;
@@ -19,12 +22,14 @@ mod group;
 mod inodes;
 mod kept;
 mod logged;
+mod neighbours;
 mod per_block_baseline;
 mod placement;
 mod request;
 mod reserve;
 mod super_counts;
 mod trim;
+mod units;
 mod window;
 mod windows;
 
@@ -34,7 +39,8 @@ use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
 pub(crate) use blocks::{Run, Taking};
-pub(crate) use request::{BlockRequest, BlockSource, Growth, Neighbours};
+pub(crate) use neighbours::Neighbours;
+pub(crate) use request::{BlockRequest, BlockSource, Growth};
 pub(crate) use reserve::Reservation;
 pub(crate) use super_counts::SuperCounts;
 pub(crate) use windows::FileWindows;
@@ -66,7 +72,10 @@ pub(crate) type Runs = SmallVec<[Run; 4]>;
 /// The allocator of an open volume.
 #[derive(Debug)]
 pub(crate) struct Allocator {
+    /// The layout in blocks.
     layout: Arc<Layout>,
+    /// The layout in clusters.
+    units: Arc<Layout>,
     cache: Arc<MetaCache>,
     groups: Vec<Arc<Group>>,
     /// Number of blocks that may be claimed: not in use, not freed by a transaction that is not durable, and not claimed.
@@ -84,6 +93,8 @@ pub(crate) struct Allocator {
     shared_goal: AtomicU64,
     /// Number of data blocks with delayed allocation.
     delayed: AtomicU64,
+    /// Number of clusters claimed for them, with `bigalloc`.
+    delayed_clusters: AtomicU64,
     /// Number of blocks freed by transactions that are not durable.
     held: AtomicU64,
     /// Number of runs of such blocks that became allocatable so far.
@@ -104,6 +115,8 @@ impl Allocator {
         counts: Arc<SuperCounts>,
         serialize_from: Option<u32>,
     ) -> Self {
+        let units =
+            if layout.cluster_bits == 0 { Arc::clone(&layout) } else { Arc::new(layout.in_clusters()) };
         let per_block = layout.descs_per_block as usize;
         let desc_size = usize::from(layout.desc_size);
         let free: i64 = descs.iter().map(|desc| i64::from(desc.free_blocks)).sum();
@@ -114,14 +127,16 @@ impl Allocator {
             .map(|((index, desc), number)| {
                 let block = Arc::clone(&desc_blocks[index / per_block]);
                 let offset = index % per_block * desc_size;
-                Arc::new(Group::new(number, &layout, superblock, block, offset, desc))
+                Arc::new(Group::new(number, &units, superblock, block, offset, desc))
             })
             .collect();
-        // The pool of ext4_reserve_clusters: 2 % of the volume, at most 4096 blocks.
-        let pool = i64::try_from((layout.blocks_count / 50).min(4096)).unwrap_or(0);
-        let reserved = i64::try_from(superblock.reserved_blocks()).unwrap_or(i64::MAX >> 1);
+        // The pool of ext4_reserve_clusters: 2 % of the volume, at most 4096 clusters.
+        let pool = i64::try_from((units.blocks_count / 50).min(4096)).unwrap_or(0);
+        let reserved = superblock.reserved_blocks() >> layout.cluster_bits;
+        let reserved = i64::try_from(reserved).unwrap_or(i64::MAX >> 1);
         Self {
             layout,
+            units,
             cache,
             groups,
             unclaimed: AtomicI64::new(free),
@@ -133,6 +148,7 @@ impl Allocator {
             serialize_from,
             shared_goal: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
+            delayed_clusters: AtomicU64::new(0),
             held: AtomicU64::new(0),
             releases: AtomicU64::new(0),
             next_evicted: AtomicU32::new(0),
@@ -153,9 +169,9 @@ impl Allocator {
         self.releases.load(Ordering::Relaxed)
     }
 
-    /// Returns how many of `free` blocks are available for data of users other than root.
-    pub(crate) fn available(&self, free: u64) -> u64 {
-        free.saturating_sub((self.pool + self.reserved).cast_unsigned())
+    /// Returns how many of `free` blocks are available for data of users other than root, for which `reserved` blocks are kept.
+    pub(crate) fn available(&self, free: u64, reserved: u64) -> u64 {
+        free.saturating_sub(self.blocks_in(self.pool.cast_unsigned()) + reserved)
     }
 
     /// Returns the volume's counters.

@@ -33,7 +33,7 @@ impl Allocator {
                 if run.start != goal {
                     self.shared_goal.store(run.start.get() + 1, Ordering::Relaxed);
                 }
-                let of = Some(self.layout.group_of(run.start).0);
+                let of = Some(self.units.group_of(run.start).0);
                 groups += u32::from(group.replace(of) != Some(of));
                 left -= run.len;
                 append(&mut runs, run);

@@ -60,13 +60,13 @@ impl Allocator {
         let least = next.count().max(size / SHRINK);
         let lead = if file.is_empty() && map.is_empty() { region.start().get() } else { 0 };
         let needs = Requirements { next, region, least, lead };
-        let goal = goal(file, map, next.start(), region.start()).filter(|&goal| self.layout.contains(goal));
+        let goal = goal(file, map, next.start(), region.start()).filter(|&goal| self.units.contains(goal));
         let mut found = None;
         if let Some(goal) = goal {
             found = self.place_at(goal, &needs)?;
         }
         if found.is_none() {
-            found = self.place_elsewhere(&table, goal.unwrap_or(self.layout.nearest(home)), &needs)?;
+            found = self.place_elsewhere(&table, goal.unwrap_or(self.units.nearest(home)), &needs)?;
         }
         let Some((first, run)) = found else { return Ok(false) };
         self.add_window(&mut table, file, first, run);
@@ -80,22 +80,22 @@ impl Allocator {
         map: &impl Neighbours,
         at: FileBlock,
     ) -> Option<FsBlock> {
-        goal(file, map, at, at).filter(|&goal| self.layout.contains(goal))
+        goal(file, map, at, at).filter(|&goal| self.units.contains(goal))
     }
 
     /// Returns the size of a new window if `open` windows of other files exist: a power of two, so that regions of different sizes nest.
     fn window_size(&self, open: usize) -> u32 {
         let free = u64::try_from(self.unclaimed.load(Ordering::Relaxed)).unwrap_or(0);
         let share = free / (open.max(EXPECTED) * SHARES) as u64;
-        let most = MAX_BLOCKS.min(self.layout.blocks_per_group / 2);
+        let most = MAX_BLOCKS.min(self.units.blocks_per_group / 2);
         let share = saturating_u32(share).min(most);
         share.checked_ilog2().map_or(0, |bits| 1 << bits)
     }
 
     /// Places a window so that the first block of `needs.next` gets the block `goal`. Returns its first file block and its blocks.
     fn place_at(&self, goal: FsBlock, needs: &Requirements) -> Result<Option<(FileBlock, Run)>> {
-        let (group, offset) = self.layout.group_of(goal);
-        let limit = self.layout.group_blocks(group);
+        let (group, offset) = self.units.group_of(goal);
+        let limit = self.units.group_blocks(group);
         let (before, after) = needs.region.split_at(needs.next.start());
         let low = offset.saturating_sub(before.count());
         let high = offset.saturating_add(after.count()).min(limit);
@@ -106,7 +106,7 @@ impl Allocator {
         })?;
         Ok(taken.map(|run| {
             let first = needs.region.start() + (before.count() - (offset - run.start));
-            (first, Run::in_group(&self.layout, group, run))
+            (first, Run::in_group(&self.units, group, run))
         }))
     }
 
@@ -118,14 +118,14 @@ impl Allocator {
         near: FsBlock,
         needs: &Requirements,
     ) -> Result<Option<(FileBlock, Run)>> {
-        let (near, _) = self.layout.group_of(near);
+        let (near, _) = self.units.group_of(near);
         for _ in 0..GROUPS_TRIED {
             let Some(group) = self.roomiest_group(near, needs.least) else { return Ok(None) };
             let (before, from_next) = needs.region.split_at(needs.next.start());
             let mut part = needs.region;
             let taken = self.group(group).keep_for_window(&self.cache, |free| {
                 let run = free.largest_run().filter(|run| run.len >= needs.least)?;
-                let start = Run::in_group(&self.layout, group, run).start;
+                let start = Run::in_group(&self.units, group, run).start;
                 let crowded = run.len / 2 >= needs.least && table.ends_at(start);
                 let skip = if crowded { run.len / 2 } else { 0 };
                 let led = skip.saturating_add(needs.lead);
@@ -138,7 +138,7 @@ impl Allocator {
                 Some(GroupRun { start: run.start + skip, len: room.min(part.count()) })
             })?;
             if let Some(run) = taken {
-                return Ok(Some((part.start(), Run::in_group(&self.layout, group, run))));
+                return Ok(Some((part.start(), Run::in_group(&self.units, group, run))));
             }
         }
         Ok(None)
@@ -147,7 +147,7 @@ impl Allocator {
     /// Returns a group that probably has a free run of at least `least` blocks: the first from `near` on whose largest run is three
     /// quarters of a group, otherwise the group with the largest run.
     fn roomiest_group(&self, near: GroupNo, least: u32) -> Option<GroupNo> {
-        let plenty = self.layout.blocks_per_group / 4 * 3;
+        let plenty = self.units.blocks_per_group / 4 * 3;
         let mut best = (least.max(1) - 1, None);
         for group in self.groups_from(near).take(GROUPS_EXAMINED) {
             let hint = self.group(group).largest_hint();

@@ -7,6 +7,7 @@ use parext4_format::{BlockRange, FileBlock, FsBlock, GroupNo};
 use smallvec::SmallVec;
 
 use super::free_extents::End;
+use super::neighbours::{ClusterMap, Neighbours};
 use super::window::Reclaimed;
 use super::windows::{FileWindows, Windows, covering};
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs, Taking};
@@ -39,21 +40,6 @@ pub(crate) enum BlockSource<'c, 'a> {
 /// The groups that an allocation has changed.
 type Groups = SmallVec<[GroupNo; MAX_GROUPS as usize]>;
 
-/// The facts about a file's mapping that the allocator needs.
-pub(crate) trait Neighbours {
-    /// Returns true if the file has no blocks.
-    fn is_empty(&self) -> bool;
-
-    /// Returns where file block `at` would continue the blocks before it on the device.
-    fn goal(&self, at: FileBlock) -> Option<FsBlock>;
-
-    /// Returns the start of the hole that ends at file block `at`, but at least `low`; `at` if the block before is mapped.
-    fn hole_before(&self, low: FileBlock, at: FileBlock) -> FileBlock;
-
-    /// Returns the number of file blocks from `at` on that are in one run, but at most `most`.
-    fn run_len(&self, at: FileBlock, most: u32) -> u32;
-}
-
 /// A request for blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRequest<'a, M> {
@@ -61,7 +47,7 @@ pub(crate) struct BlockRequest<'a, M> {
     /// The windows and the map of the file.
     pub windows: &'a FileWindows,
     pub map: &'a M,
-    /// The holes to fill, in ascending order.
+    /// The holes to fill, in ascending order. No two are in one cluster, and the file has no block in their clusters.
     pub holes: &'a [BlockRange],
     /// The goal of the first block, by the file's map or by the group of its inode.
     pub goal: FsBlock,
@@ -87,8 +73,8 @@ impl Allocator {
         self.serialize_from.is_some_and(|least| want >= least)
     }
 
-    /// Allocates blocks for the holes of a request, in the order of the holes. The blocks come from windows of the file, or else
-    /// from free extents, contiguous if possible and at the goal if it is free.
+    /// Allocates the clusters of the holes of a request, in the order of the holes. They come from windows of the file, or else from free
+    /// extents, contiguous if possible and at the goal if it is free.
     ///
     /// Returns at least one block. Returns fewer than requested if they would come from more groups than the handle has
     /// credits for ([`super::ALLOCATE_CREDITS`]), or where windows end.
@@ -102,7 +88,13 @@ impl Allocator {
         request: &BlockRequest<'_, M>,
         source: &mut BlockSource<'_, 'a>,
     ) -> Result<Runs> {
-        let want: u32 = request.holes.iter().map(|hole| hole.count()).sum();
+        let holes: SmallVec<[BlockRange; 4]> =
+            request.holes.iter().map(|hole| self.file_clusters(*hole)).collect();
+        let map = ClusterMap { map: request.map, cluster_bits: self.layout.cluster_bits };
+        let goal = self.cluster_of(request.goal);
+        let request =
+            BlockRequest { growth: request.growth, windows: request.windows, map: &map, holes: &holes, goal };
+        let want: u32 = holes.iter().map(|hole| hole.count()).sum();
         let mut claimed_now;
         let claim = match source {
             BlockSource::Claim(claim) => {
@@ -118,7 +110,7 @@ impl Allocator {
             return self.allocate_per_block(taking, want, claim);
         }
         let mut runs = Runs::new();
-        let mut found = self.take_from_windows(taking, request, want, &mut runs);
+        let mut found = self.take_from_windows(taking, &request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
             let first = request.holes.first().map_or(FileBlock::ZERO, |hole| hole.start());
             let beside = self.goal_beside(&request.windows.read(), request.map, first);
@@ -181,7 +173,7 @@ impl Allocator {
         let Some(window) = covering(&file, hole.start()).map(|index| &file[index]) else { return Ok(false) };
         let run = if window.blocks().covers(hole) { window.take(hole) } else { Ok(None) };
         let Ok(Some(run)) = run else { return Ok(false) };
-        let (group, blocks) = run.group(&self.layout);
+        let (group, blocks) = run.group(&self.units);
         if let Taking::InUse(handle) = taking {
             self.group(group).mark_used(&self.cache, handle, blocks)?;
         }
@@ -199,7 +191,7 @@ impl Allocator {
         blocks: BlockRange,
     ) -> Result<Result<Option<Run>, Reclaimed>> {
         let Some(index) = covering(file, blocks.start()) else { return Ok(Ok(None)) };
-        let (group, _) = self.layout.group_of(file[index].run.start);
+        let (group, _) = self.units.group_of(file[index].run.start);
         if !groups.contains(&group) {
             if groups.len() == MAX_GROUPS as usize {
                 return Ok(Ok(None));
@@ -209,7 +201,7 @@ impl Allocator {
         let taken = file[index].take(blocks);
         match (taken, taking) {
             (Ok(Some(run)), Taking::InUse(handle)) => {
-                self.group(group).mark_used(&self.cache, handle, run.group(&self.layout).1)?;
+                self.group(group).mark_used(&self.cache, handle, run.group(&self.units).1)?;
             }
             (Ok(_), _) => {}
             (Err(Reclaimed), _) => drop(file.remove(index)),

@@ -26,6 +26,11 @@ impl Reservation<'_> {
         enough
     }
 
+    /// Adds the blocks of `other`.
+    pub(crate) fn add(&mut self, other: Reservation<'_>) {
+        self.blocks += other.detach();
+    }
+
     /// Returns the number of blocks, which stay claimed until [`Allocator::attach`].
     pub(crate) fn detach(mut self) -> u32 {
         std::mem::take(&mut self.blocks)

@@ -52,14 +52,14 @@ impl SuperCounts {
         saturating_u32(self.free_inodes.get())
     }
 
-    pub(super) fn sub_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
+    pub(super) fn sub_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u64) {
         self.touch(handle);
-        self.free_blocks.add(-i64::from(blocks));
+        self.free_blocks.add(-blocks.cast_signed());
     }
 
-    pub(super) fn add_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
+    pub(super) fn add_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u64) {
         self.touch(handle);
-        self.free_blocks.add(blocks.into());
+        self.free_blocks.add(blocks.cast_signed());
     }
 
     pub(super) fn sub_inode(self: &Arc<Self>, handle: &Handle<'_>) {

@@ -44,8 +44,8 @@ impl Drop for RemovedRun<'_> {
 }
 
 impl Allocator {
-    /// Calls `discard` with the byte offset and the length of each run of at least `least` free blocks within `blocks`. Skips blocks of
-    /// windows and blocks of a transaction that is not durable. Returns the number of discarded blocks.
+    /// Calls `discard` with the byte offset and the length of each run of at least `least` free blocks within `blocks`, in whole clusters. Skips
+    /// blocks of windows and blocks of a transaction that is not durable. Returns the number of discarded blocks.
     ///
     /// # Errors
     /// Returns the error of `discard`, or corruption of a group.
@@ -55,16 +55,19 @@ impl Allocator {
         least: u32,
         mut discard: impl FnMut(u64, u64) -> Result<()>,
     ) -> Result<u64> {
+        let bits = self.layout.cluster_bits;
+        let clusters = blocks.start.div_ceil(1 << bits)..blocks.end >> bits;
+        let least = least.div_ceil(1 << bits);
         let mut sum = 0;
         for number in 0..self.layout.group_count {
             let (number, group) = (GroupNo(number), &self.groups[number as usize]);
-            let first = self.layout.group_start(number).get();
-            let within = |block: u64| saturating_u32(block.saturating_sub(first));
-            let end = within(blocks.end).min(self.layout.group_blocks(number));
-            let blocks = within(blocks.start)..end;
+            let first = self.units.group_start(number).get();
+            let within = |cluster: u64| saturating_u32(cluster.saturating_sub(first));
+            let end = within(clusters.end).min(self.units.group_blocks(number));
+            let blocks = within(clusters.start)..end;
             let mut at = blocks.start;
             while let Some(removed) = self.remove_run(group, &blocks, at, least)? {
-                let Run { start, len } = Run::in_group(&self.layout, number, removed.run);
+                let Run { start, len } = self.blocks_of(Run::in_group(&self.units, number, removed.run));
                 discard(
                     self.layout.offset(start),
                     u64::from(len) * u64::from(self.layout.block_size.bytes()),

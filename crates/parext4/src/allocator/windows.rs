@@ -121,7 +121,7 @@ impl Allocator {
         let mut table = self.windows.lock();
         let window = table.by_age.values().find(|window| window.has_together(want)).map(Arc::clone)?;
         self.reclaim_window(&mut table, &window);
-        Some(self.layout.group_of(window.run.start).0)
+        Some(self.units.group_of(window.run.start).0)
     }
 
     /// Reclaims the oldest windows until `want` blocks are free. Returns the lock of the table; no window is opened while the caller
@@ -145,9 +145,9 @@ impl Allocator {
 
     /// Releases the remaining blocks of a window to their group. Returns their number.
     fn release_rest(&self, window: &Window) -> u32 {
-        let (group, _) = self.layout.group_of(window.run.start);
+        let (group, _) = self.units.group_of(window.run.start);
         let rest = window.reclaim();
-        let spans = rest.iter().map(|run| run.group(&self.layout).1);
+        let spans = rest.iter().map(|run| run.group(&self.units).1);
         self.group(group).release(spans);
         rest.iter().map(|run| run.len).sum()
     }

@@ -182,7 +182,8 @@ impl Node {
             let credits = engine.map_credits(inode)?;
             rest = rest.skip(engine.transact(credits, |handle| {
                 let source = BlockSource::Free(engine.credentials());
-                let filling = FillOptions { written: false, in_order, growth, source, held };
+                let (written, delayed) = (false, None);
+                let filling = FillOptions { written, in_order, growth, source, delayed, held };
                 engine.fill_holes(handle, inode, rest, filling)
             })?);
         }

@@ -109,6 +109,10 @@ impl Body {
             return Ok(Self::inline());
         }
         if !root.flags.contains(InodeFlags::EXTENTS) {
+            if disjoint && layout.cluster_bits > 0 {
+                let problem = "no EXTENTS, with bigalloc";
+                return Err(Error::corrupt_field("inode", "i_flags", problem).of_inode(root.ino));
+            }
             let map = IndirectMap::load(&root.block, layout, BlockKind::Indirect(root.ino), cache);
             return map.map(|map| Self::Indirect(Box::new(map))).map_err(|error| error.of_inode(root.ino));
         }

@@ -7,10 +7,12 @@ use std::iter::Peekable;
 
 use parext4_format::extent::{self, Extent};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
+use smallvec::SmallVec;
 
+use super::clusters::{self, HolePart, Piece, without_place};
 use super::inline::has_no_blocks;
 use crate::allocator::{
-    ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Neighbours, Reservation, Run, Taking,
+    ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Neighbours, Reservation, Runs, Taking,
 };
 use crate::body::Body;
 use crate::credentials::Credentials;
@@ -19,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, Plan, Writer};
 use crate::fault::{Fault, guarded};
 use crate::indirect_map::IndirectMap;
-use crate::inode::Inode;
+use crate::inode::{Cached, Inode};
 use crate::journal::Handle;
 use crate::mapping::{Mapping, State};
 use crate::quota::ReservedQuota;
@@ -36,6 +38,8 @@ pub(crate) struct FillOptions<'c, 'a> {
     /// The expected growth of the file.
     pub growth: Growth,
     pub source: BlockSource<'c, 'a>,
+    /// The dirty pages of the file, if the caller writes some of them back. It uses the claims of their clusters.
+    pub delayed: Option<&'c Cached>,
     /// The end of the caller's range, in file blocks. Blocks past it are mapped only if the file ends before it, because then no
     /// other operation can hold and move them.
     pub held: u64,
@@ -94,7 +98,7 @@ impl Engine {
         credentials: Credentials,
     ) -> Result<u32> {
         let (growth, source, held) = (Growth::Exact, BlockSource::Free(credentials), blocks.end());
-        let options = FillOptions { written, in_order: false, growth, source, held };
+        let options = FillOptions { written, in_order: false, growth, source, delayed: None, held };
         self.fill_holes(handle, inode, blocks, options)
     }
 
@@ -118,28 +122,51 @@ impl Engine {
             Body::Indirect(map) => return self.fill_leaves(handle, inode, map, blocks, options),
             Body::Inline(_) => return Err(has_no_blocks(inode)),
         };
-        // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
-        let mut writer = options.in_order.then(|| map.lock());
+        // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock. Another thread may
+        // fill the rest of a cluster that this thread fills in part (H38).
+        let shares_cluster = guarded!(Fault::ClusterUnlocked, !self.layout.is_whole_clusters(blocks));
+        let mut writer = (options.in_order || shares_cluster).then(|| map.lock());
         let holes = holes_of(map, self.fillable(inode, blocks, options.held));
-        let (Some(first), Some(last)) = (holes.first(), holes.last()) else {
-            return Ok(blocks.count());
-        };
-        let goal = self.goal(inode, map, first.start())?;
+        let Some(last) = holes.last() else { return Ok(blocks.count()) };
+        let parts = clusters::parts(&self.layout, map, &holes);
         inode.join(handle);
-        let request =
-            BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
-        let quota = self.reserve_for_holes(inode, &holes, &options.source)?;
-        let runs = self.allocator.allocate(Taking::InUse(handle), &request, &mut options.source)?;
-        drop(quota);
-        let mut pieces = pair(&holes, &runs, options.written).peekable();
-        let added = self.add_extents(handle, inode, map, &mut writer, &mut pieces, &mut options);
+        let claimed = self.take_delayed(inode, &mut options, &parts);
+        let added = self.fill_parts(handle, inode, map, &mut writer, &parts, &mut options);
+        let start = blocks.start().to_u64();
+        let end = *added.as_ref().unwrap_or(&None);
+        self.return_delayed(inode, &mut options, &claimed, end.unwrap_or(start));
+        added?;
+        let end = end.unwrap_or(start);
+        Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
+    }
+
+    /// Maps `parts` of holes in order, to new blocks from one call of the allocator where the file does not have their clusters. Returns
+    /// the end of what it has mapped.
+    fn fill_parts<'a, 'm>(
+        &'a self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &'m ExtentMap,
+        writer: &mut Option<Writer<'m>>,
+        parts: &[HolePart],
+        options: &mut FillOptions<'_, 'a>,
+    ) -> Result<Option<u64>> {
+        let holes: SmallVec<[BlockRange; 4]> = without_place(parts).collect();
+        let mut runs = Runs::new();
+        if let Some(first) = holes.first() {
+            let goal = self.goal(inode, map, first.start())?;
+            let request =
+                BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
+            let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
+            runs = self.allocator.allocate(Taking::InUse(handle), &request, &mut options.source)?;
+        }
+        let mut pieces = clusters::pieces(&self.layout, parts, &runs, options.written).into_iter().peekable();
+        let added = self.add_extents(handle, inode, map, writer, &mut pieces, options);
         // Any other error stops the volume.
         if matches!(added, Ok(_) | Err(Error::NoSpace | Error::FileTooLarge)) {
             self.free_unmapped(handle, pieces)?;
         }
-        let start = blocks.start().to_u64();
-        let end = added?.unwrap_or(start);
-        Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
+        added
     }
 
     /// Reserves the blocks of `holes` of the quotas, unless the blocks come from a claim: then dirty pages have reserved them, or they
@@ -151,7 +178,7 @@ impl Engine {
         source: &BlockSource<'_, '_>,
     ) -> Result<ReservedQuota> {
         let BlockSource::Free(credentials) = source else { return Ok(ReservedQuota::default()) };
-        let blocks = holes.iter().map(|hole| hole.len()).sum();
+        let blocks = holes.iter().map(|hole| self.layout.clusters_of(*hole).len()).sum();
         inode.reserve_quota(blocks, 0, self.layout.block_size, *credentials)
     }
 
@@ -173,18 +200,18 @@ impl Engine {
         inode: &Arc<Inode>,
         map: &'m ExtentMap,
         writer: &mut Option<Writer<'m>>,
-        pieces: &mut Peekable<impl Iterator<Item = Extent>>,
+        pieces: &mut Peekable<impl Iterator<Item = Piece>>,
         options: &mut FillOptions<'_, 'a>,
     ) -> Result<Option<u64>> {
         let mut end = None;
-        while let Some(&extent) = pieces.peek() {
-            match self.add_extent(handle, inode, map, writer, extent, options) {
+        while let Some(&piece) = pieces.peek() {
+            match self.add_extent(handle, inode, map, writer, piece, options) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(Error::NoSpace | Error::FileTooLarge) if end.is_some() => break,
                 Err(error) => return Err(error),
             }
-            end = Some(extent.blocks().end());
+            end = Some(piece.extent.end());
             pieces.next();
             // A change within one leaf uses no credits. So if only such changes were made, the credits for the first change of a
             // tree that grew meanwhile are still available.
@@ -196,14 +223,14 @@ impl Engine {
     }
 
     /// Frees blocks that this handle allocated and did not map. Needs no further credits.
-    fn free_unmapped(&self, handle: &Handle<'_>, pieces: impl Iterator<Item = Extent>) -> Result<()> {
-        for extent in pieces {
-            self.allocator.free_data(handle, extent.physical, extent.len)?;
-        }
-        Ok(())
+    fn free_unmapped(&self, handle: &Handle<'_>, mut pieces: impl Iterator<Item = Piece>) -> Result<()> {
+        pieces.try_for_each(|piece| match piece.allocated(&self.layout) {
+            Some(run) => self.allocator.free_data(handle, run.start, run.len),
+            None => Ok(()),
+        })
     }
 
-    /// Maps `extent`, within one leaf if possible, otherwise under the map's exclusive lock. Returns false if its blocks are not
+    /// Maps `piece`, within one leaf if possible, otherwise under the map's exclusive lock. Returns false if its blocks are not
     /// a hole any more.
     fn add_extent<'a, 'm>(
         &'a self,
@@ -211,9 +238,10 @@ impl Engine {
         inode: &Arc<Inode>,
         map: &'m ExtentMap,
         writer: &mut Option<Writer<'m>>,
-        extent: Extent,
+        piece: Piece,
         options: &mut FillOptions<'_, 'a>,
     ) -> Result<bool> {
+        let extent = piece.extent;
         if writer.is_some() || !map.fill_in_leaf(handle.tid(), extent) {
             let writer = writer.get_or_insert_with(|| map.lock());
             if guarded!(Fault::FillUnchecked, !map.is_hole(extent.blocks())) {
@@ -233,7 +261,7 @@ impl Engine {
             };
             self.edit(handle, inode, extent.physical, reservation, |edit| writer.carry_out(edit, plan))?;
         }
-        inode.add_blocks(handle, u64::from(extent.len), self.layout.block_size);
+        inode.add_blocks(handle, u64::from(piece.new_blocks), self.layout.block_size);
         Ok(true)
     }
 
@@ -250,8 +278,10 @@ impl Engine {
         let mut edit = Edit { handle, cache, allocator, reservation, goal, added: 0, freed: Vec::new() };
         change(&mut edit)?;
         let Edit { added, freed, .. } = edit;
-        inode.add_blocks(handle, u64::from(added), self.layout.block_size);
-        inode.sub_blocks(handle, freed.len() as u64, self.layout.block_size);
+        // Each node has a cluster.
+        let blocks = |nodes: u64| nodes << self.layout.cluster_bits;
+        inode.add_blocks(handle, blocks(added.into()), self.layout.block_size);
+        inode.sub_blocks(handle, blocks(freed.len() as u64), self.layout.block_size);
         for block in freed {
             self.allocator.free_metadata(handle, block, 1)?;
         }
@@ -407,20 +437,4 @@ impl Engine {
 /// Returns the holes of `blocks`, in ascending order.
 fn holes_of(map: &ExtentMap, blocks: BlockRange) -> Vec<BlockRange> {
     map.runs(blocks).filter(Mapping::is_hole).map(|run| run.blocks()).collect()
-}
-
-/// Pairs the blocks of `runs` with the holes of a file, in order. Splits both where the other ends, and at the maximum length of
-/// an extent.
-pub(super) fn pair(holes: &[BlockRange], runs: &[Run], written: bool) -> impl Iterator<Item = Extent> {
-    let mut holes = holes.iter().copied();
-    let mut runs = runs.iter().copied();
-    let (mut hole, mut run) = (holes.next(), runs.next());
-    std::iter::from_fn(move || {
-        let (blocks, current) = (hole?, run?);
-        let len = blocks.count().min(current.len).min(extent::MAX_UNWRITTEN);
-        hole = Some(blocks.skip(len)).filter(|rest| !rest.is_empty()).or_else(|| holes.next());
-        let rest = Run { start: current.start + u64::from(len), len: current.len - len };
-        run = if rest.len == 0 { runs.next() } else { Some(rest) };
-        Some(Extent { logical: blocks.start(), physical: current.start, len, unwritten: !written })
-    })
 }

@@ -6,12 +6,12 @@
 
 use std::iter::Peekable;
 
-use parext4_format::extent::Extent;
+use parext4_format::extent::{self, Extent};
 use parext4_format::{BlockRange, FileBlock, FsBlock, indirect};
 use smallvec::SmallVec;
 
 use super::FillOptions;
-use super::blocks::pair;
+use super::clusters::pair;
 use super::unmap::{REVOKES_PER_HANDLE, REVOKES_PER_STEP};
 use crate::allocator::{BlockRequest, FREE_CREDITS, Taking};
 use crate::body::Body;
@@ -64,7 +64,7 @@ impl Engine {
         let quota = self.reserve_for_holes(inode, &holes, &options.source)?;
         let runs = self.allocator.allocate(taking, &request, &mut options.source)?;
         drop(quota);
-        let mut pieces = pair(&holes, &runs, options.written).peekable();
+        let mut pieces = pair(&holes, &runs, extent::MAX_UNWRITTEN, options.written).peekable();
         let filled = self.fill_pieces(handle, inode, &writer, &mut pieces, options.written);
         for rest in pieces {
             match taking {

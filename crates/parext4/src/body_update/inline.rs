@@ -130,7 +130,7 @@ impl Engine {
     /// Maps the first block of an empty body, as written.
     fn map_first(&self, handle: &Handle<'_>, inode: &Arc<Inode>, body: &Body, extent: Extent) -> Result<()> {
         match body {
-            Body::Extents(map) => self.map_extent(handle, inode, map, extent),
+            Body::Extents(map) => self.map_extent(handle, inode, map, extent).map(drop),
             // The inode has the pointer to it.
             Body::Indirect(map) => self.map_pointers(handle, inode, map, extent).map(drop),
             Body::Inline(_) => Err(has_no_blocks(inode)),

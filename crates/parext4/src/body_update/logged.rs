@@ -5,7 +5,9 @@
 use parext4_format::extent::Extent;
 use parext4_format::{BlockRange, indirect};
 
+use super::clusters;
 use super::inline::has_no_blocks;
+use crate::allocator::Run;
 use crate::body::Body;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -17,11 +19,11 @@ use crate::sync::Arc;
 
 impl Engine {
     /// Maps the blocks of `extent` as it says. Frees the blocks that were mapped there before, unless they are the same. Returns
-    /// the parts of `extent` that are newly mapped.
+    /// the clusters that the file has got.
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::error::Error::NoSpace) if the map needs a block and there is none. Corruption.
-    pub(crate) fn map_logged(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Extent>> {
+    pub(crate) fn map_logged(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Run>> {
         let runs: Vec<_> = self.body(inode)?.runs(extent.blocks()).collect::<Result<_>>()?;
         let mut mapped = Vec::new();
         for run in runs {
@@ -38,8 +40,11 @@ impl Engine {
                 State::Written(_) | State::Unwritten(_) => {}
             }
         }
-        mapped.iter().try_for_each(|&part| self.map_hole(inode, part))?;
-        Ok(mapped)
+        let mut new = Vec::new();
+        for part in mapped {
+            new.extend(self.map_hole(inode, part)?);
+        }
+        Ok(new)
     }
 
     /// Unmaps and frees `blocks`.
@@ -51,26 +56,32 @@ impl Engine {
         Ok(())
     }
 
-    fn map_hole(&self, inode: &Arc<Inode>, extent: Extent) -> Result<()> {
+    /// Maps `extent`, which is a hole. Returns the clusters that the file has got.
+    fn map_hole(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Run>> {
         let body = self.body(inode)?;
         if !body.has_unwritten() && (extent.unwritten || !self.fits_pointers(&extent)) {
             return Err(Error::corrupt(format_args!("fast commit: pointers cannot map {extent:?}")));
         }
+        let mut new = Vec::new();
         let mut rest = extent;
         while rest.len > 0 {
-            let done = self.transact(self.map_credits(inode)?, |handle| {
+            let (done, got) = self.transact(self.map_credits(inode)?, |handle| {
                 inode.join(handle);
                 match body {
-                    Body::Extents(map) => self.map_extent(handle, inode, map, rest).map(|()| rest.len),
-                    Body::Indirect(map) => self.map_pointers(handle, inode, map, rest),
+                    Body::Extents(map) => Ok((rest.len, self.map_extent(handle, inode, map, rest)?)),
+                    Body::Indirect(map) => {
+                        let len = self.map_pointers(handle, inode, map, rest)?;
+                        Ok((len, Some(Run { start: rest.physical, len })))
+                    }
                     Body::Inline(_) => Err(has_no_blocks(inode)),
                 }
             })?;
+            new.extend(got);
             rest.logical += done;
             rest.physical += u64::from(done);
             rest.len -= done;
         }
-        Ok(())
+        Ok(new)
     }
 
     /// Returns true if a file without extents can map the blocks of `extent`.
@@ -79,21 +90,22 @@ impl Engine {
         extent.end() <= self.layout.max_indirect_blocks && last <= indirect::MAX_BLOCK
     }
 
-    /// Maps the blocks of `extent`, which are holes. The inode has joined the transaction.
+    /// Maps the blocks of `extent`, which are holes. The inode has joined the transaction. Returns the clusters that the file has got.
     pub(super) fn map_extent(
         &self,
         handle: &Handle<'_>,
         inode: &Inode,
         map: &ExtentMap,
         extent: Extent,
-    ) -> Result<()> {
+    ) -> Result<Option<Run>> {
         let mut writer = map.lock();
+        let new = clusters::unused(&self.layout, &writer, extent);
         let plan = writer.plan_fill(handle.tid(), extent)?;
         let mut reservation = self.allocator.reserve(plan.blocks)?;
         let goal = extent.physical;
         self.edit(handle, inode, goal, &mut reservation, |edit| writer.carry_out(edit, plan))?;
-        inode.add_blocks(handle, u64::from(extent.len), self.layout.block_size);
-        Ok(())
+        inode.add_blocks(handle, new.map_or(0, |new| new.len.into()), self.layout.block_size);
+        Ok(new)
     }
 
     fn mark_logged_written(&self, inode: &Arc<Inode>, mut blocks: BlockRange) -> Result<()> {

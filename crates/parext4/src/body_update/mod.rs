@@ -4,6 +4,8 @@
 //! responsible for data, sizes and lookups; [`body`](crate::body) answers lookups.
 
 mod blocks;
+mod clusters;
+mod delayed;
 mod indirect;
 mod inline;
 mod logged;

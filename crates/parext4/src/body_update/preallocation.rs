@@ -3,6 +3,7 @@
 //! Responsible for unmapping blocks that write requests mapped in advance. Not responsible for mapping them: `block_io` does that.
 //! Invariant: blocks that a user requested past the end of a file stay.
 
+use parext4_format::BlockRange;
 use rangelock::{ByteRange, Mode};
 
 use crate::body::Body;
@@ -23,7 +24,10 @@ impl Engine {
         if !self.forget_preallocated(inode, PastEnd::Nothing) {
             return Ok(());
         }
-        self.free_tail(inode, self.layout.block_size.blocks_from(inode.size()))
+        // The file keeps its last cluster as a whole: dirty pages in it may have none claimed.
+        let past = self.layout.block_size.blocks_from(inode.size());
+        let clusters = self.layout.round_to_clusters(past.start().to_u64());
+        self.free_tail(inode, BlockRange::clamped(clusters, past.end()))
     }
 
     /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it. Does nothing if another operation

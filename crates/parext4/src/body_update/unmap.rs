@@ -3,6 +3,7 @@
 use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
 
+use super::clusters;
 use crate::allocator::FREE_CREDITS;
 use crate::body::Body;
 use crate::engine::Engine;
@@ -73,14 +74,17 @@ impl Engine {
             };
             self.edit(handle, inode, last.physical, &mut reservation, |edit| map.remove(edit, plan))?;
             changed = true;
-            let freed = last.physical + u64::from(keep);
+            let physical = last.physical + u64::from(keep);
+            let removed = Extent { logical: last.logical + keep, physical, len, unwritten: last.unwritten };
             if metadata {
-                self.allocator.free_metadata(handle, freed, len)?;
+                handle.revoke(physical, len);
                 revoked += len;
-            } else {
-                self.allocator.free_data(handle, freed, len)?;
             }
-            inode.sub_blocks(handle, u64::from(len), self.layout.block_size);
+            // Under the map's lock, so that no thread maps another block of a cluster that is freed (H38).
+            if let Some(freed) = clusters::unused(&self.layout, &map, removed) {
+                self.allocator.free_data(handle, freed.start, freed.len)?;
+                inode.sub_blocks(handle, u64::from(freed.len), self.layout.block_size);
+            }
         }
         Ok(true)
     }

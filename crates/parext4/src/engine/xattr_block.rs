@@ -45,7 +45,12 @@ impl Engine {
                 return Ok(true);
             }
         }
-        let reserved = inode.reserve_quota(1, 0, self.layout.block_size, credentials)?;
+        let reserved = inode.reserve_quota(
+            self.layout.cluster_blocks().into(),
+            0,
+            self.layout.block_size,
+            credentials,
+        )?;
         let group = self.allocator.group_of_inode(inode.ino())?;
         let goal = self.allocator.goal_in_group(group, inode.ino().get());
         let number = self.allocator.allocate_block(handle, goal, credentials)?;
@@ -55,7 +60,7 @@ impl Engine {
         inode.join(handle);
         inode.core().file_acl = number.get();
         drop(reserved);
-        inode.add_blocks(handle, 1, self.layout.block_size);
+        inode.add_blocks(handle, self.layout.cluster_blocks().into(), self.layout.block_size);
         Ok(is_last)
     }
 
@@ -101,7 +106,7 @@ impl Engine {
         let Some(references) = references else { return Ok(false) };
         inode.join(handle);
         inode.core().file_acl = 0;
-        inode.sub_blocks(handle, 1, self.layout.block_size);
+        inode.sub_blocks(handle, self.layout.cluster_blocks().into(), self.layout.block_size);
         match references {
             0 => Err(Error::corrupt_field("xattr block", "h_refcount", 0).in_block(number)),
             1 => self.allocator.free_metadata(handle, number, 1).map(|()| true),

@@ -3,7 +3,7 @@
 //! Responsible for all checks that keep a corrupt or malicious tree harmless (I9). Not responsible for the format of a
 //! node: `parext4_format::extent` parses it.
 
-use parext4_format::extent::{self, ExtentNode, IndexEntry};
+use parext4_format::extent::{self, Extent, ExtentNode, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
 
 use super::ExtentMap;
@@ -29,7 +29,8 @@ impl ExtentMap {
         cache: &MetaCache,
         disjoint: bool,
     ) -> Result<Self> {
-        let mut loader = Loader { layout, cache, kind, next: 0, runs: Vec::new() };
+        let mut loader =
+            Loader { layout, cache, kind, next: 0, disjoint, last_cluster: None, runs: Vec::new() };
         let root = extent::parse_node(i_block, None)?;
         let depth = if let ExtentNode::Index { depth, .. } = &root { *depth } else { 0 };
         let capacity = extent::capacity(layout.block_size.bytes() as usize);
@@ -47,6 +48,9 @@ struct Loader<'a> {
     kind: BlockKind,
     /// The first file block that the next extent may map.
     next: u64,
+    /// The last cluster that was mapped: its first block in the file and on the volume.
+    last_cluster: Option<(FileBlock, FsBlock)>,
+    disjoint: bool,
     /// The volume blocks of the nodes and extents read so far, as `(start, length)`.
     runs: Vec<(u64, u32)>,
 }
@@ -61,7 +65,9 @@ impl Loader<'_> {
                     }
                     self.layout.check_data_range(extent.physical, u64::from(extent.len))?;
                     self.next = extent.end();
-                    self.runs.push((extent.physical.get(), extent.len));
+                    if self.disjoint {
+                        self.add_clusters(extent)?;
+                    }
                 }
                 Content::Leaf(Leaf::new(extents, None))
             }
@@ -73,7 +79,8 @@ impl Loader<'_> {
                     }
                     self.next = u64::from(entry.logical.get());
                     self.layout.check_data_range(entry.child, 1)?;
-                    self.runs.push((entry.child.get(), 1));
+                    let cluster = self.layout.cluster_start(entry.child);
+                    self.runs.push((cluster.get(), self.layout.cluster_blocks()));
                     let bytes = self.cache.read(entry.child, self.kind)?.snapshot();
                     let child =
                         extent::parse_node(&bytes, Some(depth - 1)).map_err(|e| e.in_block(entry.child))?;
@@ -85,6 +92,34 @@ impl Loader<'_> {
             }
         };
         Ok(Node::new(block, content))
+    }
+
+    /// Adds the clusters of `extent`, except the first if the extent before it has blocks there too. Otherwise a cluster would be freed
+    /// with the first of its blocks (H38).
+    fn add_clusters(&mut self, extent: &Extent) -> Result<()> {
+        let layout = self.layout;
+        let clusters = layout.clusters_of(extent.blocks());
+        let start = layout.cluster_start(extent.physical);
+        let misplaced = |problem| {
+            let place = format_args!("block {} for file block {} {problem}", extent.physical, extent.logical);
+            Error::corrupt_field("extent", "ee_start", place)
+        };
+        if extent.physical.get() - start.get() != u64::from(extent.logical - clusters.start()) {
+            return Err(misplaced("has another place in its cluster"));
+        }
+        let shared = match self.last_cluster {
+            Some((logical, physical)) if logical == clusters.start() && physical == start => {
+                layout.cluster_blocks()
+            }
+            Some((logical, _)) if logical == clusters.start() => {
+                return Err(misplaced("is not in the cluster of the block before it"));
+            }
+            _ => 0,
+        };
+        let last = clusters.count() - layout.cluster_blocks();
+        self.last_cluster = Some((clusters.start() + last, start + u64::from(last)));
+        self.runs.push((start.get() + u64::from(shared), clusters.count() - shared));
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: while a page of the file is dirty or being written back, the file is in the list of dirty files.
 
+use super::delayed_clusters::DelayedClusters;
 use crate::error::Error;
 use crate::fault::{Fault, guarded};
 use crate::page_cache::{FilePages, PageIndex, PageRange};
@@ -20,9 +21,10 @@ pub(crate) struct Cached {
     writing: AtomicU32,
     /// The page at which the next turn of write-back begins.
     cursor: AtomicU32,
-    /// Blocks that dirty pages have reserved and that are not allocated yet. `st_blocks` counts them, as on the kernel's ext4,
+    /// Blocks, of clusters, that dirty pages have reserved and that are not allocated yet. `st_blocks` counts them, as on the kernel's ext4,
     /// so that write-back does not change it.
     delayed: AtomicU64,
+    pub clusters: DelayedClusters,
 }
 
 /// The state of a file with regard to the list of dirty files.
@@ -45,6 +47,7 @@ impl Cached {
             writing: AtomicU32::new(0),
             cursor: AtomicU32::new(0),
             delayed: AtomicU64::new(0),
+            clusters: DelayedClusters::new(),
         }
     }
 

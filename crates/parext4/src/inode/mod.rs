@@ -7,6 +7,7 @@
 mod build;
 mod cache;
 mod cached;
+mod delayed_clusters;
 mod flags;
 mod space;
 mod tail;

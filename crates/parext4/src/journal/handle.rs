@@ -78,20 +78,22 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Frees data blocks. The allocator gets them once the transaction is durable (I7).
+    /// Frees blocks. The allocator gets them once the transaction is durable (I7).
     pub(crate) fn release_data(&self, start: FsBlock, len: u32) {
         self.journal.running.add_freed(Freed { start, len });
     }
 
-    /// Frees a metadata block and revokes what older transactions logged of it, so that a replay does not overwrite the
-    /// block's next contents. The allocator gets the block once the transaction is durable (I7).
-    pub(crate) fn release_metadata(&self, block: FsBlock) {
-        self.journal.cache().forget(block);
-        let revoked = self.journal.running.add_revoked(block);
-        if revoked % self.journal.revokes_per_block() == 1 {
-            // The revoke list grows by one block of the log.
-            self.permit.spend();
+    /// Revokes what older transactions logged of metadata blocks, which are in use no longer, so that a replay does not overwrite their
+    /// next contents.
+    pub(crate) fn revoke(&self, start: FsBlock, len: u32) {
+        for nth in 0..u64::from(len) {
+            let block = start + nth;
+            self.journal.cache().forget(block);
+            let revoked = self.journal.running.add_revoked(block);
+            if revoked % self.journal.revokes_per_block() == 1 {
+                // The revoke list grows by one block of the log.
+                self.permit.spend();
+            }
         }
-        self.journal.running.add_freed(Freed { start: block, len: 1 });
     }
 }

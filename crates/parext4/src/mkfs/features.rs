@@ -42,7 +42,8 @@ const CHOICE: Features = Features {
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::QUOTA)
         .union(RoCompat::METADATA_CSUM)
-        .union(RoCompat::PROJECT),
+        .union(RoCompat::PROJECT)
+        .union(RoCompat::BIGALLOC),
 };
 
 /// Other names that e2fsprogs accepts.
@@ -86,6 +87,9 @@ impl Features {
         if !self.incompat.contains(Incompat::EXTENTS) {
             // Indirect blocks have pointers of 32 bits.
             self.incompat -= Incompat::BIT64;
+            if self.ro_compat.contains(RoCompat::BIGALLOC) {
+                return Err(Error::invalid("the feature bigalloc needs extent"));
+            }
         }
         if self.ro_compat.contains(RoCompat::METADATA_CSUM) {
             self.ro_compat -= RoCompat::GDT_CSUM;

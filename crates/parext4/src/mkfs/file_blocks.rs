@@ -34,6 +34,7 @@ impl FileBlocks {
         blocks: u32,
     ) -> Result<Self> {
         let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
+        let goal = goal - goal % u64::from(geometry.cluster_blocks);
         let runs = match used.allocate(goal..whole.end, blocks.into()) {
             Some(run) => vec![run],
             None => allocate_runs(used, [goal..whole.end, whole.start..goal], blocks)?,

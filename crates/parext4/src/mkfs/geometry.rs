@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use parext4_format::GroupNo;
 use parext4_format::features::{Compat, Incompat, RoCompat};
-use parext4_format::superblock::{Copies, SuperCopies, max_inodes_per_group};
+use parext4_format::superblock::{Copies, SuperCopies, Superblock, max_inodes_per_group};
 use parext4_format::{BlockSize, indirect};
 
 use super::MkfsOptions;
@@ -21,6 +21,10 @@ use crate::error::{Error, Result};
 pub(super) const FIRST_INODE: u32 = 11;
 /// Number of groups that keep their bitmaps and inode tables together with `flex_bg`.
 const DEFAULT_FLEX_GROUPS: u32 = 16;
+/// Number of blocks in a cluster, unless the options choose it.
+const DEFAULT_CLUSTER_BLOCKS: u32 = 16;
+/// Maximum number of blocks in a cluster.
+const MAX_CLUSTER_BLOCKS: u32 = 1 << 14;
 /// A last group with fewer blocks than this, beyond its own metadata, is left out.
 const MIN_LAST_GROUP_SPACE: u64 = 50;
 /// The size of a volume is a multiple of this many bytes, a page of memory, so that its last page is on the device.
@@ -39,8 +43,10 @@ pub(super) struct Geometry {
     pub block_size: u32,
     /// Number of blocks, counted from the start of the device, including the blocks before `first_data_block`.
     pub blocks_count: u64,
-    /// The block of the primary superblock: 1 if blocks are 1024 bytes, 0 otherwise.
+    /// The first block of group 0: 1 if blocks are 1024 bytes, for the boot sector; 0 otherwise, and with clusters.
     pub first_data_block: u32,
+    /// Number of blocks in a cluster; 1 without bigalloc.
+    pub cluster_blocks: u32,
     pub blocks_per_group: u32,
     pub group_count: u32,
     pub inodes_per_group: u32,
@@ -65,6 +71,7 @@ pub(super) struct Geometry {
 struct Request {
     inodes: u64,
     block_size: u32,
+    cluster_blocks: u32,
     blocks_per_group: u32,
     inode_size: u16,
     flex_groups: u32,
@@ -83,16 +90,20 @@ impl Geometry {
     pub(super) fn new(size: u64, block_size: u32, options: &MkfsOptions) -> Result<Self> {
         let defaults = options.usage.unwrap_or_else(|| Usage::for_size(size));
         check_options(block_size, options)?;
+        let cluster_blocks = cluster_blocks(block_size, options)?;
         let inode_ratio = match options.inode_ratio {
             Some(ratio) => checked_ratio(ratio)?,
-            None => defaults.inode_ratio.max(u64::from(block_size)),
+            None => defaults.inode_ratio.max(u64::from(block_size) * u64::from(cluster_blocks)),
         };
         let wanted_blocks = (size - size % SIZE_UNIT) / u64::from(block_size);
+        let wanted_blocks = wanted_blocks - wanted_blocks % u64::from(cluster_blocks);
         let by_ratio = wanted_blocks * u64::from(block_size) / inode_ratio;
         let request = Request {
             inodes: options.inodes.map_or(by_ratio, u64::from).max(u64::from(FIRST_INODE) + 1),
             block_size,
-            blocks_per_group: options.blocks_per_group.unwrap_or(max_blocks_per_group(block_size)),
+            cluster_blocks,
+            blocks_per_group: options.blocks_per_group.unwrap_or(max_blocks_per_group(block_size))
+                * cluster_blocks,
             inode_size: if options.revision == 0 { 128 } else { options.inode_size },
             flex_groups: flex_groups(options)?,
             revision: options.revision,
@@ -124,9 +135,9 @@ impl Geometry {
     }
 
     fn with_blocks(blocks: u64, request: Request) -> Result<Self> {
-        let Request { inodes, block_size, blocks_per_group, inode_size, flex_groups, revision, .. } = request;
-        let mut features = request.features;
-        let first_data_block = u32::from(block_size == 1024);
+        let Request { inodes, block_size, cluster_blocks, blocks_per_group, inode_size, .. } = request;
+        let Request { flex_groups, revision, mut features, .. } = request;
+        let first_data_block = u32::from(block_size == 1024 && cluster_blocks == 1);
         let group_count = blocks.saturating_sub(first_data_block.into()).div_ceil(blocks_per_group.into());
         if group_count == 0 {
             return Err(too_small(blocks, block_size));
@@ -168,6 +179,7 @@ impl Geometry {
             block_size,
             blocks_count: blocks,
             first_data_block,
+            cluster_blocks,
             blocks_per_group,
             group_count,
             inodes_per_group,
@@ -200,6 +212,18 @@ impl Geometry {
         let first = u64::from(self.first_data_block);
         let start = first + u64::from(group) * u64::from(self.blocks_per_group);
         start..(start + u64::from(self.blocks_per_group)).min(self.blocks_count)
+    }
+
+    /// Returns the block of a group at which its copy of the superblock is, or would be. With clusters the boot sector may be in a block
+    /// before it.
+    pub(super) fn super_block(&self, group: u32) -> u64 {
+        let boot = if group == 0 { Superblock::OFFSET / u64::from(self.block_size) } else { 0 };
+        self.group(group).start.max(boot)
+    }
+
+    /// Returns a number of blocks rounded up to whole clusters.
+    pub(super) fn round_to_clusters(&self, blocks: u64) -> u64 {
+        blocks.next_multiple_of(self.cluster_blocks.into())
     }
 
     /// Returns the groups that start with a backup of the superblock, in ascending order.
@@ -266,6 +290,24 @@ fn super_copies(features: &Features, group_count: u32, backups: u8) -> SuperCopi
     } else {
         SuperCopies::All
     }
+}
+
+/// Returns the number of blocks in a cluster.
+fn cluster_blocks(block_size: u32, options: &MkfsOptions) -> Result<u32> {
+    let has_clusters = options.revision > 0 && options.features.ro_compat.contains(RoCompat::BIGALLOC);
+    let Some(size) = options.cluster_size else {
+        return Ok(if has_clusters { DEFAULT_CLUSTER_BLOCKS } else { 1 });
+    };
+    if !has_clusters {
+        return Err(Error::invalid("a cluster size needs the feature bigalloc"));
+    }
+    let blocks = size / block_size;
+    if size.is_power_of_two() && (1..=MAX_CLUSTER_BLOCKS).contains(&blocks) {
+        return Ok(blocks);
+    }
+    Err(Error::invalid(format_args!(
+        "cluster size {size}: not a power of two from the block size, {block_size}, to {MAX_CLUSTER_BLOCKS} blocks"
+    )))
 }
 
 /// Returns the number of groups whose bitmaps and inode tables lie together.

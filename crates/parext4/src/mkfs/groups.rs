@@ -35,7 +35,8 @@ impl GroupTables<'_> {
             block_bitmap: FsBlock(location.block_bitmap),
             inode_bitmap: FsBlock(location.inode_bitmap),
             inode_table: FsBlock(location.inode_table),
-            free_blocks: u32::try_from(free_blocks).expect("at most 32768"),
+            free_blocks: u32::try_from(free_blocks / u64::from(self.geometry.cluster_blocks))
+                .expect("at most 32768"),
             free_inodes,
             used_dirs: if first { DIRECTORIES } else { 0 },
             flags: self.flags(group),
@@ -84,7 +85,10 @@ impl GroupTables<'_> {
         }
         let mut bitmap = vec![0; self.geometry.block_size as usize];
         let blocks = self.geometry.group(group);
-        let bit = |block: u64| u32::try_from(block - blocks.start).expect("a group has at most 32768 blocks");
+        let cluster = u64::from(self.geometry.cluster_blocks);
+        let bit = |block: u64| {
+            u32::try_from((block - blocks.start) / cluster).expect("a group has at most 32768 clusters")
+        };
         for run in self.placement.used.runs(blocks.clone()) {
             set_range(&mut bitmap, bit(run.start), bit(run.end) - bit(run.start));
         }

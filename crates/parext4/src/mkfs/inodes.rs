@@ -39,7 +39,7 @@ impl FirstInodes<'_> {
         }
         inode.links = 1;
         inode.size = blocks * u64::from(self.geometry.block_size);
-        inode.blocks = self.sectors(blocks);
+        inode.blocks = self.sectors(self.geometry.round_to_clusters(blocks));
         inode
     }
 
@@ -126,7 +126,9 @@ impl FirstInodes<'_> {
         let copies = 1 + self.geometry.backup_groups().count() as u64;
         let mode = FileType::Regular.mode_bits() | 0o600;
         let mut inode = self.new_inode(mode, 12 + pointers + pointers * pointers);
-        inode.blocks = self.sectors(1 + u64::from(self.geometry.reserved_gdt_blocks) * copies);
+        // As for e2fsck, each block counts as a cluster.
+        let blocks = 1 + u64::from(self.geometry.reserved_gdt_blocks) * copies;
+        inode.blocks = self.sectors(blocks * u64::from(self.geometry.cluster_blocks));
         let map = u32::try_from(map).expect("no resize inode past 2^32 blocks");
         inode.block[DOUBLE_INDIRECT..DOUBLE_INDIRECT + 4].copy_from_slice(&map.to_le_bytes());
         inode
@@ -139,7 +141,8 @@ impl FirstInodes<'_> {
     pub(super) fn file(&self, ino: InodeNo, location: &FileBlocks) -> Result<(Inode, Vec<BlockImage>)> {
         let mode = FileType::Regular.mode_bits() | 0o600;
         let mut inode = self.new_inode(mode, location.len());
-        inode.blocks += self.sectors(location.leaves.len() as u64);
+        let leaves = location.leaves.len() as u64;
+        inode.blocks += self.sectors(leaves * u64::from(self.geometry.cluster_blocks));
         if !self.geometry.has_extents() {
             let data = location.runs.iter().cloned().flatten();
             let (i_block, images) = pointers::map(self.geometry.shape(), data, &location.leaves)?;

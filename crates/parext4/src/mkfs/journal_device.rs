@@ -44,6 +44,7 @@ pub fn mkfs_journal_device(device: &dyn Device, options: &MkfsOptions) -> Result
     writer.flush()?;
     Ok(Summary {
         block_size,
+        cluster_size: block_size,
         blocks_count: blocks.into(),
         free_blocks: 0,
         reserved_blocks: 0,

@@ -58,6 +58,8 @@ use write::DeviceWriter;
 pub struct Summary {
     /// Block size in bytes.
     pub block_size: u32,
+    /// Cluster size in bytes: the block size without bigalloc.
+    pub cluster_size: u32,
     /// Number of blocks.
     pub blocks_count: u64,
     /// Number of free blocks.
@@ -189,6 +191,7 @@ impl<'a> Plan<'a> {
         }
         Summary {
             block_size: sb.block_size(),
+            cluster_size: sb.block_size() << sb.cluster_bits(),
             blocks_count: sb.blocks_count(),
             free_blocks: sb.free_blocks(),
             reserved_blocks: sb.reserved_blocks(),

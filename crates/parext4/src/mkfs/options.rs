@@ -26,6 +26,9 @@ use crate::quota_file::QuotaKinds;
 pub struct MkfsOptions {
     /// Block size in bytes: a power of two from 1024 to 65536. `None` chooses by the size of the device.
     pub block_size: Option<u32>,
+    /// Size of a cluster, the unit of allocation, in bytes: a power of two from the block size to 16384 blocks. Needs the feature
+    /// `bigalloc`. `None`, the default: 16 blocks, or one without the feature.
+    pub cluster_size: Option<u32>,
     /// Name of the volume, at most 16 bytes.
     pub label: String,
     /// UUID of the volume. `None` chooses a random one.
@@ -34,7 +37,7 @@ pub struct MkfsOptions {
     pub inode_ratio: Option<u64>,
     /// Number of inodes, rounded up to what fills the inode tables. `None` chooses by `inode_ratio`.
     pub inodes: Option<u32>,
-    /// Number of blocks of a group: a multiple of 8, from 256 to 8 times the block size. `None` chooses the largest.
+    /// Number of blocks, or clusters, of a group: a multiple of 8, from 256 to 8 times the block size. `None` chooses the largest.
     pub blocks_per_group: Option<u32>,
     /// Number of groups whose bitmaps and inode tables lie together, a power of two. `None` chooses 16.
     pub flex_groups: Option<u32>,
@@ -135,6 +138,7 @@ impl Default for MkfsOptions {
     fn default() -> Self {
         Self {
             block_size: None,
+            cluster_size: None,
             label: String::new(),
             uuid: None,
             inode_ratio: None,
@@ -189,6 +193,13 @@ impl MkfsOptions {
     pub fn fs_type(mut self, fs_type: FsType) -> Self {
         self.features = fs_type.features();
         self.journal = fs_type.has_journal();
+        self
+    }
+
+    /// Sets [`cluster_size`](field@Self::cluster_size).
+    #[must_use]
+    pub fn cluster_size(mut self, bytes: impl Into<Option<u32>>) -> Self {
+        self.cluster_size = bytes.into();
         self
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Placement {
     /// Number of inodes in use, all of them from the first one on.
     pub used_inodes: u32,
     pub used: UsedBlocks,
-    /// Number of blocks that hold neither data nor directories (`s_overhead_clusters`).
+    /// Number of clusters that hold neither data nor directories (`s_overhead_clusters`).
     pub overhead: u64,
 }
 
@@ -67,7 +67,7 @@ impl Placement {
         let mut used = UsedBlocks::default();
         for group in (0..geometry.group_count).filter(|&group| geometry.base_blocks(group) > 0) {
             let blocks = geometry.group(group);
-            let end = blocks.start + u64::from(geometry.base_blocks(group));
+            let end = geometry.super_block(group) + u64::from(geometry.base_blocks(group));
             if end > blocks.end {
                 return Err(too_small(geometry.blocks_count, geometry.block_size));
             }
@@ -79,6 +79,8 @@ impl Placement {
             let end = first.saturating_add(together).min(geometry.group_count);
             allocate_tables(geometry, first..end, &mut used, &mut groups)?;
         }
+        // Blocks of the file system itself share clusters, but not with files.
+        used.round_out(geometry.cluster_blocks.into());
         let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
         let overhead = whole.start + used.count(whole.clone());
         let take = |used: &mut UsedBlocks, len| {
@@ -110,7 +112,9 @@ impl Placement {
             let blocks = FileBlocks::allocate(geometry, &mut used, whole.start, len)?;
             quota_files.push(PlacedQuotaFile { ino, blocks, file });
         }
-        let overhead = overhead + contents.journal.map_or(0, |size| u64::from(size.blocks));
+        let journal_blocks = contents.journal.map_or(0, |size| u64::from(size.blocks));
+        let overhead = overhead + geometry.round_to_clusters(journal_blocks);
+        let overhead = overhead / u64::from(geometry.cluster_blocks);
         Ok(Self {
             groups,
             root,
@@ -139,6 +143,11 @@ impl Placement {
         if !geometry.features.has_group_checksums() || is_last {
             return false;
         }
+        if geometry.cluster_blocks > 1 {
+            // The structures of a group may share clusters, so only groups with none but the copies are left.
+            let copies = geometry.round_to_clusters(geometry.base_blocks(group).into());
+            return group > 0 && self.used_in(geometry, group) == copies;
+        }
         let (blocks, own) = (geometry.group(group), self.groups[group as usize]);
         let table = u64::from(geometry.inode_table_blocks);
         let parts = [(own.block_bitmap, 1), (own.inode_bitmap, 1), (own.inode_table, table)];
@@ -155,15 +164,20 @@ fn allocate_tables(
     used: &mut UsedBlocks,
     locations: &mut Vec<GroupLocation>,
 ) -> Result<()> {
-    let start = geometry.group(groups.start).start;
+    let mut start = geometry.group(groups.start).start;
     let end = geometry.group(groups.end - 1).end;
+    // mke2fs leaves room for the bitmaps of further groups if there is one group. That matters for the number of clusters.
+    let gap =
+        if groups.len() == 1 && geometry.cluster_blocks > 1 { u64::from(geometry.flex_groups) } else { 0 };
     let mut each = |len: u32| -> Result<Vec<u64>> {
         let len = u64::from(len);
-        groups
-            .clone()
-            .map(|_| used.allocate(start..end, len).map(|run| run.start))
-            .collect::<Option<_>>()
-            .ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))
+        let places: Option<Vec<u64>> =
+            groups.clone().map(|_| used.allocate(start..end, len).map(|run| run.start)).collect();
+        let places = places.ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))?;
+        if gap > 0 {
+            start = places[0] + gap;
+        }
+        Ok(places)
     };
     let block_bitmaps = each(1)?;
     let inode_bitmaps = each(1)?;

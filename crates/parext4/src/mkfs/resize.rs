@@ -34,7 +34,7 @@ pub(super) fn reserved_blocks(geometry: &Geometry) -> Vec<BlockImage> {
 
 /// Returns the number of block `n` of the descriptor table in a group's copy of the table.
 fn descriptor_block(geometry: &Geometry, group: u32, n: u32) -> u64 {
-    geometry.group(group).start + 1 + u64::from(n)
+    geometry.super_block(group) + 1 + u64::from(n)
 }
 
 fn put(block: &mut [u8], slot: u32, number: u64) {

@@ -73,9 +73,9 @@ fn set_name_features(sb: &mut Superblock, options: &MkfsOptions) {
 fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
     let log_block_size = geometry.block_size.ilog2() - 10;
     raw.s_log_block_size.set(log_block_size);
-    raw.s_log_cluster_size.set(log_block_size);
+    raw.s_log_cluster_size.set(log_block_size + geometry.cluster_blocks.ilog2());
     raw.s_blocks_per_group.set(geometry.blocks_per_group);
-    raw.s_clusters_per_group.set(geometry.blocks_per_group);
+    raw.s_clusters_per_group.set(geometry.blocks_per_group / geometry.cluster_blocks);
     raw.s_inodes_per_group.set(geometry.inodes_per_group);
     raw.s_first_data_block.set(geometry.first_data_block);
     raw.s_blocks_count_lo.set(low(geometry.blocks_count));

@@ -10,13 +10,27 @@ use std::ops::Range;
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsedBlocks {
     runs: BTreeMap<u64, u64>,
+    /// Number of blocks in the unit of allocation, to which `runs` are rounded out; 0 for 1.
+    unit: u64,
 }
 
 impl UsedBlocks {
-    /// Marks `run`, whose blocks are all free, as used.
+    /// Makes `unit` blocks the unit of allocation: marks the rest of each unit that has a used block.
+    pub(super) fn round_out(&mut self, unit: u64) {
+        self.unit = unit;
+        for (start, end) in std::mem::take(&mut self.runs) {
+            let start = start - start % unit;
+            match self.runs.last_entry() {
+                Some(mut last) if start <= *last.get() => *last.get_mut() = end.next_multiple_of(unit),
+                _ => drop(self.runs.insert(start, end.next_multiple_of(unit))),
+            }
+        }
+    }
+
+    /// Marks `run`, whose blocks are all free, as used. It begins with a unit, and is rounded up.
     pub(super) fn mark(&mut self, run: Range<u64>) {
+        let mut run = run.start..run.end.next_multiple_of(self.unit.max(1));
         debug_assert_eq!(self.count(run.clone()), 0);
-        let mut run = run;
         if let Some((&start, &end)) = self.runs.range(..run.start).next_back()
             && end == run.start
         {

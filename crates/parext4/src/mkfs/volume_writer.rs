@@ -184,14 +184,14 @@ impl VolumeWriter<'_> {
                 let end = (first + copies.descs_per_block).min(geometry.group_count);
                 for group in (first..end).filter(|&group| copies.has_meta_copy(GroupNo(group))) {
                     let has_super = u64::from(copies.has_super(GroupNo(group)));
-                    self.writer.blocks(what, geometry.group(group).start + has_super, &block)?;
+                    self.writer.blocks(what, geometry.super_block(group) + has_super, &block)?;
                 }
             }
             return Ok(());
         }
         let table: Vec<u8> = (0..geometry.gdt_blocks).flat_map(|nr| groups.descriptor_block(nr)).collect();
         for group in std::iter::once(0).chain(geometry.backup_groups()) {
-            self.writer.blocks(what, geometry.group(group).start + 1, &table)?;
+            self.writer.blocks(what, geometry.super_block(group) + 1, &table)?;
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Dropping pages of files from the page cache.
 
-use super::HeldPages;
-use crate::convert::saturating_u32;
+use super::{HeldPages, Units};
 use crate::engine::Engine;
 use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
@@ -10,12 +9,17 @@ impl Engine {
     /// Drops pages of a file and the space reserved for them.
     pub(crate) fn discard_pages(&self, inode: &Inode, pages: HeldPages<'_>) {
         if let Some(cached) = inode.cached() {
-            let units = cached.pages.discard(pages.range());
+            let (mut count, mut blocks) = (0, Vec::new());
+            let units = Units::of_volume(self);
+            cached.pages.discard_each(pages.range(), |index, reserved| {
+                count += units.blocks_in(reserved);
+                if self.layout.cluster_bits > 0 {
+                    blocks.extend(units.blocks_of(index, reserved));
+                }
+            });
             when_planted!(Fault::DelayLeaked, return);
-            let blocks = saturating_u32(units * u64::from(self.page_size().unit()) / self.block_size());
-            drop(self.allocator.undelay(blocks));
-            inode.undelay_quota(blocks, self.layout.block_size);
-            cached.remove_delayed(blocks);
+            drop(self.undelay(inode, count));
+            self.end_delay(inode, cached, count, blocks);
         }
     }
 }

@@ -11,6 +11,7 @@ mod hold;
 mod id;
 mod load;
 mod sync;
+mod units;
 mod value;
 
 use parext4_format::inode::FileType;
@@ -18,6 +19,7 @@ use parext4_format::{FileBlock, InodeNo};
 
 pub(crate) use hold::{HeldPages, Hold};
 pub use id::NodeId;
+pub(crate) use units::Units;
 
 use crate::credentials::Credentials;
 use crate::engine::{Engine, Use};

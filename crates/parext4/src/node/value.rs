@@ -142,8 +142,8 @@ impl Use {
             };
             self.transact(2 + Node::VALUE_CREDITS, |handle| {
                 owner.join(handle);
-                let unit = self.layout.block_size;
-                owner.sub_blocks(handle, unit.blocks_for(removal.value.size.into()), unit);
+                let blocks = self.layout.allocated_for(removal.value.size.into());
+                owner.sub_blocks(handle, blocks, self.layout.block_size);
                 owner.charge_inodes(handle, -1);
                 match &removal.block {
                     Some(block) => handle.change(block, |bytes| bytes.copy_from_slice(&removal.bytes)),

@@ -142,10 +142,18 @@ impl FilePages {
     /// units that were reserved. The caller makes sure that no thread claims pages in the range meanwhile.
     pub fn discard(&self, pages: PageRange) -> u64 {
         let mut reserved = 0;
+        self.discard_each(pages, |_, units| reserved += u64::from(units.count_ones()));
+        reserved
+    }
+
+    /// Like [`discard`](Self::discard). Calls `reserved` with each page that had units reserved, and these units.
+    pub(crate) fn discard_each(&self, pages: PageRange, mut reserved: impl FnMut(PageIndex, u8)) {
         let mut gone: SmallVec<[_; SLOTS as usize]> = SmallVec::new();
-        self.scan(pages, |_, slot| {
+        self.scan(pages, |index, slot| {
             if let Some(state) = self.remove(slot) {
-                reserved += u64::from(state.reserved().count_ones());
+                if state.reserved() != 0 {
+                    reserved(index, state.reserved());
+                }
                 gone.push((slot.id, Some(state.frame())));
             }
             if gone.len() == SLOTS as usize {
@@ -156,7 +164,6 @@ impl FilePages {
         if !gone.is_empty() {
             self.cache.release(gone);
         }
-        reserved
     }
 
     /// Blocks until the write-backs that are under way in `pages` have ended.

@@ -21,7 +21,7 @@ use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::{BlockRange, FsBlock, InodeNo};
 
 use super::block_set::BlockSet;
-use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS};
+use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
 use crate::body_update::MOVE_CREDITS;
 use crate::engine::{Orphans, Use};
 use crate::error::{Error, Result};
@@ -106,7 +106,7 @@ impl Replay<'_> {
         self.leave_inode(&node)?;
         let mapped = self.engine.map_logged(&node.inode, extent)?;
         self.check_claimed(&mapped)?;
-        mapped.iter().for_each(|part| self.mapped.add(range(part.physical, part.len)));
+        mapped.iter().for_each(|part| self.mapped.add(range(part.start, part.len)));
         Ok(())
     }
 
@@ -124,12 +124,12 @@ impl Replay<'_> {
     ///
     /// # Errors
     /// [`Error::Unsupported`].
-    fn check_claimed(&self, mapped: &[Extent]) -> Result<()> {
-        let is_claimed = |part: &&Extent| self.claimed.contains(range(part.physical, part.len));
+    fn check_claimed(&self, mapped: &[Run]) -> Result<()> {
+        let is_claimed = |part: &&Run| self.claimed.contains(range(part.start, part.len));
         match mapped.iter().find(|part| !is_claimed(part)) {
             Some(part) => Err(Error::Unsupported(format!(
                 "a fast commit that uses block {} again; run e2fsck",
-                part.physical
+                part.start
             ))),
             None => Ok(()),
         }

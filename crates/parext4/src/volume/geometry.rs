@@ -143,13 +143,14 @@ impl Volume {
         let layout = &self.engine.layout;
         let (counts, allocator) = (self.engine.counts(), &self.engine.allocator);
         let free_blocks = counts.free_blocks().saturating_sub(allocator.delayed_blocks());
+        let reserved_blocks = self.engine.superblock.reserved_blocks();
         Space {
             block_size: layout.block_size.bytes(),
             blocks: layout.blocks_count,
             overhead_blocks: self.overhead_blocks(),
             free_blocks,
-            reserved_blocks: self.engine.superblock.reserved_blocks(),
-            available_blocks: allocator.available(free_blocks),
+            reserved_blocks,
+            available_blocks: allocator.available(free_blocks, reserved_blocks),
             inodes: layout.inodes_count,
             free_inodes: counts.free_inodes(),
         }

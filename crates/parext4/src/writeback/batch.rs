@@ -18,21 +18,21 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use parext4_device::{AlignedBuf, BufferPool, Done, Op, Queue, Request, Segment};
-use parext4_format::BlockRange;
+use parext4_format::{BlockRange, FileBlock};
 use smallvec::SmallVec;
 
+use super::GAP;
 use super::page_runs::{Contents, PageRun, Segments};
-use super::{GAP, Units};
 use crate::allocator::{BlockSource, Growth, Reservation};
 use crate::block_io::{Prepared, split_at_objects};
 use crate::body_update::FillOptions;
-use crate::convert::to_usize;
+use crate::convert::{saturating_u32, to_usize};
 use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
 use crate::mapping::State;
-use crate::node::Node;
+use crate::node::{Node, Units};
 use crate::sync::Arc;
 
 /// The page runs of one batch, all of one file.
@@ -152,31 +152,30 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Maps the holes under the page run `of`. Returns the runs of dirty blocks.
     fn allocate(&mut self, of: usize) -> Result<Segments> {
-        let (units, allocator) = (self.node.units(), &self.node.engine.allocator);
+        let (units, engine, cached) = (self.node.units(), &self.node.engine, self.cached);
         let reserved = self.page_runs[of].reserved_blocks(units);
-        let mut kept = allocator.undelay(reserved);
         // Before the blocks are charged, so that the quotas do not count them twice.
-        let block_size = self.node.engine.layout.block_size;
-        self.node.inode.undelay_quota(reserved, block_size);
+        let mut kept = engine.undelay(&self.node.inode, reserved);
         let segments = self.page_runs[of].segments(units);
-        let mut filled = self.node.fill_segments(&segments, &mut kept);
+        let mut filled = self.node.fill_segments(cached, &segments, &mut kept);
         if matches!(filled, Err(Error::NoSpace)) && !self.writes.is_empty() {
             self.flush();
-            filled = self.node.fill_segments(&segments, &mut kept);
+            filled = self.node.fill_segments(cached, &segments, &mut kept);
         }
         let page_run = &mut self.page_runs[of];
         if let Err(error) = filled {
+            let mut allocated = Vec::new();
             // Blocks whose state cannot be read keep their reservation for the next attempt (H29).
-            let _ = self.node.mark_allocated(page_run, units);
-            let left = page_run.reserved_blocks(units);
-            allocator.delay_again(kept, left);
-            self.node.inode.delay_quota_again(left, block_size);
-            self.cached.remove_delayed(reserved.saturating_sub(left));
+            let _ = self.node.mark_allocated(page_run, units, &mut allocated);
+            let count = saturating_u32(allocated.len());
+            engine.delay_again(&self.node.inode, kept, reserved - count);
+            engine.end_delay(&self.node.inode, cached, count, allocated);
             return Err(error);
         }
         // All pages have blocks now, so release the rest of the reservation.
         drop(kept);
-        self.cached.remove_delayed(reserved);
+        let blocks = page_run.pages.iter().flat_map(|(index, page)| units.blocks_of(*index, page.reserved()));
+        engine.end_delay(&self.node.inode, cached, reserved, blocks);
         page_run.pages.iter_mut().for_each(|(_, page)| page.allocated(page.reserved()));
         Ok(segments)
     }
@@ -324,7 +323,12 @@ fn add_piece(
 
 impl Node {
     /// Allocates the holes of `segments` from the reservation `kept`.
-    fn fill_segments<'a>(&'a self, segments: &[BlockRange], kept: &mut Reservation<'a>) -> Result<()> {
+    fn fill_segments<'a>(
+        &'a self,
+        cached: &Cached,
+        segments: &[BlockRange],
+        kept: &mut Reservation<'a>,
+    ) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
         for segment in segments {
             let runs = self.runs(*segment)?;
@@ -336,7 +340,8 @@ impl Node {
                     engine.transact(credits, |handle| {
                         let source = BlockSource::Claim(&mut *kept);
                         let (growth, held) = (Growth::Write, segment.end());
-                        let filling = FillOptions { written: false, in_order: false, growth, source, held };
+                        let (written, in_order, delayed) = (false, false, Some(cached));
+                        let filling = FillOptions { written, in_order, growth, source, delayed, held };
                         engine.fill_holes(handle, inode, rest, filling)
                     })
                 })?);
@@ -369,13 +374,19 @@ impl Node {
         Ok(matches!(run.state, State::Written(_)) && run.len == blocks.count())
     }
 
-    /// Notes, after a failure, which reserved blocks have been allocated. The others stay reserved.
-    fn mark_allocated(&self, page_run: &mut PageRun<'_>, units: Units) -> Result<()> {
+    /// Notes, after a failure, which reserved blocks have been allocated, and adds them to `allocated`. The others stay reserved.
+    fn mark_allocated(
+        &self,
+        page_run: &mut PageRun<'_>,
+        units: Units,
+        allocated: &mut Vec<FileBlock>,
+    ) -> Result<()> {
         let body = self.engine.body(&self.inode)?;
         for (index, page) in &mut page_run.pages {
             for (block, mask) in units.of_page(*index) {
                 if page.reserved() & mask != 0 && body.state_of(block)? != State::Hole {
                     page.allocated(mask);
+                    allocated.push(block);
                 }
             }
         }

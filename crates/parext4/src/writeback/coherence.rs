@@ -100,11 +100,12 @@ impl Node {
         Ok(())
     }
 
-    /// Writes back and drops the pages that are partly in `range`. The caller [drops](Self::drop_cached) the pages that are
-    /// wholly in `range` once their blocks are gone, because the operation may still fail. `hold` covers all of them
-    /// exclusively, so no other thread begins to write them back.
+    /// Writes back and drops the pages that are partly in `range`, or outside it in a cluster that is partly in it (H38). The caller
+    /// [drops](Self::drop_cached) the pages that are wholly in `range` once their blocks are gone, because the operation may still
+    /// fail. `hold` covers all of them exclusively, so no other thread begins to write them back.
     fn move_edges_out<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, range: ByteRange) -> Result<()> {
-        let pages = self.held_pages(hold, range, Mode::Exclusive);
+        let cluster = guarded!(Fault::UnmapBlocksOnly, self.engine.layout.cluster_bytes(), 1);
+        let pages = self.held_pages(hold, range.round_out(cluster), Mode::Exclusive);
         let whole = self.engine.page_size().inside(range.start()..range.end());
         if whole.is_empty() {
             return self.move_out(pages);

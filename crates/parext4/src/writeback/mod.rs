@@ -13,13 +13,10 @@ mod batch;
 mod coherence;
 mod flush;
 mod page_runs;
-mod units;
 
 use std::ops::Range;
 
 use rangelock::Mode;
-
-pub(crate) use units::Units;
 
 use self::page_runs::{Contents, PageCollector, PageRun};
 use crate::admission::Transfer;

@@ -7,9 +7,8 @@ use parext4_device::{AlignedBuf, BufferPool};
 use parext4_format::BlockRange;
 use smallvec::SmallVec;
 
-use super::Units;
 use crate::convert::to_usize;
-use crate::node::HeldPages;
+use crate::node::{HeldPages, Units};
 use crate::page_cache::{PageIndex, PageRange, PageSize, WriteBack};
 use crate::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! The attributes of one inode in one place, with changes that were not carried out yet.
 
-use parext4_format::BlockSize;
 use parext4_format::xattr::{ValueInode, Xattr};
+
+use crate::layout::Layout;
 
 /// A part of the volume that stores attributes: the inode or the block.
 #[derive(Clone, Debug)]
@@ -27,8 +28,8 @@ impl Storage {
     }
 
     /// Returns how many blocks the values in inodes have now, less the number before the changes.
-    pub(super) fn added_blocks(&self, unit: BlockSize) -> i64 {
-        let blocks = |value: ValueInode| unit.blocks_for(value.size.into()).cast_signed();
+    pub(super) fn added_blocks(&self, layout: &Layout) -> i64 {
+        let blocks = |value: ValueInode| layout.allocated_for(value.size.into()).cast_signed();
         self.values().map(blocks).sum::<i64>() - self.old_values.iter().copied().map(blocks).sum::<i64>()
     }
 

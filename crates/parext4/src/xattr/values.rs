@@ -50,7 +50,7 @@ impl ValueChanges {
         let mut changes = Self::default();
         let mut touched = Vec::new();
         if body.changed {
-            changes.blocks += body.added_blocks(engine.layout.block_size);
+            changes.blocks += body.added_blocks(&engine.layout);
             changes.count += body.added_values();
             add(&mut changes.body, body.values(), 1);
             add(&mut changes.body, body.old_values.iter().copied(), -1);
@@ -58,7 +58,7 @@ impl ValueChanges {
             touched.extend(body.values().chain(body.old_values.iter().copied()).filter(is_changed));
         }
         if block.changed {
-            changes.blocks += block.added_blocks(engine.layout.block_size);
+            changes.blocks += block.added_blocks(&engine.layout);
             changes.count += block.added_values();
             add(&mut changes.new_block, block.values(), 1);
             add(&mut changes.old_block, block.old_values.iter().copied(), -1);

@@ -375,6 +375,12 @@ fn crashes_1k_indirect() {
 }
 
 #[test]
+fn crashes_of_clusters() {
+    let shape = Shape::new(12, 1024, true).with_clusters(8);
+    crash("crashes_of_clusters", shape, SplitAt::Completion, true);
+}
+
+#[test]
 fn crashes_1k_buffered() {
     crash("crashes_1k_buffered", Shape::new(10, 1024, true), SplitAt::Completion, true);
 }

@@ -277,6 +277,11 @@ fn crashes_of_old_geometry() {
 }
 
 #[test]
+fn crashes_of_clusters() {
+    crash("crashes_of_clusters", Shape::new(12, 1024, true).with_clusters(8), 6);
+}
+
+#[test]
 fn crashes_1k_indirect() {
     crash("crashes_1k_indirect", Shape::new(10, 1024, true).without_extents(), 4);
 }

@@ -1,14 +1,17 @@
 //! The file and its model.
 
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use parext4::{Device, DirectFile, Error, File, MemDevice, Volume, VolumeOptions};
 
+use super::kernel::KernelFile;
 use parext4_format::superblock::Superblock;
 use testkit::file_model::{FileModel, fill, index};
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
+use testkit::image::Image;
+use testkit::rng::Rng;
 use testkit::slowest;
 use testkit::volume::{DirectFiles as _, Shape as VolumeShape, assert_clean, untimed};
 
@@ -19,6 +22,8 @@ const SHOWN: usize = 40;
 pub struct FileUnderTest {
     device: Arc<MemDevice>,
     block_size: u32,
+    /// Bytes of a cluster.
+    unit: u32,
     extents: bool,
     options: VolumeOptions,
     open: Option<(Volume, DirectFile, File)>,
@@ -35,10 +40,11 @@ impl FileUnderTest {
     pub fn on(device: MemDevice, extents: bool, cache_size: u64) -> Self {
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut [IoSliceMut::new(&mut bytes)]).unwrap();
-        let block_size = Superblock::parse(&bytes).unwrap().block_size();
+        let superblock = Superblock::parse(&bytes).unwrap();
         let mut tested = Self {
             device: Arc::new(device),
-            block_size,
+            block_size: superblock.block_size(),
+            unit: superblock.block_size() << superblock.cluster_bits(),
             extents,
             options: untimed().cache_bytes(cache_size),
             open: None,
@@ -70,7 +76,7 @@ impl FileUnderTest {
     }
 
     pub fn shape(&self) -> Shape {
-        self.model.shape(self.block_size.into())
+        self.model.shape(self.unit.into())
     }
 
     /// Runs the operation on both.
@@ -169,6 +175,30 @@ impl FileUnderTest {
         let volume = self.volume();
         self.open(volume);
         self.check_all();
+    }
+
+    /// Closes the volume, has the kernel change the file `ops` times, and opens the volume again. Returns false if the kernel does not
+    /// mount images here.
+    pub fn change_by_kernel(&mut self, rng: &mut Rng, ops: u64) -> bool {
+        self.shut();
+        let (image, mut mounted) = (Image::of(&self.device), false);
+        image.with_kernel(|root| {
+            mounted = true;
+            let file = KernelFile::open(&root.join("file"));
+            file.check(&self.model);
+            for nth in 0..ops {
+                let op = Op::random(rng, &self.shape());
+                file.apply(&mut self.model, nth, op);
+            }
+            file.check(&self.model);
+        });
+        let bytes = std::fs::read(image.path()).unwrap();
+        self.device.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
+        assert_clean(&self.device, "changed by the kernel");
+        let volume = self.volume();
+        self.open(volume);
+        self.check_all();
+        mounted
     }
 
     pub fn close(mut self) {

@@ -5,6 +5,7 @@
 //! each configuration.
 
 mod file;
+mod kernel;
 
 use file::FileUnderTest;
 use testkit::file_op::Op;
@@ -16,6 +17,8 @@ use testkit::{kinds, settings};
 /// Operations between two checks of the whole file, and between two checks of the whole volume.
 const LOOK: u64 = 500;
 const CLOSE: u64 = 10_000;
+/// How often the kernel and parext4 take turns.
+const TURNS: u64 = 4;
 
 fn run(block_size: u32, cache_size: u64, stream: u64) {
     run_on(Shape::new(24, block_size, true), cache_size, stream);
@@ -23,7 +26,11 @@ fn run(block_size: u32, cache_size: u64, stream: u64) {
 
 fn run_on(shape: Shape, cache_size: u64, stream: u64) {
     let (block_size, extents) = (shape.block_size, shape.has_extents());
-    let what = format!("blocks of {block_size}, extents: {extents}, a cache of {} KiB", cache_size >> 10);
+    let clusters = shape.cluster_blocks;
+    let what = format!(
+        "blocks of {block_size}, clusters of {clusters}, extents: {extents}, a cache of {} KiB",
+        cache_size >> 10
+    );
     let mut rng = Rng::new(settings::seed(&what), stream);
     let tested = FileUnderTest::new(shape, cache_size);
     run_ops(tested, settings::fsx_ops(), &mut rng, &what);
@@ -99,6 +106,43 @@ fn indirect_blocks_of_1k_under_pressure() {
 #[test]
 fn indirect_blocks_of_64k_under_pressure() {
     run_on(Shape::new(64, 65536, false).without_extents(), 4 << 20, 10);
+}
+
+#[test]
+fn clusters_of_4_small_blocks_under_pressure() {
+    run_on(Shape::new(24, 1024, true).with_clusters(4), 1 << 20, 8);
+}
+
+#[test]
+fn clusters_of_16_blocks_under_pressure() {
+    run_on(Shape::new(24, 4096, true).with_clusters(16), 1 << 20, 9);
+}
+
+#[test]
+fn clusters_of_64_small_blocks_all_in_memory() {
+    run_on(Shape::new(24, 1024, true).with_clusters(64), 64 << 20, 10);
+}
+
+/// The kernel and parext4 change one file in turn, with clusters that the other one has left in part.
+#[test]
+fn clusters_in_turn_with_the_kernel() {
+    for (stream, (block_size, clusters)) in (11..).zip([(1024, 2), (1024, 16), (4096, 4), (4096, 32)]) {
+        let what = format!("in turn, blocks of {block_size}, clusters of {clusters}");
+        let mut rng = Rng::new(settings::seed(&what), stream);
+        let mut tested =
+            FileUnderTest::new(Shape::new(24, block_size, true).with_clusters(clusters), 1 << 20);
+        let watchdog = Watchdog::start(&what, 0, 1);
+        for turn in 1..=TURNS {
+            for nth in 0..settings::fsx_ops() / 20 {
+                let op = Op::random(&mut rng, &tested.shape());
+                watchdog.watch(0, || tested.apply(turn * 1000 + nth, op));
+            }
+            if !watchdog.watch(0, || tested.change_by_kernel(&mut rng, settings::fsx_ops() / 20)) {
+                return;
+            }
+        }
+        tested.close();
+    }
 }
 
 #[test]

@@ -46,6 +46,8 @@
 //! | H36 | contents in the inode change under a read | `inline::a_read_sees_contents_in_the_inode_whole` | `InlineUnheld` |
 //! | H36 | contents leave the inode before their block is written | `inline::contents_that_leave_the_inode_are_in_their_block` | `MovedUnwritten` |
 //! | H37 | space is charged to an owner that the inode no longer has | `quotas::space_moves_with_its_owner` | `TransferUnlocked` |
+//! | H38 | two threads fill parts of one cluster in different clusters of the volume | `clusters::holes_of_one_cluster_are_filled_in_parallel` | `ClusterUnlocked` |
+//! | H38 | a dirty page that relies on a cluster of its file loses it | `clusters::a_dirty_page_keeps_its_space_if_its_cluster_is_freed` | `UnmapBlocksOnly` |
 //!
 //! Models without a hazard number:
 //!
@@ -126,7 +128,7 @@ fn the_tables_list_every_model_and_fault() {
             faults.insert(fault.to_owned());
         }
     }
-    for number in 1..=37 {
+    for number in 1..=38 {
         assert!(hazards.contains(&format!("H{number}")), "H{number} is missing");
     }
     let source = source("src/fault.rs");

@@ -8,6 +8,7 @@ mod appends;
 mod buffered;
 mod checkpoints;
 mod claims;
+mod clusters;
 mod commits;
 mod conversions;
 mod crashes;

@@ -90,7 +90,7 @@ fn factor() -> usize {
 /// Checks `model` under many schedules, then that it fails with each of `faults`. The model gets a volume of 4 MiB
 /// with blocks of 1 KiB whose free blocks hold [`STALE`], and forks it.
 pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + Send + Sync + 'static) {
-    check_on(image(true), iterations, faults, model);
+    check_on(image("", None), iterations, faults, model);
 }
 
 /// Like [`check`], on a volume whose files are mapped by indirect blocks.
@@ -99,7 +99,17 @@ pub fn check_without_extents(
     faults: &[Fault],
     model: impl Fn(&MemDevice) + Send + Sync + 'static,
 ) {
-    check_on(image(false), iterations, faults, model);
+    check_on(image("^extent", None), iterations, faults, model);
+}
+
+/// Like [`check`], on a volume with clusters of `blocks` blocks.
+pub fn check_with_clusters(
+    blocks: u32,
+    iterations: usize,
+    faults: &[Fault],
+    model: impl Fn(&MemDevice) + Send + Sync + 'static,
+) {
+    check_on(image("bigalloc,^resize_inode", Some(blocks * BLOCK as u32)), iterations, faults, model);
 }
 
 /// Like [`check`], on a volume of the caller.
@@ -123,7 +133,7 @@ pub fn check_stopping(
     faults: &[Fault],
     model: impl Fn(&MemDevice) + Send + Sync + 'static,
 ) {
-    check_stopping_on(image(true), iterations, faults, model);
+    check_stopping_on(image("", None), iterations, faults, model);
 }
 
 /// Like [`check_stopping`], on a volume whose files are mapped by indirect blocks.
@@ -132,7 +142,7 @@ pub fn check_stopping_without_extents(
     faults: &[Fault],
     model: impl Fn(&MemDevice) + Send + Sync + 'static,
 ) {
-    check_stopping_on(image(false), iterations, faults, model);
+    check_stopping_on(image("^extent", None), iterations, faults, model);
 }
 
 fn check_stopping_on(
@@ -190,13 +200,12 @@ pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
     }
 }
 
-fn image(extents: bool) -> MemDevice {
+fn image(features: &str, cluster_size: Option<u32>) -> MemDevice {
     let device = MemDevice::new(4 << 20);
     let rubbish = vec![STALE; 4 << 20];
     device.write_at(0, &[IoSlice::new(&rubbish)]).expect("memory takes writes");
-    let features = if extents { "" } else { "^extent" };
-    let options =
-        MkfsOptions::new().block_size(1024).features(features).expect("a feature").device_is_zero(false);
+    let options = MkfsOptions::new().features(features).expect("features").cluster_size(cluster_size);
+    let options = options.block_size(1024).device_is_zero(false);
     mkfs(&device, &options).expect("mkfs");
     device
 }

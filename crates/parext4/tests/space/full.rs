@@ -345,6 +345,16 @@ fn full_1k() {
 }
 
 #[test]
+fn full_clusters_of_4k() {
+    run("full_clusters_of_4k", Shape::new(24, 1024, true).with_clusters(4));
+}
+
+#[test]
+fn full_clusters_of_64k() {
+    run("full_clusters_of_64k", Shape::new(128, 4096, true).with_clusters(16));
+}
+
+#[test]
 fn full_4k() {
     run("full_4k", Shape::new(32, 4096, true));
 }

@@ -1,5 +1,6 @@
 //! Blocks: volumes that run out of them, which files may allocate them and where, and how they are freed.
 
+mod clusters;
 mod contiguity;
 mod conversion;
 mod extents;

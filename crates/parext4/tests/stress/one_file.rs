@@ -385,6 +385,11 @@ fn without_extents(name: &str, queues: bool, buffered: bool, block_size: u32, jo
     with_shape(name, Ways { queues, buffered, ..Ways::default() }, shape, true);
 }
 
+fn with_clusters(name: &str, queues: bool, buffered: bool, block_size: u32, clusters: u32) {
+    let shape = Shape::new(64, block_size, true).with_clusters(clusters);
+    with_shape(name, Ways { queues, buffered, ..Ways::default() }, shape, true);
+}
+
 fn with_shape(name: &str, ways: Ways, shape: Shape, chopped: bool) {
     let memory = Arc::new(MemDevice::new(shape.mib << 20));
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
@@ -463,6 +468,8 @@ configurations! {
     buffered_exclusive_1k: with_pages(Policy::Exclusive, true, 1024, true, true);
     buffered_shared_overwrite_1k: with_pages(Policy::SharedOverwrite, true, 1024, true, true);
     buffered_shared_overwrite_4k: with_pages(Policy::SharedOverwrite, false, 4096, true, false);
+    clusters_of_4_blocks: with_clusters(false, true, 1024, 4);
+    clusters_of_16_blocks_queues_and_pages: with_clusters(true, true, 4096, 16);
     indirect_1k: without_extents(false, false, 1024, true);
     indirect_1k_queues_and_pages: without_extents(true, true, 1024, true);
     indirect_4k_no_journal: without_extents(true, true, 4096, false);

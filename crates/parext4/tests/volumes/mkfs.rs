@@ -103,9 +103,11 @@ fn facts(path: &Path) -> Vec<String> {
         "Free inodes:",
         "First block:",
         "Block size:",
+        "Cluster size:",
         "Group descriptor size:",
         "Reserved GDT blocks:",
         "Blocks per group:",
+        "Clusters per group:",
         "Inodes per group:",
         "Inode blocks per group:",
         "Flex block group size:",
@@ -151,7 +153,9 @@ fn old_and_unusual_geometry_is_as_mke2fs_makes_it() {
     }
     let with = |features: &str| sparse().features(features).unwrap();
     let old = "none,extent";
-    let cases: [(u64, &str, MkfsOptions); 17] = [
+    let clusters =
+        |features: &str, block: u32, cluster: u32| with(features).block_size(block).cluster_size(cluster);
+    let cases: [(u64, &str, MkfsOptions); 26] = [
         (8 * MIB, "-r 0 -O none", sparse().revision(0)),
         (40 * MIB, "-r 0 -O none -b 4096", sparse().revision(0).block_size(4096)),
         (20 * MIB, "-O none", with("none")),
@@ -193,6 +197,32 @@ fn old_and_unusual_geometry_is_as_mke2fs_makes_it() {
             with("meta_bg,^resize_inode,^sparse_super,^64bit,^flex_bg").blocks_per_group(256),
         ),
         (20 * MIB, "-g 256", sparse().blocks_per_group(256)),
+        (64 * MIB, "-O bigalloc", with("bigalloc")),
+        (40 * MIB + 8 * KIB, "-O bigalloc -b 1024 -C 2048", clusters("bigalloc", 1024, 2048)),
+        (40 * MIB + 8 * KIB, "-O bigalloc -b 4096 -C 262144", clusters("bigalloc", 4096, 262_144)),
+        (600 * MIB, "-O bigalloc -b 4096 -C 65536", clusters("bigalloc", 4096, 65536)),
+        (300 * MIB, "-O bigalloc -b 1024 -C 4096", clusters("bigalloc", 1024, 4096)),
+        (
+            64 * MIB,
+            "-O bigalloc,^resize_inode -b 2048 -C 16384 -g 256 -G 4",
+            clusters("bigalloc,^resize_inode", 2048, 16384).blocks_per_group(256).flex_groups(4),
+        ),
+        (
+            64 * MIB,
+            "-O bigalloc,^resize_inode,meta_bg -b 1024 -C 4096 -g 256",
+            clusters("bigalloc,^resize_inode,meta_bg", 1024, 4096).blocks_per_group(256),
+        ),
+        (
+            64 * MIB,
+            "-O bigalloc,^metadata_csum,^uninit_bg,^64bit,^has_journal -b 1024 -C 8192 -g 512",
+            clusters("bigalloc,^metadata_csum,^uninit_bg,^64bit,^has_journal", 1024, 8192)
+                .blocks_per_group(512),
+        ),
+        (
+            64 * MIB,
+            "-O bigalloc,^flex_bg,sparse_super2,^resize_inode -b 1024 -C 65536 -g 256",
+            clusters("bigalloc,^flex_bg,sparse_super2,^resize_inode", 1024, 65536).blocks_per_group(256),
+        ),
     ];
     let images = Images::new();
     for (size, arguments, options) in cases {
@@ -448,6 +478,11 @@ fn the_kernel_mounts_and_writes() {
     let images = Images::new();
     for (size, block_size) in [(3 * MIB, None), (64 * MIB, None), (600 * MIB, Some(2048)), (4 * GIB, None)] {
         let (path, _) = images.ours(size, &sparse().block_size(block_size));
+        kernel_round_trip(&path);
+    }
+    let clusters = sparse().features("bigalloc").unwrap();
+    for (block, cluster) in [(1024, 2048), (1024, 65536), (4096, 8192), (4096, 262_144)] {
+        let (path, _) = images.ours(64 * MIB, &clusters.clone().block_size(block).cluster_size(cluster));
         kernel_round_trip(&path);
     }
 }

@@ -34,7 +34,8 @@ const fn write(offset: u64, end: u64) -> Operation {
 }
 
 const fn file(blocks: Blocks) -> FileState {
-    FileState { size: SIZE, block_size: BLOCK, page_size: BLOCK, blocks, tail_clean: true, cached: false }
+    let (block_size, cluster_size, page_size) = (BLOCK, BLOCK, BLOCK);
+    FileState { size: SIZE, block_size, cluster_size, page_size, blocks, tail_clean: true, cached: false }
 }
 
 fn check(rows: &[(&str, Operation, FileState, [Expected; 3])]) {

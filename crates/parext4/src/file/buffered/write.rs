@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::io::IoSlice;
 
+use parext4_format::FileBlock;
 use parext4_format::inode::InodeFlags;
 use rangelock::{Mode, RangeLock};
+use smallvec::SmallVec;
 
 use super::{File, SyncMode};
 use crate::admission::{HeldRange, Transfer};
@@ -295,7 +297,7 @@ impl DirectFile {
         }
         let missing = self.keep_space(cached, part.index, page, touched)?;
         page.write(part.within, part.data);
-        self.mark_dirty(cached, page, touched, missing);
+        self.mark_dirty(cached, part.index, page, touched, missing);
         Ok(())
     }
 
@@ -315,7 +317,7 @@ impl DirectFile {
         let len = to_usize(end - start);
         let touched = self.node.units().touched(0, len);
         let missing = self.keep_space(cached, index, page, touched)?;
-        self.mark_dirty(cached, page, touched, missing);
+        self.mark_dirty(cached, index, page, touched, missing);
         Ok(())
     }
 
@@ -327,14 +329,15 @@ impl DirectFile {
     }
 
     /// Marks units of a page dirty. A block is reserved for each of the `missing` units.
-    fn mark_dirty(&self, cached: &Cached, page: &Page<'_>, touched: u8, missing: u8) {
+    fn mark_dirty(&self, cached: &Cached, index: PageIndex, page: &Page<'_>, touched: u8, missing: u8) {
         let (dirty, reserved) = page.mark_dirty(touched, missing);
         // Another writer in the same block may have reserved it first.
         let twice = self.node.units().blocks_in(missing & reserved);
         if twice > 0 {
-            drop(self.engine().allocator.undelay(twice));
-            self.inode().undelay_quota(twice, self.engine().layout.block_size);
-            cached.remove_delayed(twice);
+            let engine = self.engine();
+            drop(engine.undelay(self.inode(), twice));
+            let blocks = self.node.units().blocks_of(index, missing & reserved);
+            engine.end_delay(self.inode(), cached, twice, blocks);
         }
         if guarded!(Fault::ListedByOthers, true, dirty == 0) {
             self.note_dirty(cached);
@@ -371,19 +374,11 @@ impl DirectFile {
         if units == 0 {
             return Ok(0);
         }
-        for (block, mask) in self.node.units().of_page(index) {
-            if units & mask != 0 {
-                self.engine().reserve_for_delayed(self.inode(), block)?;
-            }
+        let blocks: SmallVec<[FileBlock; 4]> = self.node.units().blocks_of(index, units).collect();
+        for &block in &blocks {
+            self.engine().reserve_for_delayed(self.inode(), block)?;
         }
-        let blocks = self.node.units().blocks_in(units);
-        let unit = self.engine().layout.block_size;
-        self.inode().delay_quota(blocks, unit, self.credentials())?;
-        if let Err(error) = self.engine().allocator.delay(blocks, self.credentials()) {
-            self.inode().undelay_quota(blocks, unit);
-            return Err(error);
-        }
-        cached.add_delayed(blocks);
+        self.engine().delay(self.inode(), cached, &blocks, self.credentials())?;
         Ok(units)
     }
 

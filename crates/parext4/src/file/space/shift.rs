@@ -14,7 +14,7 @@ use crate::operation::Operation;
 
 impl DirectFile {
     /// Removes `[offset, offset + len)` bytes from the file: the bytes after the range move down by `len`. Both are
-    /// multiples of the block size, and the range ends before the end of the file.
+    /// multiples of the block size, or with bigalloc of the cluster size, and the range ends before the end of the file.
     ///
     /// After a crash the file is as it was before or after the call. If moving its extents takes several
     /// transactions, zeros may remain in place of the range, or further on.
@@ -29,14 +29,14 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or reaches the end of the file;
+    /// [`Error::Invalid`] for a range that is not aligned so, is empty, or reaches the end of the file;
     /// [`Error::NotPermitted`] for a file that is immutable or append-only; [`Error::NoSpace`] if an extent must be
     /// split and even the blocks reserved for metadata are used up, with nothing changed; [`Error::Unsupported`] if the
     /// file has no extents (ext2, ext3); the errors of the device.
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.check_extents()?;
-        let end = self.end_of_blocks(offset, len)?;
+        let end = self.end_of_clusters(offset, len)?;
         self.ensure_blocks()?;
         let _held = self.node.admit(Operation::CollapseRange { offset, end })?;
         let size = self.size();
@@ -47,7 +47,7 @@ impl DirectFile {
     }
 
     /// Inserts a hole of `len` bytes at `offset`: the bytes from `offset` on move up by `len`. Both are multiples of
-    /// the block size, and `offset` is before the end of the file.
+    /// the block size, or with bigalloc of the cluster size, and `offset` is before the end of the file.
     ///
     /// A crash has the effects described for [`collapse_range`](Self::collapse_range).
     ///
@@ -61,13 +61,13 @@ impl DirectFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or begins at or past the end of the
+    /// [`Error::Invalid`] for a range that is not aligned so, is empty, or begins at or past the end of the
     /// file; [`Error::FileTooLarge`]; [`Error::NotPermitted`] and [`Error::NoSpace`] as for
     /// [`collapse_range`](Self::collapse_range).
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.check_extents()?;
-        let end = self.end_of_blocks(offset, len)?;
+        let end = self.end_of_clusters(offset, len)?;
         self.ensure_blocks()?;
         let held = self.node.admit(Operation::InsertRange { offset, end })?;
         let size = self.size();
@@ -132,12 +132,12 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Returns the end of a range of whole blocks.
-    fn end_of_blocks(&self, offset: u64, len: u64) -> Result<u64> {
-        let block_size = self.engine().block_size();
-        if !(offset | len).is_multiple_of(block_size) {
+    /// Returns the end of a range of whole clusters, the only ranges that can be moved: a block keeps its place in its cluster.
+    fn end_of_clusters(&self, offset: u64, len: u64) -> Result<u64> {
+        let unit = self.engine().layout.cluster_bytes();
+        if !(offset | len).is_multiple_of(unit) {
             return Err(Error::invalid(format_args!(
-                "offset {offset} or length {len} is not a multiple of the block size {block_size}"
+                "offset {offset} or length {len} is not a multiple of the allocation unit {unit}"
             )));
         }
         self.end_of_range(offset, len)

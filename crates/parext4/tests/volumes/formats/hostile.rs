@@ -22,6 +22,7 @@ fn superblocks_of_any_geometry_cause_no_panic() {
         Shape { features: "none,extent", inode_size: 128, journal: false, ..groups },
         Shape { inode_ratio: Some(64 << 10), ..Shape::new(24, 16384, false) },
         Shape { inode_ratio: Some(64 << 10), features: "^64bit,uninit_bg", ..Shape::new(48, 65536, false) },
+        Shape { blocks_per_group: Some(256), ..Shape::new(8, 1024, true).with_clusters(4) },
     ];
     for (shape, seed) in shapes.into_iter().zip(1..) {
         let sound = shape.make();

@@ -3,7 +3,8 @@
 
 use parext4_format::{BlockSize, FileBlock};
 
-use crate::node::Node;
+use super::Node;
+use crate::engine::Engine;
 use crate::page_cache::{PageIndex, PageSize};
 
 /// The number of units in a block of one volume.
@@ -15,12 +16,16 @@ pub(crate) struct Units {
 impl Node {
     /// Returns the conversion for the file's volume.
     pub(crate) fn units(&self) -> Units {
-        Units::new(self.engine.layout.block_size)
+        Units::of_volume(&self.engine)
     }
 }
 
 impl Units {
-    pub(crate) fn new(block_size: BlockSize) -> Self {
+    pub(crate) fn of_volume(engine: &Engine) -> Self {
+        Self::new(engine.layout.block_size)
+    }
+
+    fn new(block_size: BlockSize) -> Self {
         Self { block_size }
     }
 
@@ -48,6 +53,11 @@ impl Units {
     /// Returns the number of blocks that `bytes` bytes fill, the last one possibly in part.
     pub(crate) fn blocks(self, bytes: u64) -> u64 {
         self.block_size.blocks_for(bytes)
+    }
+
+    /// Returns the blocks of a page that have a unit in a mask.
+    pub(crate) fn blocks_of(self, index: PageIndex, units: u8) -> impl Iterator<Item = FileBlock> {
+        self.of_page(index).filter(move |(_, mask)| units & mask != 0).map(|(block, _)| block)
     }
 
     /// Returns the blocks of a page, each with its units.

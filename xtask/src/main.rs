@@ -4,6 +4,7 @@
 
 mod asan;
 mod bench_check;
+mod bench_formats;
 mod bench_lock;
 mod bench_network;
 mod beside;
@@ -118,6 +119,8 @@ enum Command {
     BenchCheck(bench_check::Args),
     /// Measure the cost of the range lock: `parext4 bench` beside a build whose lock locks nothing
     BenchLock(bench_lock::Args),
+    /// `put` beside mke2fs and debugfs, `check` beside e2fsck, and overwrites of files without extents beside files with them
+    BenchFormats(bench_formats::Args),
     /// `parext4 bench` on network block devices beside fio's engines for them, on the same image
     BenchNetwork(bench_network::Args),
 }
@@ -186,6 +189,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Asan(length) => ("asan", length),
         Command::BenchCheck(args) => return bench_check::run(&args),
         Command::BenchLock(args) => return bench_lock::run(&args).map(|()| true),
+        Command::BenchFormats(args) => return bench_formats::run(&args).map(|()| true),
         Command::BenchNetwork(args) => return bench_network::run(&args).map(|()| true),
     };
     Ok(steps::one(name, length.scope()))

@@ -74,7 +74,7 @@ fn multi_mount_protection_is_chosen_as_with_mke2fs() {
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(usage(&["-O", "^mmp,bigalloc"]).contains("feature \"bigalloc\" cannot be chosen"));
+    assert!(usage(&["-O", "^mmp,shared_blocks"]).contains("feature \"shared_blocks\" cannot be chosen"));
     assert!(scratch.fails(&["mkfs", &image, "--force", "-E", "mmp_update_interval=301"]).contains("301"));
     scratch.ok(&["mkfs", &image, "--force", "-O", "^mmp"]);
     assert!(!scratch.ok(&["info", &image]).contains("mmp"));

@@ -179,7 +179,9 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             with_tail(whole_blocks(offset, end, file), Reason::ZeroesRange, file, zero_tail)
         }
         Operation::PunchHole { offset, end } => {
-            let range = whole_blocks(offset, end, file).round_out(unmap_unit(file));
+            let range = whole_blocks(offset, end, file);
+            let has_clusters = file.cluster_size > file.block_size;
+            let range = if has_clusters { range.round_out(unmap_unit(file)) } else { range };
             (range, Mode::Exclusive, Reason::PunchesHole)
         }
         Operation::CollapseRange { offset, end } => {

@@ -107,8 +107,10 @@ impl Allocator {
             return;
         }
         let mut table = self.windows.lock();
+        // The blocks of windows are clusters.
+        let from = from.to_u64() >> self.layout.cluster_bits;
         file.retain(|window| {
-            let keep = window.blocks().end() <= from.to_u64();
+            let keep = window.blocks().end() <= from;
             if !keep {
                 self.reclaim_window(&mut table, window);
             }

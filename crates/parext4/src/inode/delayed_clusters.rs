@@ -24,7 +24,7 @@ struct Delayed {
 
 impl DelayedClusters {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Rank::Leaf, BTreeMap::new()))
+        Self(Mutex::new(Rank::DelayedClusters, BTreeMap::new()))
     }
 
     /// Adds blocks, each with its cluster in ascending order. Calls `claim` with the number of clusters that are neither listed nor satisfy

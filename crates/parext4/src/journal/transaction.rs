@@ -106,6 +106,11 @@ impl Transaction {
             .map(|block| FrozenBlock { bytes: block.freeze(), block })
             .collect();
         blocks.sort_unstable_by_key(|frozen| frozen.block.number());
-        Ok(FrozenTransaction { tid, blocks, freed: contents.freed, revoked: contents.revoked })
+        // A block that was revoked and then used again has new contents here, which a revocation would hide from the replay.
+        let is_logged =
+            |number: &FsBlock| blocks.binary_search_by_key(number, |frozen| frozen.block.number()).is_ok();
+        let mut revoked = contents.revoked;
+        revoked.retain(|number| !is_logged(number));
+        Ok(FrozenTransaction { tid, blocks, freed: contents.freed, revoked })
     }
 }

@@ -175,7 +175,7 @@ fn allocate_tables(
             groups.clone().map(|_| used.allocate(start..end, len).map(|run| run.start)).collect();
         let places = places.ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))?;
         if gap > 0 {
-            start = places[0] + gap;
+            start = (places[0] + gap).min(end);
         }
         Ok(places)
     };

@@ -59,7 +59,7 @@ impl NewQuotaFile {
             QuotaKind::Group => options.owner.1,
             QuotaKind::Project => 0,
         };
-        let bytes = |blocks: u64| blocks * u64::from(geometry.block_size);
+        let bytes = |blocks: u64| geometry.round_to_clusters(blocks) * u64::from(geometry.block_size);
         // The root directory, and `lost+found`, which belongs to root.
         let mut entries = vec![QuotaEntry { id: owner, space: bytes(1), inodes: 1, ..QuotaEntry::default() }];
         let space = bytes(lost_found_blocks(geometry.block_size));

@@ -51,6 +51,8 @@ pub(crate) enum Rank {
     MapView,
     /// One leaf of an extent map, while the map's lock is shared.
     MapLeaf,
+    /// The clusters in which dirty pages of one file lack blocks.
+    DelayedClusters,
     /// The user, group and project of one inode, to charge its space to them.
     Charges,
     /// The entries of one quota file that are in memory.

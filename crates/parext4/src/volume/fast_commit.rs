@@ -98,6 +98,12 @@ impl Replay<'_> {
         if node.file_type() != FileType::Regular || extent.len == 0 || extent.blocks().count() < extent.len {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} maps {extent:?}")));
         }
+        let place_in_cluster = self.engine.layout.cluster_blocks() - 1;
+        if (extent.physical.get() ^ u64::from(extent.logical.get())) & u64::from(place_in_cluster) != 0 {
+            return Err(Error::corrupt(format_args!(
+                "fast commit: inode {ino} maps {extent:?} across clusters"
+            )));
+        }
         // A change between the two may have freed blocks that this one maps again.
         if self.engine.allocator.has_held_blocks() {
             self.engine.journal.commit_all()?;

@@ -136,8 +136,9 @@ impl DirectFile {
     fn end_of_clusters(&self, offset: u64, len: u64) -> Result<u64> {
         let unit = self.engine().layout.cluster_bytes();
         if !(offset | len).is_multiple_of(unit) {
+            let what = if self.engine().layout.cluster_bits == 0 { "block" } else { "cluster" };
             return Err(Error::invalid(format_args!(
-                "offset {offset} or length {len} is not a multiple of the allocation unit {unit}"
+                "offset {offset} or length {len} is not a multiple of the {what} size {unit}"
             )));
         }
         self.end_of_range(offset, len)

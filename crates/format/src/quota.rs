@@ -1,7 +1,7 @@
 //! Quota files (features `quota` and `project`): what each user, group or project uses, and its limits.
 //!
 //! A quota file of the format vfsv1 (`v2r1`) consists of *quota blocks* of 1 KiB, whatever the block size of the volume: a header
-//! in block 0, a [tree](tree) by id whose root is block 1, and blocks of [entries](entry). Sources: `fs/quota/quotaio_v2.h` and
+//! in block 0, a [tree] by id whose root is block 1, and blocks of [entries](entry). Sources: `fs/quota/quotaio_v2.h` and
 //! `quota_tree.h` of the kernel.
 
 pub mod entry;

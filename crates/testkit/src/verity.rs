@@ -112,7 +112,7 @@ pub fn write(volume: &Volume, path: &str, data: &[u8], stored: &[u8]) {
     file.sync_all().unwrap();
 }
 
-/// Sets the size of a file that was [written](write), and with `protected` the flag. The volume is closed.
+/// Sets the size of a file that was [written](fn@write), and with `protected` the flag. The volume is closed.
 pub fn set_size(image: &Path, path: &str, size: u64, protected: bool) {
     let set = |field: &str, value: String| {
         let request = format!("set_inode_field {path} {field} {value}");

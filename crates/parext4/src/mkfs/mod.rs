@@ -118,7 +118,7 @@ impl Identity {
 /// ```
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::error::Error::Invalid), before anything is written, if the options do not fit the device. A
+/// [`Error::Invalid`], before anything is written, if the options do not fit the device. A
 /// device error, after which the device holds no volume.
 pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     let mmp = options.mmp.unwrap_or_else(|| device.sharing().is_shared());

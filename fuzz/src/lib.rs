@@ -1,7 +1,8 @@
 //! Sound images that the fuzz targets damage, and choices from the bytes of the fuzzer.
 //!
-//! `cargo run --release --example seeds` makes the images once, with mke2fs. `cargo +nightly fuzz run image` then damages them: each
-//! input of the fuzzer is a list of choices (which image, which fields, which values), so inputs stay small. The limits of a run:
+//! `cargo run --release --example seeds`, in this folder, makes the images once, with mke2fs. `cargo +nightly fuzz run image` then
+//! damages them: each input of the fuzzer is a list of choices (which image, which fields, which values), so inputs stay small. A run
+//! with limits of time and memory for each input:
 //!
 //! ```sh
 //! cargo +nightly fuzz run --sanitizer none image -- -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=96
@@ -14,10 +15,10 @@ use std::path::PathBuf;
 use parext4::MemDevice;
 use testkit::damage::Anatomy;
 
-/// The most images that a target keeps in memory, one in this number of all with `PAREXT4_FUZZ_ONE_IN`.
+/// The environment variable with a number N: a target keeps only one in N of the images in memory.
 const ONE_IN: &str = "PAREXT4_FUZZ_ONE_IN";
 
-/// Returns the folder of the sound images.
+/// Returns the folder with the sound images.
 pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("seeds")
 }

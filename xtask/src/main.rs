@@ -74,7 +74,7 @@ enum Command {
     },
     /// Random operations of every kind on one file of a mount, against a model
     MountFsx {
-        /// Operations in each of six configurations
+        /// Operations in each of nine configurations
         #[arg(long, default_value_t = 250_000)]
         ops: u64,
     },

@@ -6,7 +6,7 @@ use crate::cargo_test;
 use crate::report::Report;
 use crate::workspace::cargo;
 
-/// Random operations on one file, `ops` in each of six configurations.
+/// Random operations on one file, `ops` in each of nine configurations.
 pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
     run("mount_fsx", "", ("PAREXT4_FSX_OPS", ops), report)
 }

@@ -39,7 +39,8 @@ pub struct Args {
     /// Bytes of a block: a power of two from 1024 to 65536
     #[arg(long, short, value_parser = size::parse)]
     block_size: Option<u64>,
-    /// Bytes of a cluster, the unit of allocation, with -O bigalloc: a power of two from the block size; 16 blocks by default
+    /// Bytes of a cluster, the unit of allocation, with -O bigalloc: a power of two from the block size to 16384 blocks; 16 blocks by
+    /// default
     #[arg(long, short = 'C', value_name = "BYTES", value_parser = size::parse)]
     cluster_size: Option<u64>,
     /// Name of the volume, at most 16 bytes
@@ -77,7 +78,7 @@ pub struct Args {
     #[arg(short = 'j', conflicts_with = "no_journal")]
     with_journal: bool,
     /// Options of the journal, separated by commas: size=MIB; location=BLOCK; fast_commit_size=KIB, for -O fast_commit; device=DEVICE, a
-    /// journal that -O journal_dev has made
+    /// journal that mkfs -O journal_dev has made
     #[arg(short = 'J', value_name = "OPTIONS", value_parser = words::journal, conflicts_with = "no_journal")]
     journal_words: Option<JournalWords>,
     /// Features to add to the ones of the type, or with ^ to leave out, separated by commas; none leaves out all. mmp, with
@@ -90,10 +91,10 @@ pub struct Args {
     /// adds; encoding_flags=strict to refuse names that are not UTF-8 in directories that ignore case; stride=BLOCKS and
     /// stripe_width=BLOCKS of a RAID; num_backup_sb=0, 1 or 2 for sparse_super2; packed_meta_blocks to have all tables and the journal
     /// at the start; resize=BLOCKS, up to which the volume can be extended while it is mounted; lazy_itable_init=0 to zero the inode
-    /// tables; lazy_journal_init not to zero the journal; discard to discard the old contents, which nodiscard, the default, does not;
+    /// tables; lazy_journal_init to leave the journal as it is, without zeroing it; discard to discard the old contents, which nodiscard, the default, does not;
     /// root_owner=UID:GID and root_perms=MODE of the root directory; orphan_file_size=BLOCKS for orphan_file;
-    /// quotatype=usrquota:grpquota:prjquota for quota; offset=BYTES of the volume in the
-    /// file; test_fs
+    /// quotatype=usrquota:grpquota:prjquota, what the feature quota counts by; offset=BYTES of the volume in the file; test_fs, the
+    /// flag of volumes for tests of drivers in development
     #[arg(short = 'E', value_name = "OPTIONS", value_parser = words::extended)]
     extended: Option<Extended>,
     /// Reaction of the kernel to an error in the volume: continue, remount-ro or panic

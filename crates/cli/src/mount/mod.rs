@@ -35,7 +35,8 @@ pub struct Args {
     /// ro, remount, norecovery (do not replay the journal), allow_other, noatime, offset=BYTES, partition=N, commit=SECONDS, suid, dev,
     /// noexec, sync; errors=continue|remount-ro;
     /// uid=N, gid=N (owner and group that all files show and new files get), resuid=N, resgid=N (user and group that
-    /// may use reserved blocks); idmap (allow idmapped mounts; then no user may use reserved blocks, and an owner without
+    /// may use reserved blocks); usrquota, grpquota, prjquota (enforce limits of users, groups, projects);
+    /// idmap (allow idmapped mounts; then no user may use reserved blocks or exceed quotas, and an owner without
     /// CAP_FOWNER cannot use chattr); cache=kernel|writeback|direct (which page cache serves programs: the kernel's for
     /// reads, with each write passed on at once; the kernel's for both, where a full volume is reported only by fsync
     /// or close; the server's), metadata_cache=SIZE (memory for inodes and directories), page_cache=SIZE (memory

@@ -1,7 +1,7 @@
 //! Random operations of every kind on one file of a mount, compared with a model in memory, in the manner of fsx: through
 //! the kernel's cache, with `O_DIRECT`, and mapped.
 //!
-//! `PAREXT4_FSX_OPS` sets the number of operations of each configuration. `cargo xtask mount-fsx --long` does a million.
+//! `PAREXT4_FSX_OPS` sets the number of operations of each configuration. `cargo xtask mount-fsx` does 250,000.
 
 mod file;
 mod mapping;

@@ -32,7 +32,7 @@ pub(crate) enum Role {
 
 /// The index of one directory.
 pub(crate) struct Index {
-    /// The blocks that nodes refer to. A hostile map may have holes of any size, so the others take no memory.
+    /// The blocks that nodes refer to. A hostile map may have holes of any size, so the other blocks use no memory.
     roles: HashMap<u32, Role>,
     /// The number of blocks of the directory; 0 if the root is unusable.
     blocks: u32,

@@ -1,6 +1,7 @@
 //! Quota files: reading them when a volume is opened, and adding entries of new ids.
 //!
-//! Responsible for the blocks of the files, not for what the entries count. An id gets its entry in a transaction of its own, before the first handle that charges it, because the file may grow. Entries stay, also when they count nothing any more.
+//! Responsible for the blocks of the files, not for what the entries count. An id gets its entry in a transaction of its own, before
+//! the first handle that charges it, because the file may grow. No entry is removed, also if nothing counts for its id any more.
 
 use std::collections::HashMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Tables are read and never written. Any bytes may be in one: numbers are checked against the disk, and lists have limits.
 //!
-//! The crates for these tables are made for tables that can be trusted. A table that another person made can stop the process: `gpt`
+//! No crate is used for these tables, because the crates that exist trust a table. A hostile table stops the process: `gpt`
 //! 4.1 asserts that entries have 128 bytes, `gptman` 3.1 allocates memory for as many entries as the header counts, up to 2^32, before it
 //! checks a checksum, and `mbrman` 0.6 unwraps a damaged extended table, adds numbers of sectors without checks, and follows chains of any
 //! length.
@@ -64,9 +64,11 @@ pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
     }
 }
 
-/// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table. `typed` is the name of the disk:
-/// the table of a block device counts in its logical sectors. As in Linux, a GPT counts only if an MBR protects it. An MBR in an image counts in sectors of 512 bytes, and a GPT in the sectors
-/// of 512 or 4096 bytes at which it lies.
+/// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table. As in Linux, a GPT is read
+/// only if an MBR protects it, and otherwise the MBR.
+///
+/// `typed` is the name of the disk. An MBR has its offsets in logical sectors of a block device, and in sectors of 512 bytes in an image.
+/// A GPT has them in sectors of 512 or 4096 bytes, by the place of its header.
 ///
 /// # Errors
 /// Errors of the device, and [`io::ErrorKind::InvalidData`] for a table that is damaged.

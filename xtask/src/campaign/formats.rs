@@ -20,19 +20,19 @@ use crate::workspace::cargo;
 
 /// Seed of the trees, and of the combinations of a campaign that names no seed.
 const SEED: u64 = 0x74_7265_6573;
-/// A test run copies trees on one of this number of kinds.
+/// `cargo xtask test` copies trees on one in this number of kinds.
 const ONE_IN: usize = 6;
 
 /// What a campaign runs over.
 #[derive(clap::Args)]
 pub struct Args {
-    /// All kinds, and large trees, not the part that each test run makes
+    /// All kinds instead of a sample, and trees of 20,000 files
     #[arg(long)]
     long: bool,
     /// Seed of the combinations of features and of all random choices
     #[arg(long, default_value_t = SEED)]
     seed: u64,
-    /// Goes on with further seeds for this many minutes
+    /// Repeat the tests of the engine with further seeds until this number of minutes has passed
     #[arg(long, default_value_t = 0)]
     minutes: u64,
     /// Only kinds whose names contain this
@@ -77,7 +77,7 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
 fn tests(args: &Args, seed: u64) -> crate::command::Cmd {
     let words = "test -p parext4 --profile stress --no-fail-fast --test volumes --test crash --test fsx --test damaged_images all_kinds";
     let command = cargo(words).env("PAREXT4_STRESS_SEED", seed.to_string());
-    // Every kind has the empty name in its own.
+    // An empty PAREXT4_KIND selects all kinds, because every name contains it.
     if args.long || !args.only.is_empty() { command.env("PAREXT4_KIND", &args.only) } else { command }
 }
 

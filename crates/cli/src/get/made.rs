@@ -1,4 +1,4 @@
-//! A copy whose attributes are set: by descriptor, so that no other file can get them.
+//! Sets the attributes of a copy by its descriptor, so that no other file can get them.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -16,14 +16,14 @@ use super::outside::{Dir, Identity};
 
 /// A file that this command has made.
 pub enum Made<'a> {
-    /// It is open.
+    /// An open file.
     Open(&'a File),
-    /// It cannot be opened, or not without permissions: only its name is resolved (`O_PATH`).
+    /// A file that cannot be opened, or that its permissions forbid to open: only its name is resolved (`O_PATH`).
     Resolved(OwnedFd),
 }
 
 impl Made<'_> {
-    /// Resolves a name, not through a symbolic link.
+    /// Resolves a name. Does not follow a symbolic link.
     pub fn resolve(dir: &Dir, name: &OsStr) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self::Resolved(openat(&**dir, name, flags, Mode::empty())?))

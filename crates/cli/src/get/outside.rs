@@ -1,14 +1,14 @@
-//! The directories outside that copies go into, by descriptor and not by path.
+//! The directories outside of the volume that `get` copies into. They are used by descriptor and not by path.
 //!
-//! Another user may own such a directory, and swap it, or a file in it, for something else at any time while root copies. So
+//! Another user may own such a directory, and may replace it, or a file in it, at any time while root copies. So
 //!
 //! 1. an operation names a file by an open directory and one name, and follows no symbolic link;
 //! 2. a directory is opened by its name in its parent, and must be the directory that was made or found there at first
 //!    ([`Identity`]);
 //! 3. attributes are set by descriptor ([`Made`](super::made::Made)).
 //!
-//! Only the path that the user typed is resolved with symbolic links, once. A directory that another user puts in place of a directory
-//! before it is opened for the first time is merged with, as if it had been there before the command.
+//! Only the path that the user typed is resolved with symbolic links, once. If another user puts a directory there before `get` opens
+//! it for the first time, `get` copies into that directory, as if it had been there before the command.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ const OPEN: usize = 64;
 /// Flags to open a directory for copies in it, which needs no permission to read it.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Identifies a file outside.
+/// Identifies a file outside of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,

@@ -60,7 +60,7 @@ pub struct Data<'a> {
     /// The rest of the run that is being read.
     run: (u64, u64),
     buf: AlignedBuf,
-    /// What of the buffer was not returned yet.
+    /// The bytes of the buffer that were not returned yet.
     ready: std::ops::Range<usize>,
     progress: &'a Progress,
 }

@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut options = args.policy.options();
     if let Some(seconds) = source_date {
         parext4::stop_clock(seconds);
-        // Nothing happens because time has passed.
+        // No timer commits or writes back, so the order of all writes is the same each time.
         options = options.commit_interval(None).write_back_interval(None);
     }
     let summary = image::with_volume(&args.dest.image, &options, |volume| copy(volume, args, source_date))?;

@@ -46,7 +46,8 @@ const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// The largest cluster that is supported for writing, in blocks: every extent, of at most 32767 unwritten blocks, can have one.
+/// Binary logarithm of the largest cluster that is supported for writing, in blocks: one unwritten extent, of at most 32767 blocks,
+/// can map all of it.
 const MAX_CLUSTER_BITS: u32 = 14;
 
 impl Superblock {
@@ -67,7 +68,7 @@ impl Superblock {
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
     }
 
-    /// Returns why the clusters of the file system forbid writing. `mke2fs` makes none of these.
+    /// Returns why the clusters of the file system forbid writing. Of these, `mke2fs` only makes clusters of more than 16384 blocks.
     fn unsupported_clusters(&self) -> Option<&'static str> {
         let bits = self.cluster_bits();
         if !self.ro_compat().contains(RoCompat::BIGALLOC) {

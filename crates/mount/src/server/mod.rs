@@ -141,8 +141,8 @@ impl Server {
         (self.options.uid.unwrap_or(uid), self.options.gid.unwrap_or(gid))
     }
 
-    /// Returns the credentials of a caller: whether it may use the reserved blocks, and exceed quotas. The protocol names one group of the
-    /// caller. With the option `idmap` it names no caller, and none may use them.
+    /// Returns the credentials of a caller: whether it may use the reserved blocks, and exceed quotas. The protocol names one group
+    /// of the caller. With the option `idmap` it names no caller, and no caller may do either.
     fn credentials(&self, caller: Caller) -> Credentials {
         let (uid, gid) = self.reserved_for;
         let owner = caller.new_owner().ok().filter(|_| !self.options.idmap);

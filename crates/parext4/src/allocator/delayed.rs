@@ -1,8 +1,8 @@
 //! Delayed allocation: space reserved for dirty pages, whose blocks are allocated at write-back.
 //!
 //! Responsible for the claims of such data and of the tree blocks that will map it. Invariant: for `n` delayed blocks, `n` plus
-//! one block for each 32 of them, rounded up, are claimed. With `bigalloc`, clusters are claimed instead of the `n` blocks, one
-//! for each cluster that gets any of them; the file knows which.
+//! one block for each 32 of them, rounded up, are claimed. With `bigalloc`, one cluster is claimed for
+//! each cluster that gets any of the `n` blocks, instead of the blocks. The file lists these clusters.
 
 use super::{Allocator, Reservation};
 use crate::convert::saturating_u32;

@@ -52,7 +52,9 @@ impl Engine {
         claimed
     }
 
-    /// Ends the reservations of `count` blocks, except of clusters. Returns the claim of the blocks, or with `bigalloc` of the tree alone. The caller also calls [`end_delay`](Self::end_delay) or [`delay_again`](Self::delay_again).
+    /// Ends the reservations of `count` blocks, but not of clusters. Returns the claim of the blocks and
+    /// of the tree, or with `bigalloc` of the tree alone. The caller also calls [`end_delay`](Self::end_delay) or
+    /// [`delay_again`](Self::delay_again).
     pub(crate) fn undelay(&self, inode: &Inode, count: u32) -> Reservation<'_> {
         self.undelay_quota_of_blocks(inode, count);
         self.allocator.undelay(count)

@@ -17,7 +17,7 @@ pub(crate) struct DelayedClusters(Mutex<BTreeMap<u32, Delayed>>);
 
 #[derive(Debug)]
 struct Delayed {
-    /// Number of blocks of dirty pages that have none.
+    /// Number of blocks of dirty pages that are not allocated.
     blocks: u32,
     is_claimed: bool,
 }
@@ -56,8 +56,8 @@ impl DelayedClusters {
         Ok(())
     }
 
-    /// Removes blocks, of which each has its cluster here. Returns the number of clusters whose last block it was, and whose claim is
-    /// left.
+    /// Removes blocks, given by their clusters, which are all listed. Returns the number of clusters that have no block left here,
+    /// and still have their claim.
     pub(crate) fn remove(&self, blocks: impl Iterator<Item = u32>) -> u32 {
         let mut clusters = self.0.lock();
         let mut released = 0;
@@ -81,7 +81,8 @@ impl DelayedClusters {
         taken.filter_map(|(cluster, was_claimed)| was_claimed.then_some(cluster)).collect()
     }
 
-    /// Returns a claim of `cluster`, which was [taken](Self::take) and not used. A block of the cluster is still here.
+    /// Puts the claim of `cluster`, which was [taken](Self::take) and not used, into the list again. A block of the cluster is still
+    /// listed.
     pub(crate) fn put_back(&self, cluster: u32) {
         if let Some(delayed) = self.0.lock().get_mut(&cluster) {
             delayed.is_claimed = true;

@@ -1,8 +1,8 @@
 //! Quotas in memory: the usage and the limits of users, groups and projects, and the charges of inodes to them.
 //!
 //! Responsible for counting, for the limits, and for encoding entries of quota files at commit. Not responsible for the files: other
-//! modules find and add entries. Invariant: at commit, the usage of an id is the sum over the counted inodes that have it, if it was
-//! when the volume was opened. So a charge is made under the handle that changes the inode.
+//! modules find and add entries. Invariant: at commit, the usage of an id is the sum over the counted inodes that have it, if that was
+//! true when the volume was opened. So a charge is made under the handle that changes the inode.
 
 mod charges;
 mod dquot;

@@ -34,7 +34,7 @@ pub(super) struct ValueChanges {
     old_block: References,
     /// Change of the space that counts as the owner's, in blocks: each of its entries counts, also if inodes share a value.
     blocks: i64,
-    /// How many values in inodes the attributes have more than before.
+    /// Change of the number of values that have inodes of their own.
     count: i64,
 }
 

@@ -1,5 +1,5 @@
-//! Calls of a queue that block: syncs, writes to contents in the inode, and reads that are verified. They run in a thread of their own, because the queue's
-//! thread must not block.
+//! Calls of a queue that block: syncs, writes to contents in the inode, and reads that are verified. They run in a thread of their
+//! own, because the queue's thread must not block.
 
 use std::io::IoSlice;
 use std::sync::mpsc::{Sender, channel};

@@ -138,8 +138,8 @@ impl File {
             if let Some(offset) = self.file.write_inline(bufs, InlineWrite::AtEnd)? {
                 return Ok(offset);
             }
-            if let Some(error) = partial.take() {
-                return Err(error);
+            if let Some(error) = &*partial.borrow() {
+                return Err(Error::clone(error));
             }
             let operation = Operation::BufferedWrite { offset: 0, end: len };
             let mut transfer = Transfer::appending(operation, len);

@@ -441,7 +441,10 @@ mod tests {
         let features = |list| with(&MkfsOptions::new().features(list).unwrap());
         assert!(features("meta_bg").contains("exclude each other"));
         assert!(features("^sparse_super").contains("needs sparse_super"));
-        assert!(text(MkfsOptions::new().features("shared_blocks").map(|_| unreachable!())).contains("shared_blocks"));
+        assert!(
+            text(MkfsOptions::new().features("shared_blocks").map(|_| unreachable!()))
+                .contains("shared_blocks")
+        );
         let narrow = MkfsOptions::new().features("^64bit,^resize_inode").unwrap();
         assert!(text(Geometry::new(1 << 42, 1024, &narrow)).contains("64bit"));
     }

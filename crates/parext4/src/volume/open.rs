@@ -303,7 +303,9 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     };
     if !engine.is_read_only() {
         engine.quotas = engine.read_quotas(options.enforced_quotas).map_err(|error| match error {
-            Error::Corrupt(_) => Error::ReadOnly(format!("{error}; it can be opened read-only; run e2fsck on the image")),
+            Error::Corrupt(_) => {
+                Error::ReadOnly(format!("{error}; it can be opened read-only; run e2fsck on the image"))
+            }
             error => error,
         })?;
     }

@@ -228,6 +228,11 @@ pub fn run(mut args: Args) -> Result<()> {
         options.mmp = options.mmp.or(Some(is_shared));
         return args.print(&plan(size, &options).with_context(|| args.image.display().to_string())?);
     }
+    if let Some(size) = part.size.filter(|_| !is_journal) {
+        // Before the file gets this size, which discards its contents.
+        let options = args.in_blocks(options.clone(), size)?;
+        plan(size, &options).with_context(|| args.image.display().to_string())?;
+    }
     let created = !target::exists(&args.image)?;
     let (device, is_zero) = target::open(&args.image, part, args.force)?;
     let options = options.device_is_zero(is_zero);

@@ -1,6 +1,6 @@
 //! `mkfs` with the words of mke2fs: the same words make the same volume, which e2fsck and the kernel accept.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -184,4 +184,16 @@ fn a_volume_may_lie_within_a_file() {
     let new = scratch.path("new");
     scratch.ok(&["mkfs", "-q", "-E", "offset=1M", &text(&new), "8192", "-b", "1024"]);
     assert_eq!(std::fs::metadata(&new).unwrap().len(), 9 << 20);
+}
+
+#[test]
+fn a_file_stays_as_it_is_if_the_options_are_refused() {
+    let scratch = ScratchImage::empty();
+    let image = scratch.path("old.img");
+    fs::write(&image, "contents").unwrap();
+    let image = image.to_str().unwrap();
+    for refused in [&["-g", "7"][..], &["-J", "device=/missing"], &["-J", "size=60"]] {
+        scratch.fails(&[&["mkfs", "-F", image, "64M"], refused].concat());
+        assert_eq!(fs::read(image).unwrap(), b"contents", "{refused:?}");
+    }
 }

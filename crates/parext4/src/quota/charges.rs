@@ -113,7 +113,8 @@ impl Charges {
         self.delayed.fetch_add(space, Ordering::Relaxed);
     }
 
-    /// Moves what the inode uses to other ids: `inodes`, and the space that `space` returns in bytes. Registers up to six blocks.
+    /// Moves what the inode uses to other ids: `inodes`, and the space that `space` returns in bytes. Does nothing for an id that the
+    /// inode has already. Registers up to six blocks.
     pub(crate) fn transfer(
         &self,
         handle: &Handle<'_>,
@@ -130,6 +131,10 @@ impl Charges {
         let delayed = Amount { space: self.delayed.load(Ordering::Relaxed), inodes: 0 };
         for (kind, new) in &new.0 {
             let old = &mut dquots[*kind as usize];
+            // Leaving an entry and entering it again would end its grace, and let another thread pass its hard limit meanwhile.
+            if old.as_ref().map(Arc::as_ptr) == new.as_ref().map(Arc::as_ptr) {
+                continue;
+            }
             if let Some(old) = old {
                 old.charge(handle, Amount { space: -used.space, inodes: -used.inodes });
                 old.release(delayed);

@@ -114,3 +114,25 @@ fn new_files_inherit_the_project_of_their_directory() {
     user.rename("/a/file", "/file").unwrap();
     assert_eq!(usage(&volume, QuotaKind::Project, 1).1, 3, "a file keeps its project");
 }
+
+/// Sets `seconds` as the time for which groups may exceed their soft limits.
+fn set_grace(volume: &Volume, seconds: u64) {
+    let time = Duration::from_secs(seconds);
+    volume.set_quota_graces(QuotaKind::Group, QuotaGraces { space: time, inodes: time }).unwrap();
+}
+
+#[test]
+fn setting_the_same_owner_again_leaves_its_grace() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    let volume = open_limited(&device);
+    set_grace(&volume, 1000);
+    volume.set_quota_limits(QuotaKind::Group, 5, &limits(10 << 10, 0, 0, 0)).unwrap();
+    let node = volume.root().unwrap().create(b"file", &NewInode::new().gid(5)).unwrap();
+    volume.write("/file", vec![1; 20 << 10]).unwrap();
+    volume.sync().unwrap();
+    let before = quota(&volume, QuotaKind::Group, 5).unwrap();
+    assert!(before.space_until.is_some());
+    set_grace(&volume, 2000);
+    node.set_attributes(&SetAttributes::new().gid(5)).unwrap();
+    assert_eq!(quota(&volume, QuotaKind::Group, 5), Some(before));
+}

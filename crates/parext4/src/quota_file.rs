@@ -178,10 +178,19 @@ impl Engine {
         })
     }
 
-    /// Gives a quota file the blocks for `blocks` quota blocks.
+    /// Gives a quota file the blocks for `blocks` quota blocks. The size covers all of its last block afterwards: mke2fs makes files
+    /// that end within a block, and further quota blocks lie there.
     fn extend_quota_file(&self, file: &Arc<Inode>, blocks: u32) -> Result<()> {
         let want = self.layout.block_size.blocks_for(u64::from(blocks) * QUOTA_BLOCK as u64);
-        let mut rest = BlockRange::clamped(self.layout.block_size.blocks_for(file.size()), want);
+        let have = self.layout.block_size.blocks_for(file.size());
+        if file.size() < have * self.block_size() {
+            self.transact(1, |handle| {
+                file.join(handle);
+                file.set_size(have * self.block_size());
+                Ok(())
+            })?;
+        }
+        let mut rest = BlockRange::clamped(have, want);
         while !rest.is_empty() {
             let credits = self.map_credits(file)? + rest.count();
             let added = self.with_space(|| {

@@ -147,3 +147,27 @@ fn many_ids_get_entries() {
         volume.close().unwrap();
     }
 }
+
+/// Blocks of 64 KiB have room for entries after the end of a new quota file: the file has all entries when it is opened again.
+#[test]
+fn entries_in_the_rest_of_a_large_block_are_found_again() {
+    let all = QuotaKinds { user: true, group: true, project: true };
+    let made = Arc::new(MemDevice::new(192 << 20));
+    let features = MkfsOptions::new().features("quota,project").unwrap();
+    mkfs(&*made, &features.quotas(all).block_size(65_536)).unwrap();
+    for device in [Some(made), make(192, &["-b", "65536"])].into_iter().flatten() {
+        for id in [77, 70_000, 1 << 24] {
+            let volume = open(&device);
+            let new = NewInode::new().uid(id).gid(id);
+            let node = volume.root().unwrap().create(id.to_string().as_bytes(), &new).unwrap();
+            node.set_project(id).unwrap();
+            drop(node);
+            volume.close().unwrap();
+            assert_clean(&device, "with one more id");
+        }
+        let volume = open(&device);
+        for kind in QuotaKind::ALL {
+            assert_eq!(usage(&volume, kind, 70_000), (0, 1));
+        }
+    }
+}

@@ -48,8 +48,26 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
+/// Returns a limit of space in bytes.
+fn kib(limit: u64) -> u64 {
+    limit.saturating_mul(1024)
+}
+
+/// Returns true if a soft limit is set and `used` is above it.
+fn is_exceeded(used: i64, soft: u64) -> bool {
+    soft != 0 && unsigned(used) > soft
+}
+
 impl Dquot {
     pub(super) fn new(rules: &Arc<Rules>, block: Arc<MetaBlock>, offset: usize, entry: &QuotaEntry) -> Self {
+        let mut limits = *entry;
+        // A reservation that kept the grace under way may have ended since the entry was encoded.
+        if !is_exceeded(signed(entry.space), kib(entry.space_soft)) {
+            limits.space_time = 0;
+        }
+        if !is_exceeded(signed(entry.inodes), entry.inode_soft) {
+            limits.inode_time = 0;
+        }
         let dquot = Self {
             kind: rules.kind,
             id: entry.id,
@@ -61,7 +79,7 @@ impl Dquot {
             reserved_inodes: AtomicI64::new(0),
             rules: Arc::clone(rules),
             is_limited: AtomicBool::new(false),
-            limits: Mutex::new(Rank::Leaf, *entry),
+            limits: Mutex::new(Rank::Leaf, limits),
             joined: AtomicU64::new(0),
         };
         dquot.note_limits(entry);
@@ -81,18 +99,39 @@ impl Dquot {
         // Relaxed suffices: `encode` reads them, which the commit orders after the handle.
         self.space.fetch_add(amount.space, Ordering::Relaxed);
         self.inodes.fetch_add(amount.inodes, Ordering::Relaxed);
-        if (amount.space < 0 || amount.inodes < 0) && self.is_limited.load(Ordering::Relaxed) {
-            self.end_grace(&mut self.limits.lock());
+        self.update_graces();
+    }
+
+    /// Ends the grace of soft limits that are not exceeded any more, and begins that of those that are exceeded now: the end of a
+    /// reservation that is charged next may have ended it.
+    fn update_graces(&self) {
+        if self.is_limited.load(Ordering::Relaxed) {
+            self.set_graces(&mut self.limits.lock(), false);
         }
     }
 
-    /// Ends the grace of soft limits that are not exceeded.
-    fn end_grace(&self, limits: &mut QuotaEntry) {
-        if unsigned(self.space.load(Ordering::Relaxed)) <= limits.space_soft.saturating_mul(1024) {
-            limits.space_time = 0;
-        }
-        if unsigned(self.inodes.load(Ordering::Relaxed)) <= limits.inode_soft {
-            limits.inode_time = 0;
+    /// Sets the ends of the graces. A grace under way begins again if `renew` is true.
+    fn set_graces(&self, limits: &mut QuotaEntry, renew: bool) {
+        let (graces, Amount { space, inodes }) = (self.rules.graces(), self.taken());
+        let set = |until: &mut u64, used: i64, soft: u64, grace: u32| {
+            if !is_exceeded(used, soft) {
+                *until = 0;
+            } else if *until == 0 || renew {
+                *until = unsigned(now().seconds) + u64::from(grace);
+            }
+        };
+        set(&mut limits.space_time, space, kib(limits.space_soft), graces.0);
+        set(&mut limits.inode_time, inodes, limits.inode_soft, graces.1);
+    }
+
+    /// Returns what the limits concern: the usage and the reservations.
+    fn taken(&self) -> Amount {
+        let sum = |used: &AtomicI64, reserved: &AtomicI64| {
+            used.load(Ordering::Relaxed) + reserved.load(Ordering::Relaxed)
+        };
+        Amount {
+            space: sum(&self.space, &self.reserved_space),
+            inodes: sum(&self.inodes, &self.reserved_inodes),
         }
     }
 
@@ -102,15 +141,13 @@ impl Dquot {
     /// [`Error::QuotaExceeded`], with nothing reserved.
     pub(super) fn reserve(&self, amount: Amount, credentials: Credentials) -> Result<()> {
         if !self.is_limited.load(Ordering::Relaxed) {
-            self.add_reserved(amount);
+            self.count_reserved(amount);
             return Ok(());
         }
         let mut limits = self.limits.lock();
-        let space = self.space.load(Ordering::Relaxed) + self.reserved_space.load(Ordering::Relaxed);
-        let inodes = self.inodes.load(Ordering::Relaxed) + self.reserved_inodes.load(Ordering::Relaxed);
+        let Amount { space, inodes } = self.taken();
         let now = unsigned(now().seconds);
         let (space_grace, inode_grace) = self.rules.graces();
-        let kib = |limit: u64| limit.saturating_mul(1024);
         let mut space_limit = Limit {
             hard: kib(limits.space_hard),
             soft: kib(limits.space_soft),
@@ -129,38 +166,35 @@ impl Dquot {
             return Err(Error::QuotaExceeded(format!("{} {}", self.kind.name(), self.id)));
         }
         (limits.space_time, limits.inode_time) = (space_limit.until, inode_limit.until);
-        self.add_reserved(amount);
+        self.count_reserved(amount);
         Ok(())
     }
 
     /// Reserves without regard to limits.
     pub(super) fn add_reserved(&self, amount: Amount) {
+        self.count_reserved(amount);
+        self.update_graces();
+    }
+
+    fn count_reserved(&self, amount: Amount) {
         // Relaxed suffices: a limit concerns only the sums.
         self.reserved_space.fetch_add(amount.space, Ordering::Relaxed);
         self.reserved_inodes.fetch_add(amount.inodes, Ordering::Relaxed);
     }
 
-    /// Ends a reservation.
+    /// Ends a reservation, and the grace of soft limits that are not exceeded without it.
     pub(super) fn release(&self, amount: Amount) {
         self.add_reserved(Amount { space: -amount.space, inodes: -amount.inodes });
     }
 
-    /// Sets the limits that `entry` has, under a handle. Registers one block.
+    /// Sets the limits that `entry` has, under a handle. The grace of a soft limit that is exceeded begins again, as in the kernel
+    /// (`do_set_dqblk`). Registers one block.
     pub(crate) fn set_limits(self: &Arc<Self>, handle: &Handle<'_>, entry: &QuotaEntry) {
         self.charge(handle, Amount::default());
         let mut limits = self.limits.lock();
         *limits = *entry;
         self.note_limits(entry);
-        self.end_grace(&mut limits);
-        let (now, graces) = (unsigned(now().seconds), self.rules.graces());
-        let exceeds =
-            |used: &AtomicI64, soft: u64| soft != 0 && unsigned(used.load(Ordering::Relaxed)) > soft;
-        if exceeds(&self.space, limits.space_soft.saturating_mul(1024)) && limits.space_time == 0 {
-            limits.space_time = now + u64::from(graces.0);
-        }
-        if exceeds(&self.inodes, limits.inode_soft) && limits.inode_time == 0 {
-            limits.inode_time = now + u64::from(graces.1);
-        }
+        self.set_graces(&mut limits, true);
     }
 
     /// Returns the entry as it is now.
@@ -206,7 +240,7 @@ impl Limit {
         if self.hard != 0 && total > self.hard {
             return false;
         }
-        if self.soft == 0 || total <= self.soft {
+        if !is_exceeded(used.saturating_add(more), self.soft) {
             return true;
         }
         if self.until == 0 {

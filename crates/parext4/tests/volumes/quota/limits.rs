@@ -70,12 +70,10 @@ fn writes_stop_at_the_hard_limit() {
 fn soft_limits_have_a_grace() {
     let Some(device) = make(16, &["-b", "1024"]) else { return };
     let volume = open_limited(&device);
-    let graces = |seconds| {
-        let time = Duration::from_secs(seconds);
-        QuotaGraces { space: time, inodes: time }
-    };
-    volume.set_quota_graces(QuotaKind::Group, graces(1000)).unwrap();
-    assert_eq!(volume.quota_graces(QuotaKind::Group).unwrap(), Some(graces(1000)));
+    set_grace(&volume, 1000);
+    let time = Duration::from_secs(1000);
+    let graces = QuotaGraces { space: time, inodes: time };
+    assert_eq!(volume.quota_graces(QuotaKind::Group).unwrap(), Some(graces));
     volume.set_quota_limits(QuotaKind::Group, 5, &limits(10 << 10, 0, 0, 0)).unwrap();
     let user = for_user(&volume);
     let new = NewInode::new().permissions(0o666).gid(5);
@@ -87,7 +85,7 @@ fn soft_limits_have_a_grace() {
     file.write_at(&[1; 20 << 10], 20 << 10).unwrap();
     file.set_len(1000).unwrap();
     assert_eq!(quota(&volume, QuotaKind::Group, 5).unwrap().space_until, None);
-    volume.set_quota_graces(QuotaKind::Group, graces(0)).unwrap();
+    set_grace(&volume, 0);
     assert!(exceeded(file.write_at(&[1; 20 << 10], 0)), "a grace of no time ends with the first page");
 }
 
@@ -135,4 +133,55 @@ fn setting_the_same_owner_again_leaves_its_grace() {
     set_grace(&volume, 2000);
     node.set_attributes(&SetAttributes::new().gid(5)).unwrap();
     assert_eq!(quota(&volume, QuotaKind::Group, 5), Some(before));
+}
+
+#[test]
+fn a_grace_ends_with_the_last_dirty_page_above_the_limit() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    let volume = open_limited(&device);
+    set_grace(&volume, 1000);
+    volume.set_quota_limits(QuotaKind::Group, 5, &limits(10 << 10, 0, 0, 0)).unwrap();
+    let new = NewInode::new().gid(5);
+    let file = volume.open("/file", &OpenOptions::read_write().create(true)).unwrap();
+    file.node().set_attributes(&SetAttributes::new().gid(5)).unwrap();
+    let until = || quota(&volume, QuotaKind::Group, 5).unwrap().space_until;
+    file.write_at(&[1; 20 << 10], 0).unwrap();
+    assert!(until().is_some());
+    // No page has been written back.
+    file.set_len(0).unwrap();
+    assert_eq!(until(), None);
+    // Pages keep the grace of blocks that are freed.
+    file.write_at(&[1; 20 << 10], 0).unwrap();
+    file.sync_all().unwrap();
+    let since = until();
+    assert!(since.is_some());
+    volume.root().unwrap().create(b"other", &new).unwrap();
+    let other = volume.open("/other", &OpenOptions::read_write()).unwrap();
+    other.write_at(&[1; 20 << 10], 0).unwrap();
+    file.set_len(0).unwrap();
+    assert_eq!(until(), since);
+    other.set_len(0).unwrap();
+    assert_eq!(until(), None);
+}
+
+#[test]
+fn new_limits_renew_or_end_the_grace() {
+    let Some(device) = make(16, &["-b", "1024"]) else { return };
+    let volume = open_limited(&device);
+    set_grace(&volume, 1000);
+    volume.root().unwrap().create(b"file", &NewInode::new().gid(5)).unwrap();
+    volume.write("/file", vec![1; 20 << 10]).unwrap();
+    volume.sync().unwrap();
+    let until_with = |soft: u64, inodes: u64| {
+        volume.set_quota_limits(QuotaKind::Group, 5, &limits(soft, 0, inodes, 0)).unwrap();
+        let now = quota(&volume, QuotaKind::Group, 5).unwrap();
+        assert_eq!(now.inodes_until, None);
+        now.space_until
+    };
+    let first = until_with(10 << 10, 1).unwrap();
+    set_grace(&volume, 2000);
+    assert!(until_with(12 << 10, 1).unwrap() >= first + 1000);
+    assert_eq!(until_with(20 << 10, 0), None);
+    assert!(until_with(10 << 10, 0).is_some());
+    assert_eq!(until_with(0, 1), None);
 }

@@ -58,6 +58,13 @@ fn is_exceeded(used: i64, soft: u64) -> bool {
     soft != 0 && unsigned(used) > soft
 }
 
+/// Adds to a usage. The sum stays between 0 and `i64::MAX`, even if the quota file had wrong numbers.
+fn add_usage(used: &AtomicI64, more: i64) {
+    let add = |used: i64| Some(used.saturating_add(more).max(0));
+    // Relaxed suffices: `encode` reads them, which the commit orders after the handle.
+    let _ = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+}
+
 impl Dquot {
     pub(super) fn new(rules: &Arc<Rules>, block: Arc<MetaBlock>, offset: usize, entry: &QuotaEntry) -> Self {
         let mut limits = *entry;
@@ -96,9 +103,8 @@ impl Dquot {
     pub(super) fn charge(self: &Arc<Self>, handle: &Handle<'_>, amount: Amount) {
         handle.register(&self.block);
         handle.join(self);
-        // Relaxed suffices: `encode` reads them, which the commit orders after the handle.
-        self.space.fetch_add(amount.space, Ordering::Relaxed);
-        self.inodes.fetch_add(amount.inodes, Ordering::Relaxed);
+        add_usage(&self.space, amount.space);
+        add_usage(&self.inodes, amount.inodes);
         self.update_graces();
     }
 
@@ -127,7 +133,7 @@ impl Dquot {
     /// Returns what the limits concern: the usage and the reservations.
     fn taken(&self) -> Amount {
         let sum = |used: &AtomicI64, reserved: &AtomicI64| {
-            used.load(Ordering::Relaxed) + reserved.load(Ordering::Relaxed)
+            used.load(Ordering::Relaxed).saturating_add(reserved.load(Ordering::Relaxed))
         };
         Amount {
             space: sum(&self.space, &self.reserved_space),
@@ -254,6 +260,17 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn usage_never_wraps() {
+        let used = AtomicI64::new(i64::MAX - 1);
+        add_usage(&used, 5);
+        assert_eq!(used.load(Ordering::Relaxed), i64::MAX);
+        add_usage(&used, -5);
+        assert_eq!(used.load(Ordering::Relaxed), i64::MAX - 5);
+        add_usage(&used, -i64::MAX);
+        assert_eq!(used.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn soft_limits_are_exceeded_for_a_time() {

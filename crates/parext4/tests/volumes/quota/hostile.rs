@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use parext4::{Error, MemDevice, NewInode, QuotaKind, Volume};
+use parext4::{Credentials, Error, MemDevice, NewInode, QuotaKind, QuotaLimits, SetAttributes, Volume};
 use testkit::rng::Rng;
 use testkit::settings;
 use testkit::volume::untimed;
 
-use super::{make, open, open_with};
+use super::{make, open, open_limited, open_with, quota};
 
 /// Returns the offsets of the blocks that begin with the magic number of a quota file.
 fn headers(bytes: &[u8]) -> Vec<usize> {
@@ -72,4 +72,42 @@ fn any_bytes_in_a_quota_file_lead_to_errors() {
         }
         let _ = use_volume(&Arc::new(MemDevice::from_bytes(bytes)));
     }
+}
+
+/// The largest numbers as usage: enforced limits forbid more, and usage that ends does not wrap.
+#[test]
+fn enforced_limits_bear_any_usage() {
+    let Some(device) = make(16, &["-b", "1024", "-O", "^has_journal"]) else { return };
+    let limits = QuotaLimits { space_hard: 1 << 40, inodes_hard: 1000, ..QuotaLimits::default() };
+    let volume = open(&device);
+    volume.set_quota_limits(QuotaKind::User, 7, &limits).unwrap();
+    volume.root().unwrap().create(b"file", &NewInode::new().uid(7)).unwrap();
+    volume.write("/file", vec![1; 10_000]).unwrap();
+    volume.close().unwrap();
+    let mut bytes = device.snapshot().to_vec();
+    let limit = (1_u64 << 30).to_le_bytes();
+    // The limit of space lies 8 bytes after the inodes in use, and 16 bytes before the space in use.
+    let found: Vec<usize> =
+        (0..bytes.len() - 64).step_by(8).filter(|&at| bytes[at..at + 8] == limit).collect();
+    for at in found {
+        bytes[at - 8..at].fill(0xff);
+        bytes[at + 16..at + 24].fill(0xff);
+    }
+    let device = Arc::new(MemDevice::from_bytes(bytes));
+    let volume = open_limited(&device);
+    let used = quota(&volume, QuotaKind::User, 7).unwrap();
+    assert_eq!((used.space, used.inodes), (i64::MAX as u64, i64::MAX as u64));
+    let user = volume.clone().with_credentials(Credentials::user());
+    for volume in [&user, &volume] {
+        let _ = volume.write("/file", vec![2; 50_000]);
+        let _ = volume.root().unwrap().create(b"other", &NewInode::new().uid(7));
+        volume.sync().unwrap();
+    }
+    let node = volume.resolve("/file").unwrap();
+    for uid in [8, 7, 8] {
+        node.set_attributes(&SetAttributes::new().uid(uid)).unwrap();
+    }
+    drop((node, user));
+    volume.remove_file("/file").unwrap();
+    volume.close().unwrap();
 }

@@ -83,8 +83,8 @@ impl DirectFile {
     /// the contents are in blocks already, returns `None` with the contents in blocks. The caller holds no range.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; [`Error::FileTooLarge`](crate::Error::FileTooLarge); [`Error::Invalid`](crate::Error::Invalid) for a
-    /// direct write that is not aligned; corruption; the errors of the device.
+    /// [`Error::NoSpace`]; [`Error::QuotaExceeded`]; [`Error::FileTooLarge`](crate::Error::FileTooLarge);
+    /// [`Error::Invalid`](crate::Error::Invalid) for a direct write that is not aligned; corruption; the errors of the device.
     pub(in crate::file) fn write_inline(
         &self,
         bufs: &[IoSlice<'_>],
@@ -123,7 +123,7 @@ impl DirectFile {
     /// blocks already, returns false with the contents in blocks. The caller holds no range.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; corruption; the errors of the device.
+    /// [`Error::NoSpace`]; [`Error::QuotaExceeded`]; corruption; the errors of the device.
     pub(in crate::file) fn set_inline_len(&self, size: u64) -> Result<bool> {
         if !self.is_inline()? {
             return Ok(false);
@@ -142,7 +142,7 @@ impl DirectFile {
     /// Moves contents in the inode to blocks, for an operation that changes blocks. The caller holds no range.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; corruption; the errors of the device.
+    /// [`Error::NoSpace`]; [`Error::QuotaExceeded`]; corruption; the errors of the device.
     pub(in crate::file) fn ensure_blocks(&self) -> Result<()> {
         if !self.is_inline()? {
             return Ok(());
@@ -186,6 +186,7 @@ impl DirectFile {
         let (engine, inode) = (self.engine(), self.inode());
         let mut kept = None;
         if !contents.is_empty() {
+            let quota = inode.reserve_quota(engine.layout.cluster_blocks(), 0, engine.layout.block_size, self.credentials())?;
             let block = engine.allocator.keep_block(engine.first_goal(inode)?, self.credentials())?;
             let mut bytes = AlignedBuf::zeroed(to_usize(engine.block_size()));
             // The contents are shorter than an inode, which is no larger than a block.
@@ -193,10 +194,11 @@ impl DirectFile {
             space.copy_from_slice(contents);
             let at = self.node.device_offset(block.number(), 0);
             guarded!(Fault::MovedUnwritten, self.node.write_device(at, &[IoSlice::new(&bytes)])?);
-            kept = Some(block);
+            kept = Some((block, quota));
         }
         engine.transact(MOVE_CREDITS, |handle| {
-            let block = kept.map(|block| block.allocate(handle)).transpose()?;
+            // The reservation of the quotas ends before the block is charged.
+            let block = kept.map(|(block, _quota)| block.allocate(handle)).transpose()?;
             engine.move_out_of_inode(handle, inode, block)
         })?;
         // The block ends with zeros, and other blocks are holes.

@@ -51,7 +51,7 @@ impl Dir<'_> {
     /// the insertion that needs it fails. The caller holds no handle.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace). Corruption.
+    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::QuotaExceeded`](crate::Error::QuotaExceeded). Corruption.
     pub(super) fn make_inline_room(&self, name_len: usize) -> Result<bool> {
         let Some(contents) = self.inline_contents()? else { return Ok(false) };
         if self.checked(inline::has_room(&contents, name_len))? {
@@ -80,8 +80,11 @@ impl Dir<'_> {
         }
         let (engine, tail) = (self.engine, self.has_tail());
         engine.transact(MOVE_CREDITS, |handle| {
+            let quota = self.inode.reserve_quota(engine.layout.cluster_blocks(), 0, engine.layout.block_size, engine.credentials())?;
             let goal = engine.first_goal(self.inode)?;
             let block = engine.allocator.allocate_block(handle, goal, engine.credentials())?;
+            // The reservation ends before the block is charged.
+            drop(quota);
             engine.move_out_of_inode(handle, self.inode, Some(block))?;
             self.init_block(handle, FileBlock::ZERO, |bytes| {
                 inline::move_to_block(image, bytes, tail)?;

@@ -185,3 +185,46 @@ fn new_limits_renew_or_end_the_grace() {
     assert!(until_with(10 << 10, 0).is_some());
     assert_eq!(until_with(0, 1), None);
 }
+
+/// Contents that leave the inode need a block, which the limits may forbid. Then they stay where they are.
+#[test]
+fn contents_leave_the_inode_within_the_limits() {
+    for options in ["inline_data", "inline_data,^extent,^64bit"] {
+        let Some(device) = make(16, &["-b", "1024", "-O", options]) else { return };
+        let volume = open_limited(&device);
+        let root = volume.root().unwrap();
+        let new = NewInode::new().permissions(0o777).uid(1000);
+        root.mkdir(b"dir", &new).unwrap();
+        root.create(b"file", &new).unwrap();
+        root.create(b"large", &new).unwrap();
+        volume.write("/file", b"contents").unwrap();
+        let large = volume.open("/large", &OpenOptions::read_write()).unwrap();
+        large.write_at(&[1; 8 << 10], 0).unwrap();
+        large.sync_all().unwrap();
+        assert_eq!(usage(&volume, QuotaKind::User, 1000).0, 8 << 10);
+        volume.set_quota_limits(QuotaKind::User, 1000, &limits(0, 8 << 10, 0, 0)).unwrap();
+
+        let user = for_user(&volume);
+        let file = user.open("/file", &OpenOptions::read_write()).unwrap();
+        let direct = user.open_direct("/file", &OpenOptions::read_write()).unwrap();
+        assert!(exceeded(file.write_at(&[2; 500], 0)));
+        assert!(exceeded(file.append(&[2; 500])));
+        assert!(exceeded(file.set_len(500)));
+        assert!(exceeded(direct.punch_hole(0, 4)));
+        assert_eq!(user.read("/file").unwrap(), b"contents");
+        let dir = user.resolve("/dir").unwrap();
+        let name = |nth: usize| format!("{nth}{}", "x".repeat(100)).into_bytes();
+        let made = (0..8).find(|&nth| exceeded(dir.create(&name(nth), &NewInode::new()))).unwrap();
+        assert_eq!(user.read_dir("/dir").unwrap().count(), made);
+        assert_eq!(usage(&volume, QuotaKind::User, 1000).0, 8 << 10);
+
+        large.set_len(0).unwrap();
+        file.append(&[2; 500]).unwrap();
+        dir.create(&name(made), &NewInode::new()).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(usage(&volume, QuotaKind::User, 1000).0, 2 << 10);
+        drop((file, direct, large, dir, root, user));
+        volume.close().unwrap();
+        assert_clean(&device, options);
+    }
+}

@@ -1,4 +1,4 @@
-//! The inodes of quota files, and the inodes that they count.
+//! The inodes of quota files, the inodes that they count, and the inodes of the file system itself.
 
 use super::Superblock;
 use crate::features::RoCompat;
@@ -48,7 +48,14 @@ impl Superblock {
     /// have the attribute. The file system's own inodes are not counted.
     #[must_use]
     pub fn is_counted(&self, ino: InodeNo) -> bool {
+        !self.is_own_inode(ino)
+    }
+
+    /// Returns true if inode `ino` is one of the file system's own, which no directory entry names: an inode with a reserved number
+    /// other than the root directory, the orphan file, or the quota file of projects.
+    #[must_use]
+    pub fn is_own_inode(&self, ino: InodeNo) -> bool {
         let own = [self.raw.s_prj_quota_inum.get(), self.raw.s_orphan_file_inum.get()];
-        (ino == InodeNo::ROOT || ino.get() >= self.first_inode()) && !own.contains(&ino.get())
+        (ino.get() < self.first_inode() && ino != InodeNo::ROOT) || own.contains(&ino.get())
     }
 }

@@ -50,8 +50,7 @@ impl Use {
         ino: InodeNo,
         wanted: impl FnOnce(&RawInode) -> bool,
     ) -> Result<Option<Node>> {
-        let own = (ino.get() < self.layout.first_inode && ino != InodeNo::ROOT)
-            || ino.get() == self.superblock.orphan_file_inode();
+        let own = self.superblock.is_own_inode(ino);
         if own || ino.get() == 0 || ino.get() > self.superblock.inodes_count() {
             return Ok(None);
         }

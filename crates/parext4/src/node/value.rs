@@ -35,7 +35,8 @@ impl Engine {
             Error::corrupt_field("xattr", "e_value_inum", problem).of_inode(owner.ino())
         };
         let number = value.ino.get();
-        if number < self.layout.first_inode || number > self.layout.inodes_count || value.ino == owner.ino() {
+        let own = self.superblock.is_own_inode(value.ino);
+        if own || number > self.layout.inodes_count || value.ino == owner.ino() {
             return Err(corrupt("is no inode of a value"));
         }
         if !self.allocator.inode_in_use(value.ino)? {

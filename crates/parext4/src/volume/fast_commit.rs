@@ -164,10 +164,7 @@ impl Replay<'_> {
     /// # Errors
     /// Corruption, also if the volume has no file or directory of this number.
     fn node(&mut self, ino: InodeNo) -> Result<Option<Node>> {
-        let layout = &self.engine.layout;
-        let own = ino.get() < layout.first_inode && ino != InodeNo::ROOT
-            || ino.get() == self.engine.superblock.orphan_file_inode();
-        if own || ino.get() > layout.inodes_count {
+        if self.engine.superblock.is_own_inode(ino) || ino.get() > self.engine.layout.inodes_count {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} is no file")));
         }
         match self.nodes.entry(ino) {

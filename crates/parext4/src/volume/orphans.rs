@@ -80,7 +80,8 @@ impl Engine {
 
     /// Returns an orphan's inode; `None` if no inode in use has this number, or the inode is damaged.
     fn orphan(&self, ino: InodeNo) -> Result<Option<Arc<Inode>>> {
-        if ino.get() < self.layout.first_inode || ino.get() > self.layout.inodes_count {
+        let own = ino == InodeNo::ROOT || self.superblock.is_own_inode(ino);
+        if own || ino.get() > self.layout.inodes_count {
             return Ok(self.bad_orphan(ino, "is no inode of a file"));
         }
         let found = self.allocator.inode_in_use(ino).and_then(|is_used| match is_used {

@@ -12,6 +12,7 @@ use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::{Inode, InodeFlags};
 use parext4_format::jbd2::{JournalIncompat, JournalSuperblock};
+use parext4_format::quota::QuotaKind;
 use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo};
 
@@ -386,6 +387,17 @@ fn impossible_changes_are_refused() {
             }
         }
     }
+}
+
+/// The quota file of projects has a number like that of a file.
+#[test]
+fn changes_of_the_quota_file_of_projects_are_refused() {
+    let mut area = Area::with("quota,project");
+    let file = area.superblock.quota_inode(QuotaKind::Project).unwrap().unwrap();
+    area.add_range(file.get(), 9, 1, FREE);
+    area.tail();
+    let opened = open(&area.finish(), &untimed());
+    assert!(matches!(opened, Err(Error::Corrupt(_))), "{opened:?}");
 }
 
 /// As for the kernel, changes of what does not exist have no effect.

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use parext4::{Credentials, Error, MemDevice, NewInode, QuotaKind, QuotaLimits, SetAttributes, Volume};
+use parext4::{
+    Credentials, Error, MemDevice, NewInode, NodeId, QuotaKind, QuotaLimits, SetAttributes, Volume,
+};
+use parext4_format::superblock::Superblock;
+use testkit::Image;
 use testkit::rng::Rng;
 use testkit::settings;
 use testkit::volume::untimed;
 
-use super::{make, open, open_limited, open_with, quota};
+use super::{ALL, make, open, open_limited, open_with, quota, usage};
 
 /// Returns the offsets of the blocks that begin with the magic number of a quota file.
 fn headers(bytes: &[u8]) -> Vec<usize> {
@@ -110,4 +114,33 @@ fn enforced_limits_bear_any_usage() {
     drop((node, user));
     volume.remove_file("/file").unwrap();
     volume.close().unwrap();
+}
+
+/// A directory entry and the list of orphans name the quota file of projects: no operation frees its blocks.
+#[test]
+fn no_name_and_no_orphan_is_the_quota_file_of_projects() {
+    let Some(image) = Image::mke2fs(16, &[&ALL[..], &["-b", "1024", "-O", "^metadata_csum"]].concat()) else {
+        return;
+    };
+    let bytes = std::fs::read(image.path()).unwrap();
+    let superblock = Superblock::parse(&bytes[1024..2048]).unwrap();
+    let ino = superblock.quota_inode(QuotaKind::Project).unwrap().unwrap();
+    image.debugfs_write(&format!("ln <{ino}> /name"));
+    image.debugfs_write(&format!("ssv last_orphan {ino}"));
+    let device = Arc::new(image.load());
+    let volume = open(&device);
+    for result in [
+        volume.remove_file("/name"),
+        volume.write("/name", b"data"),
+        volume.rename("/name", "/other"),
+        volume.node(NodeId { ino, generation: 0 }).map(drop),
+    ] {
+        assert!(matches!(result, Err(Error::Corrupt(_) | Error::NotFound(_))), "{result:?}");
+    }
+    volume.root().unwrap().create(b"file", &NewInode::new()).unwrap().set_project(99).unwrap();
+    assert_eq!(usage(&volume, QuotaKind::Project, 99).1, 1);
+    volume.close().unwrap();
+    let volume = open(&device);
+    assert!(volume.info().errors.is_some());
+    assert_eq!(usage(&volume, QuotaKind::Project, 99).1, 1);
 }

@@ -13,7 +13,7 @@ use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::Volume;
 use super::options::VolumeOptions;
-use super::recover::{self, JournalPlace};
+use super::recover::{self, JournalPlace, ReplayTarget};
 use crate::allocator::{Allocator, SuperCounts};
 use crate::clock::now;
 use crate::convert::saturating_u32;
@@ -116,7 +116,8 @@ impl Volume {
         let journal = journal.map(|journal| journal.with_features_of(&superblock));
 
         let journaled = journal.is_some();
-        let parts = Parts { device, superblock, journal, read_only, protection, live, written };
+        let parts =
+            Parts { device, superblock, journal, read_only, protection, live, written, needs_quotas: true };
         let engine = Use::new(&build(parts, options)?);
         if !engine.is_read_only() {
             // A program that opens the volume names the errors on record itself (`Info::errors`).
@@ -189,6 +190,7 @@ pub(super) fn build_scratch(
     device: Arc<dyn Device>,
     superblock: Superblock,
     journal: &JournalPlace,
+    target: ReplayTarget,
 ) -> Result<Use> {
     let journal = JournalPlace { is_written: false, ..journal.clone() };
     let options = VolumeOptions::new().cache_bytes(1 << 20);
@@ -200,6 +202,7 @@ pub(super) fn build_scratch(
         protection: None,
         live: None,
         written: Arc::default(),
+        needs_quotas: target == ReplayTarget::Device,
     };
     Ok(Use::new(&build(parts, &options)?))
 }
@@ -213,10 +216,12 @@ struct Parts {
     protection: Option<Protection>,
     live: Option<MmpState>,
     written: Arc<WriteCount>,
+    /// True if a damaged quota file forbids changes. Changes in memory that are only read may leave quota files as they are.
+    needs_quotas: bool,
 }
 
 fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
-    let Parts { device, superblock, journal, read_only, protection, live, written } = parts;
+    let Parts { device, superblock, journal, read_only, protection, live, written, needs_quotas } = parts;
     let mut layout = Layout::new(&superblock);
     let budget = Budget::new(options.metadata_cache_bytes as u64);
     let cache = MetaCache::new(Arc::clone(&device), layout.block_size.bytes(), layout.blocks_count, &budget);
@@ -302,12 +307,14 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         written,
     };
     if !engine.is_read_only() {
-        engine.quotas = engine.read_quotas(options.enforced_quotas).map_err(|error| match error {
-            Error::Corrupt(_) => {
-                Error::ReadOnly(format!("{error}; it can be opened read-only; run e2fsck on the image"))
+        engine.quotas = match engine.read_quotas(options.enforced_quotas) {
+            Err(Error::Corrupt(_)) if !needs_quotas => None,
+            Err(error @ Error::Corrupt(_)) => {
+                let why = format!("{error}; it can be opened read-only; run e2fsck on the image");
+                return Err(Error::ReadOnly(why));
             }
-            error => error,
-        })?;
+            read => read?,
+        };
     }
     engine.inode(InodeNo::ROOT)?;
     Ok(Arc::new(engine))

@@ -34,8 +34,17 @@ pub(super) struct JournalPlace {
     pub is_written: bool,
 }
 
+/// Where the blocks of the log are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReplayTarget {
+    /// To the volume.
+    Device,
+    /// To memory, for a volume that is only read.
+    Memory,
+}
+
 /// Returns an engine over a volume in memory, which does not write to the journal.
-pub(super) type BuildScratch = fn(Arc<dyn Device>, Superblock, &JournalPlace) -> Result<Use>;
+pub(super) type BuildScratch = fn(Arc<dyn Device>, Superblock, &JournalPlace, ReplayTarget) -> Result<Use>;
 
 /// Result of [`replay_journal`](crate::replay_journal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +134,7 @@ impl JournalPlace {
         flush(&**device)?;
         let (mut next, mut blocks) = (recovered.next_sequence, recovered.blocks);
         let mut transactions = recovered.transactions;
-        if let Some(changed) = self.fast_commits(device, superblock, next, build)? {
+        if let Some(changed) = self.fast_commits(device, superblock, next, build, ReplayTarget::Device)? {
             let mut contents: Vec<_> =
                 changed.iter().map(|(&block, bytes)| (FsBlock(block), bytes)).collect();
             contents.sort_unstable_by_key(|&(block, _)| block);
@@ -157,7 +166,9 @@ impl JournalPlace {
         let replayed = Arc::new(OverlayDevice::new(Arc::clone(&device), block_size, blocks.clone()));
         let next = recovered.next_sequence;
         let mut done = Replayed { transactions: recovered.transactions, blocks: recovered.blocks };
-        if let Some(changed) = self.fast_commits(&(replayed as Arc<dyn Device>), superblock, next, build)? {
+        if let Some(changed) =
+            self.fast_commits(&(replayed as Arc<dyn Device>), superblock, next, build, ReplayTarget::Memory)?
+        {
             done.transactions += 1;
             done.blocks += changed.len() as u64;
             blocks.extend(changed);
@@ -178,6 +189,7 @@ impl JournalPlace {
         found: &Superblock,
         tid: u32,
         build: BuildScratch,
+        target: ReplayTarget,
     ) -> Result<Option<Blocks>> {
         let (superblock, access) = read_usable_superblock(&**device)?;
         check_replayed(found, &superblock)?;
@@ -191,7 +203,7 @@ impl JournalPlace {
         }
         let limit = self.superblock.log_end() - self.superblock.first();
         let scratch = Arc::new(ScratchDevice::new(Arc::clone(device), superblock.block_size(), limit));
-        let engine = build(Arc::clone(&scratch) as Arc<dyn Device>, superblock, self)?;
+        let engine = build(Arc::clone(&scratch) as Arc<dyn Device>, superblock, self, target)?;
         fast_commit::replay(&engine, &changes)?;
         Ok(Some(scratch.take()))
     }

@@ -400,6 +400,22 @@ fn changes_of_the_quota_file_of_projects_are_refused() {
     assert!(matches!(opened, Err(Error::Corrupt(_))), "{opened:?}");
 }
 
+/// A damaged quota file forbids to write fast commits to the volume, but not to read it as they leave it.
+#[test]
+fn fast_commits_of_a_volume_with_a_damaged_quota_file_can_be_read() {
+    // Without checksums, the log may have the damage too.
+    let mut area = Area::with("quota,project,^metadata_csum");
+    area.inode(area.files[0], 0o100_600, 5, 1);
+    area.tail();
+    let magic = 0xd9c0_1f11_u32.to_le_bytes();
+    area.image.chunks_mut(BLOCK).filter(|block| block[..4] == magic).for_each(|block| block[4] = 9);
+    let device = area.finish();
+    let opened = open(&device, &untimed());
+    assert!(matches!(opened, Err(Error::ReadOnly(_))), "{opened:?}");
+    let volume = open(&device, &VolumeOptions::new().read_only(true)).unwrap();
+    assert_eq!(volume.metadata("/kept").unwrap().size, 5);
+}
+
 /// As for the kernel, changes of what does not exist have no effect.
 #[test]
 fn changes_of_inodes_that_do_not_exist_are_ignored() {

@@ -186,7 +186,12 @@ impl DirectFile {
         let (engine, inode) = (self.engine(), self.inode());
         let mut kept = None;
         if !contents.is_empty() {
-            let quota = inode.reserve_quota(engine.layout.cluster_blocks(), 0, engine.layout.block_size, self.credentials())?;
+            let quota = inode.reserve_quota(
+                engine.layout.cluster_blocks().into(),
+                0,
+                engine.layout.block_size,
+                self.credentials(),
+            )?;
             let block = engine.allocator.keep_block(engine.first_goal(inode)?, self.credentials())?;
             let mut bytes = AlignedBuf::zeroed(to_usize(engine.block_size()));
             // The contents are shorter than an inode, which is no larger than a block.

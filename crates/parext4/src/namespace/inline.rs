@@ -80,7 +80,12 @@ impl Dir<'_> {
         }
         let (engine, tail) = (self.engine, self.has_tail());
         engine.transact(MOVE_CREDITS, |handle| {
-            let quota = self.inode.reserve_quota(engine.layout.cluster_blocks(), 0, engine.layout.block_size, engine.credentials())?;
+            let quota = self.inode.reserve_quota(
+                engine.layout.cluster_blocks().into(),
+                0,
+                engine.layout.block_size,
+                engine.credentials(),
+            )?;
             let goal = engine.first_goal(self.inode)?;
             let block = engine.allocator.allocate_block(handle, goal, engine.credentials())?;
             // The reservation ends before the block is charged.

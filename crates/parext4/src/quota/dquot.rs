@@ -108,8 +108,8 @@ impl Dquot {
         self.update_graces();
     }
 
-    /// Ends the grace of soft limits that are not exceeded any more, and begins that of those that are exceeded now: the end of a
-    /// reservation that is charged next may have ended it.
+    /// Ends the grace of each soft limit that is not exceeded any more, and begins the grace of each one that is exceeded now: the end
+    /// of a reservation that is charged next may have ended it.
     fn update_graces(&self) {
         if self.is_limited.load(Ordering::Relaxed) {
             self.set_graces(&mut self.limits.lock(), false);

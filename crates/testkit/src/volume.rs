@@ -158,11 +158,24 @@ pub fn assert_clean(device: &MemDevice, what: &str) {
 /// which it does without asking.
 pub fn assert_recovers(device: &MemDevice, what: &str) {
     if let Some((status, text)) = e2fsck(device, "-fy") {
-        // The kernel, too, sets the feature when it opens a volume.
-        let text = text.replace("Feature orphan_present is set but orphan file is clean.\nClear? yes", "");
-        let repaired = text.lines().any(|line| line.contains("? yes") || line.contains("IGNORED"));
+        let repaired = text
+            .split("\n\n")
+            .filter(|finding| !is_about_orphan_file(finding))
+            .any(|finding| finding.contains("? yes") || finding.contains("IGNORED"));
         assert!(matches!(status, Some(0 | 1)) && !repaired, "{what}: e2fsck -fy: {status:?} {text}");
     }
+}
+
+/// Returns true for the findings that e2fsck also has after a crash of the kernel: the kernel sets the feature `orphan_present` when it
+/// opens a volume, and e2fsck 1.47.0 deletes the orphans, but leaves their entries to a later pass.
+fn is_about_orphan_file(finding: &str) -> bool {
+    let mut lines = finding.lines().rev();
+    let is_cleared = lines.next() == Some("Clear? yes");
+    is_cleared
+        && lines.next().is_some_and(|problem| {
+            problem == "Feature orphan_present is set but orphan file is clean."
+                || (problem.starts_with("Orphan file (inode ") && problem.ends_with(" is not clean."))
+        })
 }
 
 /// Shortcuts of tests for files of direct I/O.

@@ -111,9 +111,9 @@ fn each_kind(bed: &TestBed, source: &Source, kinds: &[Kind], report: &mut Report
         let image = bed.path("image");
         let mut kind = kind.clone();
         // Requests under way reserve clusters for the map, which a small volume has few of.
-        let has_clusters = kind.mke2fs.contains("bigalloc");
-        kind.mib = if has_clusters { 4 * source.mib } else { source.mib };
-        let case = Case { bed, source: &tree, wanted: &wanted, image: &image };
+        let cluster = cluster(&kind)?;
+        kind.mib = if cluster > 0 { 4 * source.mib } else { source.mib };
+        let case = Case { bed, source: &tree, wanted: &wanted.in_units(cluster), image: &image };
         let name = |what: &str| format!("{what}, {}, {} ({})", source.name, kind.name, kind.mke2fs);
         report.case(&name("parext4 to kernel"), || {
             image::of_kind(&image, &kind)?;
@@ -126,6 +126,12 @@ fn each_kind(bed: &TestBed, source: &Source, kinds: &[Kind], report: &mut Report
         remove(&image)?;
     }
     remove(&tree)
+}
+
+/// Returns the size of a cluster in bytes, 0 if the kind has none of its own.
+fn cluster(kind: &Kind) -> Result<u64> {
+    let mut words = kind.mke2fs.split(' ').skip_while(|word| *word != "-C").skip(1);
+    Ok(words.next().map_or(Ok(0), str::parse)?)
 }
 
 struct Case<'a> {

@@ -23,7 +23,7 @@ const SHOWN: usize = 8;
 const MAPPING_SLACK: u64 = 256 << 10;
 
 /// A tree: its entries by path, relative to its root, which is the empty path.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Manifest {
     entries: BTreeMap<PathBuf, Entry>,
 }
@@ -42,7 +42,14 @@ struct Entry {
 
 #[derive(Clone)]
 enum Content {
-    File { size: u64, hash: u64, data: u64, allocated: u64 },
+    File {
+        size: u64,
+        hash: u64,
+        data: u64,
+        /// Number of runs of data between holes.
+        runs: u64,
+        allocated: u64,
+    },
     Symlink(OsString),
     Other,
 }
@@ -93,6 +100,18 @@ impl Manifest {
             entry.modified = entry.modified.filter(|time| *time <= limit);
         }
         Ok(())
+    }
+
+    /// Returns the same tree on a volume that allocates space in units of `unit` bytes: each run of data may begin and end within a
+    /// unit.
+    pub fn in_units(&self, unit: u64) -> Manifest {
+        let mut manifest = self.clone();
+        for entry in manifest.entries.values_mut() {
+            if let Content::File { data, runs, allocated, .. } = &mut entry.content {
+                *allocated = (*allocated).max(*data + 2 * unit * *runs);
+            }
+        }
+        manifest
     }
 
     /// Replaces the modification time of each directory by any time.
@@ -211,7 +230,7 @@ impl Content {
     fn is_kept_by(&self, found: &Content) -> bool {
         match (self, found) {
             (
-                Content::File { size, hash, data, allocated },
+                Content::File { size, hash, data, allocated, .. },
                 Content::File { size: size2, hash: hash2, allocated: allocated2, .. },
             ) => {
                 let needed = data + data / 8 + MAPPING_SLACK;
@@ -227,11 +246,12 @@ impl Content {
 fn read_file(path: &Path, meta: &Metadata) -> Result<Content> {
     let file = File::open(path)?;
     let size = meta.size();
-    let (mut hash, mut data) = (DefaultHasher::new(), 0);
+    let (mut hash, mut data, mut runs) = (DefaultHasher::new(), 0, 0);
     let mut buffer = vec![0; 1 << 20];
     let mut offset = 0;
     while let Some((start, end)) = next_data(&file, offset, size)? {
         data += end - start;
+        runs += 1;
         // A block size larger than a piece or smaller must not change what a piece is.
         offset = start - start % PIECE as u64;
         while offset < end {
@@ -242,7 +262,7 @@ fn read_file(path: &Path, meta: &Metadata) -> Result<Content> {
             offset += len as u64;
         }
     }
-    Ok(Content::File { size, hash: hash.finish(), data, allocated: meta.blocks() * 512 })
+    Ok(Content::File { size, hash: hash.finish(), data, runs, allocated: meta.blocks() * 512 })
 }
 
 fn hash_pieces(hash: &mut DefaultHasher, bytes: &[u8], offset: u64) {
@@ -270,7 +290,7 @@ fn next_data(file: &File, offset: u64, size: u64) -> Result<Option<(u64, u64)>> 
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Content::File { size, hash, data, allocated } => {
+            Content::File { size, hash, data, allocated, .. } => {
                 write!(f, "file of {size} bytes, hash {hash:016x}, {data} of data, {allocated} allocated")
             }
             Content::Symlink(target) => {

@@ -148,7 +148,7 @@ impl Image {
     /// cannot mount images.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
         if self.with_kernel_options("", look).is_none() {
-            skipped("the kernel does not mount images here");
+            skipped("the kernel does not mount this image here");
         }
     }
 

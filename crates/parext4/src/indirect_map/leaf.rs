@@ -10,8 +10,8 @@ use crate::convert::saturating_u32;
 use crate::mapping::{Mapping, State};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-// The standard types, which the model checker does not see: the range lock guards each pointer, and a leaf has so many of
-// them that the checker would spend all its steps here.
+// Not the types of `sync`, which the model checker observes: a leaf has 256 pointers or more, and the checker would spend all its
+// steps on them. The range lock guards each pointer.
 type Pointer = std::sync::atomic::AtomicU32;
 type Bits = std::sync::atomic::AtomicU64;
 

@@ -245,7 +245,9 @@ fn strange_volumes() {
 /// A name in the place of another hash, as versions of Linux have made that did not ignore U+200D.
 #[test]
 fn misplaced_names_are_found() {
-    let Some(image) = make(8, &["-b", "1024", "-O", "^metadata_csum"], "encoding=utf8") else { return };
+    // One seed, because another can put a name's two hashes into one leaf, where it is not misplaced.
+    let extended = "encoding=utf8,hash_seed=01234567-89ab-4def-8123-456789abcdef";
+    let Some(image) = make(8, &["-b", "1024", "-O", "^metadata_csum"], extended) else { return };
     let volume = image.open();
     let plain = volume.mkdir("/plain", 0o755).unwrap();
     for n in 0..200 {

@@ -47,8 +47,13 @@ use nodes::{Nodes, Source};
 
 pub(crate) use writer::{LeafPart, Writer};
 
-/// When more leaves than this are in memory, the map drops the leaves that it can read again.
-const MAX_LEAVES: usize = if cfg!(shuttle) { 2 } else { 4096 };
+/// When the leaves in memory have more bytes than this, the map drops the leaves that it can read again.
+const MAX_LEAF_BYTES: usize = 20 << 20;
+
+/// Returns the number of leaves that have [`MAX_LEAF_BYTES`].
+fn max_leaves(shape: Shape) -> usize {
+    if cfg!(shuttle) { 2 } else { MAX_LEAF_BYTES / Leaf::memory(shape.pointers()) }
+}
 
 /// The map of one file.
 #[derive(Debug)]
@@ -102,7 +107,10 @@ impl IndirectMap {
             leaves: LeafTable::new(shape),
             changing: RwLock::new(Rank::ExtentMap, ()),
             nodes: RwLock::new(Rank::MapView, nodes),
-            in_memory: Mutex::new(Rank::MapLeaf, InMemory { clean_at: MAX_LEAVES, ..InMemory::default() }),
+            in_memory: Mutex::new(
+                Rank::MapLeaf,
+                InMemory { clean_at: max_leaves(shape), ..InMemory::default() },
+            ),
             claims: AtomicU64::new(0),
             source,
         })
@@ -257,7 +265,7 @@ impl IndirectMap {
             }
             keep
         });
-        *clean_at = (2 * leaves.len()).max(MAX_LEAVES);
+        *clean_at = (2 * leaves.len()).max(max_leaves(self.source.shape));
     }
 
     /// Returns the last leaf that maps one of `blocks`; the blocks in the inode count as a leaf.
@@ -301,7 +309,8 @@ impl IndirectMap {
     pub(crate) fn memory(&self) -> usize {
         let nodes = self.nodes.read().memory();
         let leaves = self.in_memory.lock().leaves.len();
-        size_of::<Self>() + nodes + leaves * Leaf::memory(self.source.shape.pointers())
+        let table = self.leaves.memory();
+        size_of::<Self>() + nodes + table + leaves * Leaf::memory(self.source.shape.pointers())
     }
 
     /// Returns the maximum number of blocks that one change registers, excluding the inode and the blocks of the file: the
@@ -309,3 +318,6 @@ impl IndirectMap {
     /// superblock; and a revoke block.
     pub(crate) const CHANGE_CREDITS: u32 = 3 + 3 * 2 + 1 + 1;
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,7 +114,7 @@ impl ExtentMap {
         let hole = |len| Mapping { logical: block, len, state: State::Hole };
         let region_last = FileBlock(block.get() | (region::BLOCKS - 1));
         match self.extent_from(block) {
-            None => hole(max),
+            None => hole(BlockRange::starting_at(block).take(max).count()),
             Some(next) if next.logical > region_last => hole(max.min(next.logical - block)),
             Some(_) => {
                 let exclusive = self.view.lock_exclusive();
@@ -128,7 +128,11 @@ impl ExtentMap {
     /// Returns the whole run that begins at `block`, at most `max` blocks. Multiple extents and leaves may map it.
     pub(crate) fn run(&self, block: FileBlock, max: u32) -> Mapping {
         let mut run = self.lookup(block, max);
-        while run.len < max && run.join(&self.lookup(block + run.len, max - run.len)) {}
+        // The blocks from the first one on may end before `max`, at the last block that a file can have.
+        while run.len < max
+            && let Some(next) = block.checked_add(run.len)
+            && run.join(&self.lookup(next, max - run.len))
+        {}
         run
     }
 

@@ -396,3 +396,25 @@ fn fresh_cache(device: &Arc<MemDevice>) -> MetaCache {
         &crate::memory::Budget::new(0),
     )
 }
+
+#[test]
+fn a_run_that_may_be_longer_than_the_blocks_up_to_2_to_the_32_ends_there() {
+    use crate::allocator::Neighbours as _;
+    let device = make();
+    let volume = open(&device);
+    let node = create(&volume, 84);
+    let map = map_of(&volume, &node.inode);
+    for mapped in [false, true] {
+        for before in 0..4 {
+            let block = FileBlock(u32::MAX - before);
+            for max in [before + 1, before + 2, u32::MAX] {
+                assert!(map.lookup(block, max).end() <= FileBlock::LIMIT, "{block}, {max}");
+                assert!(map.run(block, max).end() <= FileBlock::LIMIT, "{block}, {max}");
+                assert!(map.run_len(block, max) <= before + 1, "{block}, {max}");
+            }
+        }
+        if !mapped {
+            add(&volume, &node, blocks(u32::MAX - 2, 1), true);
+        }
+    }
+}

@@ -13,6 +13,13 @@ impl Node {
         end.filter(|&end| end <= self.engine.max_size(&self.inode)).ok_or(Error::FileTooLarge)
     }
 
+    /// Returns how many of `len` bytes from `offset` on a read asks for. As in the kernel, it ends at the largest offset that
+    /// the format of the file can map.
+    pub(crate) fn readable(&self, offset: u64, len: usize) -> usize {
+        let most = self.engine.max_size(&self.inode).saturating_sub(offset);
+        usize::try_from(most).map_or(len, |most| len.min(most))
+    }
+
     /// Checks the offset of a direct request.
     ///
     /// # Errors

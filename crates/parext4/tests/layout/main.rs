@@ -4,6 +4,7 @@
 mod crash;
 mod edges;
 mod kernel;
+mod last_block;
 mod model;
 mod random;
 mod space;

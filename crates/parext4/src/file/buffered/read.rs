@@ -53,10 +53,11 @@ impl File {
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let _in_flight = self.file.begin_read()?;
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let wanted = self.file.node.end_of(offset, len as u64)?;
+        let len = self.file.node.readable(offset, len);
         if len == 0 {
             return Ok(0);
         }
+        let wanted = offset + len as u64;
         let whole = self.options.atomicity == Atomicity::Whole
             && self.file.engine().policy != Policy::SharedOverwrite;
         let page_size = self.file.engine().page_size();
@@ -65,11 +66,12 @@ impl File {
             at = self.read_held(bufs, at, wanted)?;
         } else {
             for buf in bufs {
-                let end = at + buf.len() as u64;
+                let end = wanted.min(at + buf.len() as u64);
+                let len = to_usize(end - at);
                 while at < end {
                     // This read ends at the end of a page.
                     let stop = end.min(page_size.round_down(at) + page_size.bytes() as u64);
-                    let (done, rest) = (buf.len() - to_usize(end - at), to_usize(stop - at));
+                    let (done, rest) = (len - to_usize(end - at), to_usize(stop - at));
                     let piece = &mut [IoSliceMut::new(&mut buf[done..done + rest])];
                     let got = self.read_held(piece, at, stop)?;
                     if got < stop {

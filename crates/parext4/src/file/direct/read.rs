@@ -35,11 +35,12 @@ impl DirectFile {
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let _in_flight = self.begin_read()?;
         self.node.check_offset(offset)?;
-        let wanted = self.node.end_of(offset, buf.len() as u64)?;
+        let wanted = self.node.readable(offset, buf.len());
+        let buf = &mut buf[..wanted];
         if buf.is_empty() {
             return Ok(0);
         }
-        let mut transfer = Transfer::reading(Operation::Read { offset, end: wanted });
+        let mut transfer = Transfer::reading(Operation::Read { offset, end: offset + wanted as u64 });
         let Some(held) = self.node.acquire_to_read(&mut transfer)? else { return Ok(0) };
         let runs = self.plan_read(held.hold(), &transfer, buf.len())?;
         if self.read_inline(held.hold(), &mut buf[..transfer.len()], offset)? {

@@ -39,7 +39,13 @@ impl IoQueue {
         }
         if op.kind != Kind::Append {
             file.node.check_offset(op.transfer.offset())?;
-            file.node.end_of(op.transfer.offset(), op.len as u64)?;
+        }
+        match op.kind {
+            Kind::Read => op.shorten_read(file.node.readable(op.transfer.offset(), op.len)),
+            Kind::Write => {
+                file.node.end_of(op.transfer.offset(), op.len as u64)?;
+            }
+            Kind::Append | Kind::SyncData | Kind::SyncAll => {}
         }
         if op.len == 0 {
             let result = if op.kind == Kind::Append { file.size() } else { 0 };

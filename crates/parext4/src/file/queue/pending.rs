@@ -67,7 +67,7 @@ impl Pending {
             IoRequest::SyncData => (Kind::SyncData, None, 0, 0),
             IoRequest::SyncAll => (Kind::SyncAll, None, 0, 0),
         };
-        // The first step checks whether the file can hold it.
+        // The first step checks whether the file can hold it, and shortens a read.
         let end = offset.saturating_add(len as u64);
         let transfer = match kind {
             Kind::Append => Transfer::appending(Operation::Write { offset, end }, len as u64),
@@ -91,6 +91,15 @@ impl Pending {
             conversion: None,
             parts: 0,
             error: None,
+        }
+    }
+
+    /// Reduces a read, which was not admitted yet, to its first `len` bytes.
+    pub(super) fn shorten_read(&mut self, len: usize) {
+        let offset = self.transfer.offset();
+        if len < self.len {
+            self.len = len;
+            self.transfer = Transfer::reading(Operation::Read { offset, end: offset + len as u64 });
         }
     }
 

@@ -9,6 +9,7 @@ use parext4_format::inode::{Inode, InodeFlags};
 
 use crate::claims::Claims;
 use crate::map::Run;
+use crate::usage::Counts;
 use crate::volume::InodeState;
 
 /// Blocks of a directory that are contiguous on the volume.
@@ -70,6 +71,8 @@ pub(crate) struct Found {
     pub journal: Option<(u64, u64)>,
     /// The inodes of the group that is being read.
     pub states: Vec<InodeState>,
+    /// The usage of the inodes of that group.
+    pub counts: Counts,
     /// The attribute blocks that a thread has checked.
     checked: Arc<Claims>,
 }
@@ -85,6 +88,7 @@ impl Found {
             value_inodes: Vec::new(),
             journal: None,
             states: Vec::new(),
+            counts: Counts::default(),
             checked,
         }
     }

@@ -111,7 +111,7 @@ fn read_descriptors(volume: &Volume<'_>) -> Option<Vec<Option<GroupDesc>>> {
     let mut buf = volume.buffer(1);
     let (mut descs, mut unusable) = (Vec::new(), 0);
     for index in 0..sb.gdt_blocks() {
-        let block = volume.desc_block(index);
+        let block = volume.sb.gdt_block(index).get();
         let is_read = volume.read(block, &mut buf, "group descriptors", PR_0_SB_CORRUPT);
         for raw in buf.chunks_exact(size).take(sb.descs_per_block() as usize) {
             let group = GroupNo(u32::try_from(descs.len()).unwrap_or(u32::MAX));

@@ -16,6 +16,8 @@ use crate::problem::{
     PR_2_FILE_ACL_BAD, PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
 };
 use crate::scan;
+use crate::usage::Used;
+use crate::verity;
 use crate::volume::{InodeState, Volume};
 use crate::xattrs::{self, Attributes};
 
@@ -99,14 +101,28 @@ impl Check<'_, '_> {
         self.flags();
         let Some((attributes, own_blocks)) = self.attributes(found) else {
             self.map(found, 0, false);
-            return;
+            return self.usage(found, None, 0);
         };
-        let is_exact = attributes.value_inodes.is_empty();
+        let is_exact = attributes.value_inodes.is_empty() && attributes.values_elsewhere == 0;
         found.value_inodes.extend(attributes.value_inodes.iter().copied().map(InodeNo));
-        if self.inode.flags.contains(InodeFlags::INLINE_DATA) {
-            return self.inline(found, attributes.inline_data, own_blocks);
+        let blocks = if self.inode.flags.contains(InodeFlags::INLINE_DATA) {
+            self.inline(found, attributes.inline_data);
+            is_exact.then_some(own_blocks).inspect(|blocks| self.blocks(*blocks))
+        } else {
+            self.map(found, own_blocks, is_exact)
+        };
+        self.usage(found, blocks, (attributes.value_inodes.len() + attributes.values_elsewhere) as u64);
+    }
+
+    /// Counts the inode for its user, group and project, with `values` that have inodes of their own. Unless `blocks` is known,
+    /// `i_blocks` stands for it: values count in it for each inode that has them.
+    fn usage(&self, found: &mut Found, blocks: Option<u64>, values: u64) {
+        let is_counted =
+            self.volume.sb.is_counted(self.ino) && !self.inode.flags.contains(InodeFlags::EA_INODE);
+        if let Some(usage) = self.volume.usage.as_ref().filter(|_| is_counted) {
+            let blocks = blocks.unwrap_or(self.inode.blocks / (self.volume.block_size as u64 / 512));
+            usage.count(&mut found.counts, self.inode, Used { blocks, inodes: 1 + values });
         }
-        self.map(found, own_blocks, is_exact);
     }
 
     fn fields(&self, bytes: &[u8]) {
@@ -190,6 +206,8 @@ impl Check<'_, '_> {
         if found.claim_attributes(cluster) {
             self.volume.claim_blocks(block, 1);
             attributes.value_inodes.extend(self.attribute_block(found, block));
+        } else if self.volume.has(Incompat::EA_INODE) {
+            attributes.values_elsewhere = self.shared_values(block);
         }
         Some((attributes, 1 << cluster_bits(self.volume)))
     }
@@ -220,7 +238,15 @@ impl Check<'_, '_> {
         }
     }
 
-    fn inline(&self, found: &mut Found, rest: Option<&[u8]>, own_blocks: u64) {
+    /// Returns the number of values in inodes that an attribute block refers to which another inode has checked.
+    fn shared_values(&self, block: u64) -> usize {
+        let mut buf = self.volume.buffer(1);
+        let is_read = self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK);
+        let attributes = is_read.then(|| xattrs::in_block(&buf).ok()).flatten();
+        attributes.map_or(0, |attributes| attributes.value_inodes.len())
+    }
+
+    fn inline(&self, found: &mut Found, rest: Option<&[u8]>) {
         let inode = self.inode;
         if rest.is_none() {
             self.fail("i_flags", "inline data without the attribute system.data", PR_1_INLINE_DATA_NO_ATTR);
@@ -235,7 +261,6 @@ impl Check<'_, '_> {
                 PR_1_BAD_I_SIZE,
             );
         }
-        self.blocks(own_blocks);
         if inode.file_type() == FileType::Directory {
             found.inline_dirs.push((self.ino, [&inode.block[..], rest].concat().into()));
         }
@@ -254,10 +279,12 @@ impl Check<'_, '_> {
     }
 
     /// Walks the map, and compares it with the sizes. `own_blocks` are not in the map; `is_exact` is false if there may be more.
-    fn map(&self, found: &mut Found, own_blocks: u64, is_exact: bool) {
+    /// Returns the number of blocks that the inode uses, if it is known.
+    fn map(&self, found: &mut Found, own_blocks: u64, is_exact: bool) -> Option<u64> {
         let (inode, volume) = (self.inode, self.volume);
         if self.ino == InodeNo::RESIZE {
-            return crate::resize::check(volume, inode);
+            crate::resize::check(volume, inode);
+            return None;
         }
         if !has_map(inode) {
             if is_exact {
@@ -266,7 +293,7 @@ impl Check<'_, '_> {
             if inode.is_fast_symlink() {
                 self.fast_symlink();
             }
-            return;
+            return is_exact.then_some(own_blocks);
         }
         let is_directory = inode.file_type() == FileType::Directory;
         let first_run = found.runs.len();
@@ -276,8 +303,9 @@ impl Check<'_, '_> {
         if self.ino.get() == volume.sb.journal_inode() {
             found.journal = mapped.first_block.map(|block| (block, mapped.data_blocks));
         }
-        if mapped.is_complete && is_exact && self.ino.get() != 1 {
-            self.blocks(mapped.blocks + own_blocks);
+        let blocks = (mapped.is_complete && is_exact).then_some(mapped.blocks + own_blocks);
+        if let Some(blocks) = blocks.filter(|_| self.ino.get() != 1) {
+            self.blocks(blocks);
         }
         match inode.file_type() {
             FileType::Directory => {
@@ -286,9 +314,15 @@ impl Check<'_, '_> {
                 found.dirs.push(Dir::new(self.ino, inode, mapped.end, runs));
             }
             FileType::Symlink => self.slow_symlink(mapped.first_block),
-            _ if mapped.is_complete => self.file_size(mapped.last_written),
+            _ if mapped.is_complete => {
+                self.file_size(mapped.last_written);
+                if inode.flags.contains(InodeFlags::VERITY) {
+                    verity::check(volume, self.ino, inode);
+                }
+            }
             _ => {}
         }
+        blocks
     }
 
     fn directory_size(&self, end: u64, is_complete: bool) {

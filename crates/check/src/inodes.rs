@@ -26,7 +26,12 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize) -> Found {
             found.states[index] = state;
         }
     };
-    let end = |found: &mut Found, group| volume.set_inodes(group, std::mem::take(&mut found.states));
+    let end = |found: &mut Found, group| {
+        volume.set_inodes(group, std::mem::take(&mut found.states));
+        if let Some(usage) = &volume.usage {
+            usage.add(&mut found.counts);
+        }
+    };
     let all = scan(volume, threads, || Found::new(Arc::clone(&checked)), each, end);
     let mut found = Found::new(checked);
     all.into_iter().for_each(|one| found.merge(one));

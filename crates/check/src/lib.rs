@@ -1,15 +1,17 @@
 //! Checks an ext4 volume without changing it: every checksum and every reference, as `e2fsck -fn` does.
 //!
-//! [`check`] reads the volume on several threads, in five steps that correspond to the passes of e2fsck:
+//! [`check`] reads the volume on several threads, in six steps that correspond to the passes of e2fsck:
 //!
 //! 1. the superblock, its backups, the descriptors, and the lists of orphans;
 //! 2. all inodes: fields, attributes, the map of blocks, which each inode claims (pass 1). Blocks that are claimed twice
 //!    are named with their owners by a second walk, which only such volumes need;
 //! 3. all directories: blocks, entries, index trees (pass 2);
 //! 4. parents of directories, and link counts (passes 3 and 4);
-//! 5. bitmaps and counts (pass 5).
+//! 5. bitmaps and counts (pass 5);
+//! 6. the usage in quota files, which step 2 has counted.
 //!
-//! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, and 50 bytes for each directory.
+//! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, 50 bytes for each directory, and 25 to 50 bytes
+//! for each user, group and project, of which at most 8,388,608 are counted.
 //! On any bytes the check ends: a block that belongs to a map or a directory is read for the first inode that claims it, and an
 //! inode table for the first group that has it. Memory does not follow from the superblock alone: the check stops when more than
 //! 65,536 descriptors are unusable.
@@ -30,6 +32,7 @@
 
 mod bitmaps;
 mod claims;
+mod contents;
 mod dirs;
 mod entries;
 mod finding;
@@ -44,9 +47,12 @@ mod mapper;
 mod names;
 mod owners;
 mod problem;
+mod quotas;
 mod resize;
 mod scan;
 mod tree;
+mod usage;
+mod verity;
 mod volume;
 mod work;
 mod xattrs;
@@ -235,6 +241,7 @@ fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
     tree::check_links(&volume, threads);
     let was_closed = volume.sb.state() & STATE_VALID != 0 && !volume.has(Incompat::RECOVER);
     bitmaps::check(&volume, threads, was_closed);
+    quotas::check(&volume);
 
     let groups = 0..volume.sb.group_count();
     let in_use = |group| volume.inodes_of(group).iter().filter(|state| state.kind != 0).count() as u64;
@@ -247,11 +254,7 @@ fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
 fn notes(volume: &Volume<'_>, is_replayed: bool) {
     let sb = &volume.sb;
     let ignored = [
-        (
-            sb.ro_compat().intersects(RoCompat::QUOTA | RoCompat::PROJECT),
-            "quota: usage is not compared with the files",
-        ),
-        (sb.ro_compat().contains(RoCompat::VERITY), "verity: Merkle trees are not verified"),
+        (sb.ro_compat().contains(RoCompat::VERITY), "verity: contents are not verified against their hashes"),
         (sb.ro_compat().contains(RoCompat::SHARED_BLOCKS), "shared_blocks: files may share blocks"),
         (sb.compat().contains(Compat::FAST_COMMIT), "fast_commit: fast commits are not replayed"),
         (volume.has(Incompat::EA_INODE), "ea_inode: values in inodes are not compared with their hashes"),

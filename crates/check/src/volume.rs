@@ -9,11 +9,12 @@ use parext4_device::{AlignedBuf, Device};
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, FormatError, FsBlock, GroupNo, InodeNo};
+use parext4_format::{ChecksumSeed, FormatError, FsBlock, InodeNo};
 
 use crate::claims::Claims;
 use crate::finding::Findings;
 use crate::problem::Problem;
+use crate::usage::Usage;
 
 /// An inode as the scan of the inode tables found it.
 #[derive(Debug, Default)]
@@ -47,6 +48,8 @@ pub(crate) struct Volume<'a> {
     pub system: Vec<(u64, u64, &'static str)>,
     /// Inodes that the next mount deletes or truncates.
     pub orphans: HashSet<u32>,
+    /// The usage of users, groups and projects, if the volume has quota files.
+    pub usage: Option<Usage>,
     inodes: Vec<OnceLock<GroupInodes>>,
 }
 
@@ -65,6 +68,7 @@ impl<'a> Volume<'a> {
             claims: Claims::new(&sb, 0),
             system: Vec::new(),
             orphans: HashSet::new(),
+            usage: Usage::new(&sb),
             inodes: Vec::new(),
             sb,
         }
@@ -83,16 +87,18 @@ impl<'a> Volume<'a> {
 
     /// Reads whole blocks. Returns false, and reports it, if the device fails or the volume has no such blocks.
     pub(crate) fn read(&self, block: u64, buf: &mut [u8], what: &'static str, problem: Problem) -> bool {
-        let offset = block.checked_mul(self.block_size as u64);
-        let result = match offset {
-            Some(offset) => {
-                self.device.read_at(offset, &mut [IoSliceMut::new(buf)]).map_err(|e| e.to_string())
-            }
-            None => Err("is out of range".to_owned()),
-        };
-        let Err(error) = result else { return true };
+        let Err(error) = self.try_read(block, buf) else { return true };
         self.report(FormatError::new(what, "block", error).in_block(FsBlock(block)), problem);
         false
+    }
+
+    /// Reads whole blocks.
+    ///
+    /// # Errors
+    /// Why they cannot be read: the device fails, or the volume has no such blocks.
+    pub(crate) fn try_read(&self, block: u64, buf: &mut [u8]) -> Result<(), String> {
+        let offset = block.checked_mul(self.block_size as u64).ok_or_else(|| "is out of range".to_owned())?;
+        self.device.read_at(offset, &mut [IoSliceMut::new(buf)]).map_err(|error| error.to_string())
     }
 
     /// Returns a buffer for `blocks` blocks.
@@ -130,17 +136,6 @@ impl<'a> Volume<'a> {
 
     pub(crate) fn has(&self, feature: Incompat) -> bool {
         self.sb.incompat().contains(feature)
-    }
-
-    /// Returns the block that holds descriptors, by its index in the table.
-    pub(crate) fn desc_block(&self, index: u32) -> u64 {
-        if !self.has(Incompat::META_BG) || index < self.sb.raw().s_first_meta_bg.get() {
-            return self.sb.first_gdt_block().get() + u64::from(index);
-        }
-        let group = index.saturating_mul(self.sb.descs_per_block());
-        let after_superblock = u64::from(self.sb.has_backup(GroupNo(group)));
-        // Blocks of 1 KiB: group 0 begins with block 1, which holds the superblock. Larger ones: block 0 does.
-        self.group_start(group) + after_superblock
     }
 
     pub(crate) fn set_inodes(&self, group: u32, states: Vec<InodeState>) {

@@ -25,6 +25,8 @@ const SYSTEM: u8 = 7;
 pub(crate) struct Attributes<'a> {
     /// Inodes that hold values.
     pub value_inodes: Vec<u32>,
+    /// The number of values in inodes that another inode with the same attribute block refers to as well.
+    pub values_elsewhere: usize,
     /// The rest of the contents of a small file or directory.
     pub inline_data: Option<&'a [u8]>,
 }

@@ -22,9 +22,9 @@ wrong.";
 /// Check all structures of a volume without changing it, like e2fsck -fn
 ///
 /// Verifies every checksum and reference on all cores: superblock and backups, descriptors, bitmaps, inodes, extent trees,
-/// directories and their indexes, attributes, link counts, the journal's superblock. Prints a line for each finding: structure,
-/// field, what is wrong, where, and the problem as which e2fsck reports it. A journal that was not written back is replayed in
-/// memory first.
+/// directories and their indexes, attributes, link counts, usage in quota files, descriptors of fs-verity, the journal's superblock.
+/// Prints a line for each finding: structure, field, what is wrong, where, and the problem as which e2fsck reports it. A journal
+/// that was not written back is replayed in memory first.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_STATUS)]
 pub struct Args {

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use parext4::{Device, DirectFile, MemDevice, MkfsOptions, OpenOptions, Result, Volume, VolumeOptions, mkfs};
+use parext4_check::{CheckOptions, check};
 
 use crate::tool;
 
@@ -152,6 +153,18 @@ pub fn assert_clean(device: &MemDevice, what: &str) {
     if let Some((status, text)) = e2fsck(device, "-fn") {
         assert!(status == Some(0), "{what}: e2fsck -fn: {text}");
     }
+}
+
+/// Returns what the check of this project finds, a line for each finding.
+pub fn findings(device: &dyn Device) -> Vec<String> {
+    let report = check(device, &CheckOptions::new().threads(2));
+    report.refused.into_iter().chain(report.findings.iter().map(ToString::to_string)).collect()
+}
+
+/// Asserts that the check of this project finds no error in a volume that was closed.
+pub fn assert_no_findings(device: &dyn Device, what: &str) {
+    let findings = findings(device);
+    assert!(findings.is_empty(), "{what}: {}", findings.join("\n"));
 }
 
 /// Asserts that e2fsck finds no error in a volume after a crash, once it has replayed the journal and deleted the orphans,

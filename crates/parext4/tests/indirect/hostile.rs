@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parext4::{MemDevice, Volume, VolumeOptions};
 use testkit::image::Image;
 use testkit::rng::Rng;
-use testkit::volume::DirectFiles as _;
+use testkit::volume::{DirectFiles as _, assert_no_findings, findings};
 
 /// Runs every operation on the file, and ignores the results.
 fn exercise(volume: &Volume) {
@@ -93,4 +93,23 @@ fn arbitrary_pointers_cause_no_panic() {
             let _ = volume.close();
         }
     }
+}
+
+/// Two pointers of the double indirect block lead to one indirect block, whose blocks are then mapped twice.
+#[test]
+fn the_check_finds_an_indirect_block_that_is_mapped_twice() {
+    let Some((sound, places)) = image() else { return };
+    assert_no_findings(&sound, "sound pointers");
+    let mut bytes = sound.snapshot().to_vec();
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let first = places.iter().copied().find(|&place| {
+        let pointers = [place, place + 4].map(|at| word(&bytes, at) as usize * 1024);
+        pointers.iter().all(|pointer| places.contains(pointer))
+    });
+    let first = first.expect("a block of pointers to two indirect blocks");
+    bytes.copy_within(first..first + 4, first + 4);
+    let block = word(&bytes, first);
+    let found = findings(&MemDevice::from_bytes(bytes));
+    let expected = format!("is used several times, by inode 12 (block {block}) [0x011002 PR_1B_DUP_BLOCK]");
+    assert!(found.iter().any(|line| line.contains(&expected)), "{found:?}");
 }

@@ -11,7 +11,7 @@ use parext4::{
 use testkit::rng::Rng;
 use testkit::tool::{skipped, text};
 use testkit::verity::{self, Protection};
-use testkit::volume::untimed;
+use testkit::volume::{assert_no_findings, findings, untimed};
 use testkit::{Image, tool};
 
 /// Sizes of blocks of the volume, and how files on it are protected.
@@ -259,6 +259,22 @@ fn a_hole_in_place_of_data_is_found() {
     assert_eq!(file.data_range(0).unwrap(), Some((0, 70_000)), "holes are read, too");
 }
 
+/// The check reads no contents, so it finds a missing block of the tree, but none of the data.
+#[test]
+fn the_check_finds_a_tree_that_lacks_a_block() {
+    let Some(image) = image(1024, KINDS[2].1, &LENGTHS) else { return };
+    assert_no_findings(&image.load(), "sound trees");
+    image.debugfs_write("punch /f1100000 1 1");
+    assert_eq!(findings(&image.load()), [] as [&str; 0]);
+    let tree = verity::offset(1_100_000) / 1024;
+    image.debugfs_write(&format!("punch /f1100000 {tree} {tree}"));
+    let found = findings(&image.load());
+    assert!(
+        found.iter().any(|line| line.contains("verity descriptor: data_size: the tree has")),
+        "{found:?}"
+    );
+}
+
 /// Descriptors, their sizes and sizes of the file that no kernel writes: an error, but no panic and no large allocation.
 #[test]
 fn arbitrary_descriptors_cause_no_panic() {
@@ -275,10 +291,13 @@ fn arbitrary_descriptors_cause_no_panic() {
     let mut rng = Rng::new(11, 0);
     let read = |bytes: Vec<u8>| {
         let device: Arc<dyn Device> = Arc::new(MemDevice::from_bytes(bytes));
-        let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
+        let volume = Volume::open_device(Arc::clone(&device), &VolumeOptions::new().read_only(true)).unwrap();
         let verity = volume.resolve(path(len)).and_then(|node| node.verity());
         let read = volume.read(path(len));
         assert!(verity.is_ok() || read.is_err());
+        drop(volume);
+        let findings = findings(&*device);
+        assert_eq!(verity.is_ok(), findings.is_empty(), "{verity:?}: {findings:?}");
         read
     };
     assert_eq!(read(contents(&sound)).unwrap(), data(len));

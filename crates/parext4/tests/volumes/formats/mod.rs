@@ -11,6 +11,7 @@ mod snapshot;
 
 use image_kinds::Kind;
 use parext4::{Error, Volume};
+use testkit::volume::assert_no_findings;
 use testkit::{Image, kinds, settings, skipped};
 
 use change::{Changes, populate};
@@ -102,6 +103,7 @@ fn change(image: &Image, kind: &Kind, before: &Snapshot, detail: Detail, seed: u
     let ours = of_volume(&opened, detail);
     close(opened);
     image.fsck();
+    assert_no_findings(&image.load(), &kind.name);
     (changes, ours)
 }
 

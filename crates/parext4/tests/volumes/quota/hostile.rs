@@ -9,7 +9,7 @@ use parext4_format::superblock::Superblock;
 use testkit::Image;
 use testkit::rng::Rng;
 use testkit::settings;
-use testkit::volume::untimed;
+use testkit::volume::{findings, untimed};
 
 use super::{ALL, make, open, open_limited, open_with, quota, usage};
 
@@ -41,6 +41,9 @@ fn a_damaged_file_is_named_and_the_volume_can_be_read() {
         let mut bytes = device.snapshot().to_vec();
         bytes[header + 4] = 9;
         let damaged = Arc::new(MemDevice::from_bytes(bytes));
+        let found = findings(&*damaged);
+        let is_named = |line: &String| line.contains("dqh_version") && line.contains("PR_6_UPDATE_QUOTAS");
+        assert!(found.iter().any(is_named), "{found:?}");
         match open_with(&damaged, &untimed()) {
             Err(Error::ReadOnly(why)) => assert!(why.contains("dqh_version"), "{why}"),
             other => panic!("{other:?}"),
@@ -74,7 +77,9 @@ fn any_bytes_in_a_quota_file_lead_to_errors() {
             let at = header + usize::try_from(rng.log_uniform(8 << 10)).unwrap();
             bytes[at] = u8::try_from(rng.log_uniform(255)).unwrap();
         }
-        let _ = use_volume(&Arc::new(MemDevice::from_bytes(bytes)));
+        let device = Arc::new(MemDevice::from_bytes(bytes));
+        let _ = findings(&*device);
+        let _ = use_volume(&device);
     }
 }
 

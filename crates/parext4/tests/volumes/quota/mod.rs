@@ -1,5 +1,6 @@
 //! Volumes with quotas: usage after changes of all kinds, limits, crashes, damaged files, and the kernel's numbers.
 
+mod check;
 mod crash;
 mod hostile;
 mod kernel;

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use parext4::{MemDevice, MkfsOptions, NewInode, QuotaKind, QuotaKinds, SetAttributes, mkfs};
 use testkit::rng::Rng;
 use testkit::settings;
-use testkit::volume::assert_clean;
+use testkit::volume::{assert_clean, assert_no_findings};
 
 use super::{make, open, usage, workload};
 
 /// Formats that charge in different ways: sizes of blocks, maps of files, contents in inodes, values in inodes.
-const FORMATS: [&[&str]; 5] = [
+pub(super) const FORMATS: [&[&str]; 6] = [
     &["-b", "1024", "-O", "ea_inode"],
     &["-b", "4096", "-O", "ea_inode,inline_data"],
     &["-b", "1024", "-O", "^extent,^64bit,^flex_bg"],
     &["-b", "2048", "-O", "^has_journal,ea_inode"],
     &["-b", "4096", "-O", "orphan_file,^metadata_csum"],
+    &["-b", "1024", "-O", "bigalloc,ea_inode", "-C", "8192"],
 ];
 
 #[test]
@@ -31,7 +32,9 @@ fn random_changes_leave_the_usage_right() {
                 workload::change(&volume, &mut rng);
             }
             volume.close().unwrap();
-            assert_clean(&device, &format!("{options:?}, round {round}"));
+            let what = format!("{options:?}, round {round}");
+            assert_clean(&device, &what);
+            assert_no_findings(&*device, &what);
         }
     }
 }

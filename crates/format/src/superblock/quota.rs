@@ -1,7 +1,7 @@
 //! The inodes of quota files, the inodes that they count, and the inodes of the file system itself.
 
 use super::Superblock;
-use crate::features::RoCompat;
+use crate::features::{Compat, RoCompat};
 use crate::number::InodeNo;
 use crate::quota::QuotaKind;
 use crate::{FormatError, Result};
@@ -55,7 +55,14 @@ impl Superblock {
     /// other than the root directory, the orphan file, or the quota file of projects.
     #[must_use]
     pub fn is_own_inode(&self, ino: InodeNo) -> bool {
-        let own = [self.raw.s_prj_quota_inum.get(), self.raw.s_orphan_file_inum.get()];
-        (ino.get() < self.first_inode() && ino != InodeNo::ROOT) || own.contains(&ino.get())
+        (ino.get() < self.first_inode() && ino != InodeNo::ROOT) || self.own_files().any(|own| own == ino)
+    }
+
+    /// Returns the own inodes of the file system that have no reserved number: the quota file of projects, and the orphan file.
+    pub fn own_files(&self) -> impl Iterator<Item = InodeNo> {
+        let has_quotas = self.ro_compat().intersects(RoCompat::QUOTA.union(RoCompat::PROJECT));
+        let projects = has_quotas.then(|| self.raw.s_prj_quota_inum.get());
+        let orphans = self.compat().contains(Compat::ORPHAN_FILE).then(|| self.orphan_file_inode());
+        projects.into_iter().chain(orphans).filter(|&ino| ino != 0).map(InodeNo)
     }
 }

@@ -9,7 +9,7 @@ mod window_blocks;
 
 use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
-use parext4_format::{FsBlock, GroupNo, bitmap};
+use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap};
 
 use super::free_extents::{End, FreeExtents};
 use super::{Run, Taking};
@@ -307,8 +307,25 @@ impl Group {
             return Err(Error::corrupt_field("group descriptor", "bg_free_inodes_count", problem)
                 .in_group(self.number));
         }
+        if let Some(ino) = self.own_inode_marked_free(&bitmap.snapshot()) {
+            let problem = format_args!("inode {ino} of the file system itself is marked free");
+            return Err(Error::corrupt_field("inode bitmap", "bit", problem).in_group(self.number));
+        }
         inodes.bitmap = Some(Arc::clone(&bitmap));
         Ok(bitmap)
+    }
+
+    /// Returns an inode of the group that has a reserved number, or that the superblock names, although the bitmap marks it free. It
+    /// must not be allocated, and a new inode must not clear its block of the table.
+    fn own_inode_marked_free(&self, bitmap: &[u8]) -> Option<InodeNo> {
+        let first = self.number.get() * self.layout.inodes_per_group + 1;
+        let reserved = if first == 1 { self.layout.first_inode - 1 } else { 0 };
+        let of_group =
+            |ino: InodeNo| ino.get().checked_sub(first).filter(|&index| index < self.layout.inodes_per_group);
+        let free = bitmap::next_zero(bitmap, 0, reserved.min(self.layout.inodes_per_group));
+        let mut own_files = self.superblock.own_files().filter_map(of_group);
+        let free = free.or_else(|| own_files.find(|&index| !bitmap::test(bitmap, index)));
+        free.map(|index| InodeNo(first + index))
     }
 }
 

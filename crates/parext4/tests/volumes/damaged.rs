@@ -113,3 +113,77 @@ fn attributes_make_room_for_extra_fields() {
         assert_eq!(parext4_format::xattr::parse_ibody(again.xattr_area()).unwrap(), list);
     }
 }
+
+/// Makes a volume with all files that the superblock names. Returns their inodes besides the reserved ones.
+fn with_own_files() -> Option<(Image, Vec<u32>)> {
+    let features = "quota,project,orphan_file,^metadata_csum,^uninit_bg";
+    let options = ["-b", "1024", "-O", features, "-E"];
+    let image = Image::mke2fs(16, &[&options[..], &["quotatype=usrquota:grpquota:prjquota"]].concat())?;
+    let superblock = superblock(&std::fs::read(image.path()).unwrap());
+    let own: Vec<u32> = superblock.own_files().map(InodeNo::get).collect();
+    assert_eq!(own.len(), 2);
+    Some((image, own))
+}
+
+/// A bitmap with a right count marks an inode free that the superblock names, or a reserved one: no new file
+/// gets it, and no new file clears its block of the table.
+#[test]
+fn a_bitmap_that_marks_an_own_inode_free_allocates_nothing() {
+    let Some((sound, own)) = with_own_files() else { return };
+    let bytes = std::fs::read(sound.path()).unwrap();
+    let superblock = superblock(&bytes);
+    let of_group = GroupDesc::parse(&bytes[DESCRIPTORS..], &superblock, GroupNo(0)).unwrap().free_inodes + 1;
+    let free = superblock.free_inodes() + 1;
+    for ino in own.into_iter().chain([2, 3, 4, 7, 8]) {
+        let image = Image::of(&sound.load());
+        let before = image.debugfs(&format!("stat <{ino}>"));
+        for request in [
+            format!("freei <{ino}>"),
+            format!("set_bg 0 free_inodes_count {of_group}"),
+            format!("ssv free_inodes_count {free}"),
+        ] {
+            image.debugfs_write(&request);
+        }
+        let volume = image.open();
+        for n in 0..3 {
+            match volume.write(format!("/{n}"), b"data") {
+                Err(Error::Corrupt(problem)) => {
+                    let problem = problem.to_string();
+                    assert!(problem.contains(&format!("inode {ino} of the file system itself")), "{problem}");
+                }
+                other => panic!("inode {ino}: {other:?}"),
+            }
+        }
+        volume.close().unwrap();
+        assert_eq!(image.debugfs(&format!("stat <{ino}>")), before, "inode {ino}");
+    }
+}
+
+/// Entries that name inodes of the file system itself: nothing opens, renames or removes them.
+#[test]
+fn no_entry_leads_to_an_own_inode() {
+    let Some((image, own)) = with_own_files() else { return };
+    let inodes: Vec<u32> = own.into_iter().chain([3, 4, 7, 8]).collect();
+    let stat = |ino: &u32| image.debugfs(&format!("stat <{ino}>"));
+    for ino in &inodes {
+        image.debugfs_write(&format!("ln <{ino}> /n{ino}"));
+    }
+    let before: Vec<String> = inodes.iter().map(stat).collect();
+    let volume = image.open();
+    volume.write("/file", b"data").unwrap();
+    for ino in &inodes {
+        let path = format!("/n{ino}");
+        for result in [
+            volume.remove_file(&path),
+            volume.write(&path, b"data"),
+            volume.rename(&path, "/other"),
+            volume.rename("/file", &path),
+            volume.link(&path, "/again"),
+            volume.direct_file(&path).map(drop),
+        ] {
+            assert!(matches!(result, Err(Error::Corrupt(_))), "{path}: {result:?}");
+        }
+    }
+    volume.close().unwrap();
+    assert_eq!(inodes.iter().map(stat).collect::<Vec<_>>(), before);
+}

@@ -74,8 +74,9 @@ pub struct Name {
     pub name: Box<[u8]>,
 }
 
-/// Reads the blocks of the area in order, and collects the changes of all complete fast commits that belong to one
-/// transaction.
+/// Reads the blocks of the area in order, and visits the changes of the fast commits that belong to one transaction. It keeps no
+/// change. A tail may show only after its changes that they do not count, so a caller scans twice: first for the number of changes
+/// that do, and then for these changes.
 #[derive(Debug)]
 pub struct Scan {
     /// The number of the transaction that the fast commits belong to.
@@ -83,9 +84,10 @@ pub struct Scan {
     inode_size: usize,
     crc: u32,
     started: bool,
-    changes: Vec<Change>,
+    /// The number of changes so far.
+    changes: u64,
     /// The number of changes in complete fast commits.
-    complete: usize,
+    complete: u64,
 }
 
 /// A tag and its bytes.
@@ -101,19 +103,28 @@ impl Scan {
     /// inodes of `inode_size` bytes.
     #[must_use]
     pub fn new(tid: u32, inode_size: u16) -> Self {
-        let (crc, started, changes, complete) = (0, false, Vec::new(), 0);
+        let (crc, started, changes, complete) = (0, false, 0, 0);
         Self { tid, inode_size: inode_size.into(), crc, started, changes, complete }
     }
 
-    /// Reads the next block. Returns false if no later block can belong to a fast commit of the transaction.
+    /// Reads the next block, and calls `visit` with the number of each change, counted from 0, and the change. Returns false if no
+    /// later block can belong to a fast commit of the transaction.
     ///
     /// # Errors
-    /// If the fast commits need a feature that is not known.
-    pub fn block(&mut self, block: &[u8]) -> Result<bool> {
+    /// If the fast commits need a feature that is not known; the error of `visit`.
+    pub fn block<E: From<FormatError>>(
+        &mut self,
+        block: &[u8],
+        visit: &mut dyn FnMut(u64, Change) -> std::result::Result<(), E>,
+    ) -> std::result::Result<bool, E> {
         let mut rest = block;
         while let Some(tag) = self.next_tag(rest) {
             if !self.tag(&tag)? {
                 return Ok(false);
+            }
+            if let Some(change) = change(&tag) {
+                visit(self.changes, change)?;
+                self.changes += 1;
             }
             rest = rest.get(tag.bytes.len()..).unwrap_or_default();
         }
@@ -121,11 +132,10 @@ impl Scan {
         Ok(self.started && rest.len() < TAG_HEADER)
     }
 
-    /// Returns the changes of the complete fast commits, in order.
+    /// Returns the number of changes in complete fast commits. They are the first ones.
     #[must_use]
-    pub fn finish(mut self) -> Vec<Change> {
-        self.changes.truncate(self.complete);
-        self.changes
+    pub fn complete(&self) -> u64 {
+        self.complete
     }
 
     /// Returns the tag at the start of `bytes`, or `None` if there is none with a valid length.
@@ -155,7 +165,7 @@ impl Scan {
             self.crc = 0;
             let valid = self.started && number(0) == self.tid && number(4) == crc;
             if valid {
-                self.complete = self.changes.len();
+                self.complete = self.changes;
             }
             return Ok(valid);
         }
@@ -173,7 +183,6 @@ impl Scan {
             return Ok(false);
         }
         self.crc = crc32c(self.crc, tag.bytes);
-        self.changes.extend(change(tag));
         Ok(true)
     }
 }

@@ -130,11 +130,11 @@ pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> 
     Some((output.status.code(), text))
 }
 
-/// Returns the byte offset of the journal of a volume with blocks of 4 KiB.
+/// Returns the byte offset of the journal of a volume.
 pub fn journal_offset(device: &MemDevice) -> u64 {
     let is_superblock = |block: &[u8]| block[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
-    let at = device.snapshot().chunks(4096).position(is_superblock).expect("the journal's superblock");
-    at as u64 * 4096
+    let at = device.snapshot().chunks(1024).position(is_superblock).expect("the journal's superblock");
+    at as u64 * 1024
 }
 
 /// Asserts that e2fsck finds no error in the volume in a file.

@@ -48,13 +48,19 @@ impl Writer {
 }
 
 fn scan(bytes: &[u8]) -> Result<Vec<Change>> {
-    let mut scan = Scan::new(TID, 256);
+    let (mut scan, mut changes) = (Scan::new(TID, 256), Vec::new());
+    let mut visit = |nth, change| {
+        assert_eq!(nth, changes.len() as u64);
+        changes.push(change);
+        Ok(())
+    };
     for block in bytes.chunks(BLOCK) {
-        if !scan.block(block)? {
+        if !scan.block(block, &mut visit)? {
             break;
         }
     }
-    Ok(scan.finish())
+    changes.truncate(usize::try_from(scan.complete()).unwrap());
+    Ok(changes)
 }
 
 #[test]

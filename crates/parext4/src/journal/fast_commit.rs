@@ -14,6 +14,7 @@
 //! 4. The caller writes the blocks to their home locations, and empties the log.
 
 use std::io::IoSlice;
+use std::ops::Range;
 
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::LogBlock;
@@ -26,35 +27,58 @@ use super::replay::before;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
-/// Limit of the area of fast commits, in bytes. The kernel uses 256 blocks unless told otherwise.
-const MAX_AREA: u64 = 16 << 20;
-
-/// Returns the changes of the fast commits of transaction `tid`, the one after the last complete one of the log.
-///
-/// # Errors
-/// If the area cannot be read or is too large, or has a feature that is not known.
-pub(crate) fn scan_fast_commits(
-    map: &LogMap,
-    superblock: &JournalSuperblock,
+/// The fast commits of one transaction, in the journal. They are read again for each use, so a full area needs no more memory
+/// than its blocks that one request reads.
+#[derive(Debug)]
+pub(crate) struct FastCommits<'a> {
+    map: &'a LogMap,
+    area: Range<u32>,
     tid: u32,
     inode_size: u16,
-) -> Result<Vec<Change>> {
-    let area = superblock.fast_commit_blocks();
-    if superblock.start() == 0 || area.is_empty() {
-        return Ok(Vec::new());
+    /// The number of changes.
+    count: u64,
+}
+
+impl<'a> FastCommits<'a> {
+    /// Returns the fast commits of transaction `tid`, the one after the last complete one of the log.
+    ///
+    /// # Errors
+    /// If the area cannot be read, or has a feature that is not known.
+    pub(crate) fn find(
+        map: &'a LogMap,
+        superblock: &JournalSuperblock,
+        tid: u32,
+        inode_size: u16,
+    ) -> Result<Self> {
+        let area = if superblock.start() == 0 { 0..0 } else { superblock.fast_commit_blocks() };
+        let mut found = Self { map, area, tid, inode_size, count: 0 };
+        found.count = found.scan(&mut |_, _| Ok(()))?;
+        Ok(found)
     }
-    let mut reader = BlockReader::new(map);
-    let mut scan = Scan::new(tid, inode_size);
-    let (first, most) = (area.start, MAX_AREA / u64::from(map.block_size));
-    for log in area {
-        if !scan.block(reader.block(LogBlock(log))?)? {
-            break;
-        }
-        if u64::from(log - first) >= most {
-            return Err(Error::Unsupported(format!("fast commits of more than {most} blocks; run e2fsck")));
-        }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
     }
-    Ok(scan.finish())
+
+    /// Calls `each` with the changes, in order.
+    ///
+    /// # Errors
+    /// The error of `each`; a failed read.
+    pub(crate) fn each(&self, mut each: impl FnMut(Change) -> Result<()>) -> Result<()> {
+        self.scan(&mut |nth, change| if nth < self.count { each(change) } else { Ok(()) }).map(drop)
+    }
+
+    /// Calls `visit` with all changes, also of fast commits that are not complete. Returns the number of those that are.
+    fn scan(&self, visit: &mut dyn FnMut(u64, Change) -> Result<()>) -> Result<u64> {
+        let mut reader = BlockReader::new(self.map);
+        let mut scan = Scan::new(self.tid, self.inode_size);
+        for log in self.area.clone() {
+            if !scan.block(reader.block(LogBlock(log))?, visit)? {
+                break;
+            }
+        }
+        Ok(scan.complete())
+    }
 }
 
 /// Writes transaction `tid` with `contents` into a log whose transactions are all at their home locations, and makes it durable.

@@ -16,8 +16,20 @@ use super::log::LogMap;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
-/// Receives a transaction's sequence number, a tag, and the block that the tag describes.
-type BlockVisitor<'a> = dyn FnMut(u32, &Tag, &[u8]) -> Result<()> + 'a;
+/// A block in a transaction of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoggedBlock<'a> {
+    /// The sequence number of the transaction.
+    pub sequence: u32,
+    pub tag: &'a Tag,
+    /// The log block with the contents.
+    pub at: LogBlock,
+    /// The contents, unescaped.
+    pub bytes: &'a [u8],
+}
+
+/// Receives a logged block.
+type BlockVisitor<'a> = dyn FnMut(LoggedBlock<'_>) -> Result<()> + 'a;
 
 /// Log blocks that are read at once, at most, and their bytes.
 const READ_AHEAD: u32 = 256;
@@ -157,20 +169,23 @@ impl<'a> LogWalk<'a> {
         Ok(saturating_u32(self.tags(log)?.len()))
     }
 
-    /// Returns, for each revoked block, the newest of the first `transactions` transactions that revokes it.
-    pub(super) fn revokes(&mut self, transactions: u32) -> Result<HashMap<u64, u32>> {
-        let mut revoked: HashMap<u64, u32> = HashMap::new();
+    /// Sets, for each of the blocks `logged` that is revoked, the newest of the first `transactions` transactions that revokes it.
+    /// Ignores other blocks: a log can revoke many more blocks than it has.
+    pub(super) fn revokes(
+        &mut self,
+        transactions: u32,
+        logged: &mut HashMap<u64, Option<u32>>,
+    ) -> Result<()> {
         self.walk(transactions, &mut |walk, sequence, kind, log| {
             if kind == BlockType::Revoke {
                 let format = walk.format;
                 for block in jbd2::parse_revoke(walk.reader.block(log)?, format)? {
                     // The walk visits the transactions from the oldest to the newest.
-                    revoked.insert(block.get(), sequence);
+                    logged.entry(block.get()).and_modify(|newest| *newest = Some(sequence));
                 }
             }
             Ok(())
-        })?;
-        Ok(revoked)
+        })
     }
 
     /// Calls `each` with every logged block of the first `transactions` transactions, unescaped and with its checksum
@@ -194,10 +209,8 @@ impl<'a> LogWalk<'a> {
                         format!("journal: transaction {sequence}: block {} has a bad checksum", tag.block);
                     return Err(Error::corrupt(text));
                 }
-                if tag.escaped {
-                    bytes[..4].copy_from_slice(&jbd2::MAGIC.to_be_bytes());
-                }
-                each(sequence, tag, &bytes)?;
+                restore_escaped(tag, &mut bytes);
+                each(LoggedBlock { sequence, tag, at, bytes: &bytes })?;
             }
             Ok(())
         })
@@ -231,6 +244,13 @@ impl<'a> LogWalk<'a> {
             log = self.next(log, blocks);
         }
         Ok(())
+    }
+}
+
+/// Restores the first four bytes of a block that was logged without them.
+pub(super) fn restore_escaped(tag: &Tag, bytes: &mut [u8]) {
+    if tag.escaped {
+        bytes[..4].copy_from_slice(&jbd2::MAGIC.to_be_bytes());
     }
 }
 

@@ -28,6 +28,7 @@ mod fast_commit;
 mod gate;
 mod handle;
 mod log;
+mod log_index;
 mod log_walk;
 mod pending;
 mod replay;
@@ -38,11 +39,12 @@ use parext4_device::Device;
 use parext4_format::jbd2::JournalSuperblock;
 
 pub use empty::EmptiedLog;
-pub(crate) use fast_commit::{log_replayed, scan_fast_commits};
+pub(crate) use fast_commit::{FastCommits, log_replayed};
 #[cfg(shuttle)]
 pub use gate::{EnterResult, Gate, Permit};
 pub(crate) use handle::Handle;
 pub(crate) use log::{LogExtent, LogMap};
+pub(crate) use log_index::LogIndex;
 pub(crate) use replay::{newest_sequence, read_superblock, replay};
 pub(crate) use transaction::{Freed, Participant};
 

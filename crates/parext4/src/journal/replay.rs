@@ -5,14 +5,17 @@
 //! device, or memory on a read-only volume) and flushes. Reading and checking the log is the work of `log_walk`.
 //!
 //! 1. Find the last complete transaction.
-//! 2. Collect the revoked blocks.
-//! 3. Check every logged block.
+//! 2. Check every logged block, and note its number.
+//! 3. Collect which of these blocks are revoked.
 //! 4. Write every logged block that a later transaction does not revoke.
+//!
+//! Each step reads the log, so the memory is that of a few bytes for each logged block, and of the blocks that one request reads.
 //!
 //! Invariant: nothing is written unless steps 1 to 3 found the log correct.
 //!
 //! Source: kernel documentation, "Journal (jbd2)", and the behaviour of `fs/jbd2/recovery.c`.
 
+use std::collections::HashMap;
 use std::io::IoSliceMut;
 
 use parext4_device::AlignedBuf;
@@ -20,7 +23,7 @@ use parext4_format::jbd2::{self, JournalSuperblock};
 use parext4_format::{FsBlock, LogBlock};
 
 use super::log::{LogExtent, LogMap};
-use super::log_walk::{BlockReader, LogWalk};
+use super::log_walk::{BlockReader, LogWalk, LoggedBlock};
 use crate::error::{Error, Result};
 
 /// The result of a replay.
@@ -62,7 +65,7 @@ pub(crate) fn replay(
     map: &LogMap,
     superblock: &JournalSuperblock,
     blocks_count: u64,
-    sink: &mut dyn FnMut(FsBlock, &[u8]) -> Result<()>,
+    sink: &mut dyn FnMut(LoggedBlock<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     if superblock.start() == 0 {
         let next_sequence = superblock.sequence();
@@ -71,28 +74,32 @@ pub(crate) fn replay(
     let mut walk = LogWalk::new(map, superblock);
     let own = OwnBlocks::new(map);
     let transactions = walk.scan()?;
-    let revoked = walk.revokes(transactions)?;
+    // Each logged block, with the newest transaction that revokes it.
+    let mut newest_revokes = HashMap::new();
+    walk.data(transactions, &mut |LoggedBlock { sequence, tag, .. }| {
+        if tag.block.get() >= blocks_count {
+            let text = format!("journal: transaction {sequence} writes block {} out of range", tag.block);
+            return Err(Error::corrupt(text));
+        }
+        // Writing such a block would change the log while it is read.
+        if own.contains(tag.block) {
+            let text =
+                format!("journal: transaction {sequence} writes block {}, the journal's own", tag.block);
+            return Err(Error::corrupt(text));
+        }
+        newest_revokes.insert(tag.block.get(), None);
+        Ok(())
+    })?;
+    walk.revokes(transactions, &mut newest_revokes)?;
     let mut blocks = 0;
-    for check_only in [true, false] {
-        walk.data(transactions, &mut |sequence, tag, bytes| {
-            if tag.block.get() >= blocks_count {
-                let text = format!("journal: transaction {sequence} writes block {} out of range", tag.block);
-                return Err(Error::corrupt(text));
-            }
-            // Writing such a block would change the log while it is read.
-            if own.contains(tag.block) {
-                let text =
-                    format!("journal: transaction {sequence} writes block {}, the journal's own", tag.block);
-                return Err(Error::corrupt(text));
-            }
-            let is_revoked = revoked.get(&tag.block.get()).is_some_and(|&by| !before(by, sequence));
-            if check_only || is_revoked {
-                return Ok(());
-            }
-            blocks += 1;
-            sink(tag.block, bytes)
-        })?;
-    }
+    walk.data(transactions, &mut |logged| {
+        let revoke = newest_revokes.get(&logged.tag.block.get()).copied().flatten();
+        if revoke.is_some_and(|revoke| !before(revoke, logged.sequence)) {
+            return Ok(());
+        }
+        blocks += 1;
+        sink(logged)
+    })?;
     Ok(Recovered { next_sequence: superblock.sequence().wrapping_add(transactions), transactions, blocks })
 }
 

@@ -25,6 +25,7 @@ use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
 use crate::body_update::MOVE_CREDITS;
 use crate::engine::{Orphans, Use};
 use crate::error::{Error, Result};
+use crate::journal::FastCommits;
 use crate::node::Node;
 use crate::quota::QuotaIds;
 
@@ -32,19 +33,16 @@ use crate::quota::QuotaIds;
 ///
 /// # Errors
 /// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`].
-pub(super) fn replay(engine: &Use, changes: &[Change]) -> Result<()> {
+pub(super) fn replay(engine: &Use, changes: &FastCommits<'_>) -> Result<()> {
     engine.load_orphans()?;
     let (claimed, mapped) = (BlockSet::default(), BlockSet::default());
     let mut replay = Replay { engine, nodes: HashMap::new(), claimed, mapped };
     // Before any block is allocated: a directory must not get a block that the kernel gave to a file.
-    for change in changes {
-        if let Change::AddRange(_, extent) = change {
-            replay.claim(extent)?;
-        }
-    }
-    for change in changes {
-        replay.make(change)?;
-    }
+    changes.each(|change| match change {
+        Change::AddRange(_, extent) => replay.claim(&extent),
+        _ => Ok(()),
+    })?;
+    changes.each(|change| replay.make(&change))?;
     replay.free_unmapped()?;
     // Deletes the inodes without names.
     drop(replay);

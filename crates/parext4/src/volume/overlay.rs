@@ -1,5 +1,5 @@
-//! Devices that keep changed blocks in memory, over a device that stays as it is: a volume after a replay, for a volume that must
-//! not be written, and a volume for a computation.
+//! Devices that have changed blocks, over a device that stays as it is: a volume after a replay, for a volume that must not be
+//! written, and a volume for a computation.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -7,26 +7,45 @@ use std::io::{self, IoSlice, IoSliceMut};
 use parext4_device::{AlignedBuf, Device, forward_device};
 
 use crate::convert::to_usize;
+use crate::journal::LogIndex;
 use crate::sync::{Arc, Mutex, Rank};
 
 /// Contents of blocks of the volume.
 pub(super) type Blocks = HashMap<u64, Arc<AlignedBuf>>;
 
-/// A read-only device that returns replayed blocks in place of its own.
-#[derive(Debug)]
-pub(super) struct OverlayDevice {
-    inner: Arc<dyn Device>,
-    block_size: u32,
-    blocks: Blocks,
+/// Where changed contents of blocks are found.
+pub(super) trait Changed: Send + Sync + std::fmt::Debug {
+    /// Returns the contents of a block of the volume, or `None` if it has not changed.
+    fn contents(&self, block: u64) -> io::Result<Option<Arc<AlignedBuf>>>;
 }
 
-impl OverlayDevice {
-    pub(super) fn new(inner: Arc<dyn Device>, block_size: u32, blocks: Blocks) -> Self {
-        Self { inner, block_size, blocks }
+impl Changed for Blocks {
+    fn contents(&self, block: u64) -> io::Result<Option<Arc<AlignedBuf>>> {
+        Ok(self.get(&block).cloned())
     }
 }
 
-impl Device for OverlayDevice {
+impl Changed for LogIndex {
+    fn contents(&self, block: u64) -> io::Result<Option<Arc<AlignedBuf>>> {
+        Ok(self.read(block)?)
+    }
+}
+
+/// A read-only device that returns changed blocks in place of its own.
+#[derive(Debug)]
+pub(super) struct OverlayDevice<C> {
+    inner: Arc<dyn Device>,
+    block_size: u32,
+    changed: C,
+}
+
+impl<C: Changed> OverlayDevice<C> {
+    pub(super) fn new(inner: Arc<dyn Device>, block_size: u32, changed: C) -> Self {
+        Self { inner, block_size, changed }
+    }
+}
+
+impl<C: Changed> Device for OverlayDevice<C> {
     forward_device!(this => this.inner; size, sector_size, network);
 
     fn read_only(&self) -> bool {
@@ -35,8 +54,7 @@ impl Device for OverlayDevice {
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.inner.read_at(offset, bufs)?;
-        patch(&self.blocks, self.block_size, offset, bufs);
-        Ok(())
+        patch(&self.changed, self.block_size, offset, bufs)
     }
 
     fn write_at(&self, _: u64, _: &[IoSlice<'_>]) -> io::Result<()> {
@@ -90,8 +108,7 @@ impl Device for ScratchDevice {
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.inner.read_at(offset, bufs)?;
-        patch(&self.state.lock().blocks, self.block_size, offset, bufs);
-        Ok(())
+        patch(&self.state.lock().blocks, self.block_size, offset, bufs)
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
@@ -120,8 +137,13 @@ impl Device for ScratchDevice {
     }
 }
 
-/// Replaces the parts of a read from `offset` on that `blocks` has.
-fn patch(blocks: &Blocks, block_size: u32, offset: u64, bufs: &mut [IoSliceMut<'_>]) {
+/// Replaces the parts of a read from `offset` on that have changed.
+fn patch(
+    changed: &impl Changed,
+    block_size: u32,
+    offset: u64,
+    bufs: &mut [IoSliceMut<'_>],
+) -> io::Result<()> {
     let block_size = u64::from(block_size);
     let mut at = offset;
     for buf in bufs {
@@ -130,7 +152,7 @@ fn patch(blocks: &Blocks, block_size: u32, offset: u64, bufs: &mut [IoSliceMut<'
             let skip = at % block_size;
             let here = to_usize(block_size - skip).min(rest.len());
             let (now, later) = rest.split_at_mut(here);
-            if let Some(block) = blocks.get(&(at / block_size)) {
+            if let Some(block) = changed.contents(at / block_size)? {
                 let skip = to_usize(skip);
                 now.copy_from_slice(&block[skip..skip + here]);
             }
@@ -138,4 +160,5 @@ fn patch(blocks: &Blocks, block_size: u32, offset: u64, bufs: &mut [IoSliceMut<'
             at += here as u64;
         }
     }
+    Ok(())
 }

@@ -16,7 +16,7 @@ use crate::body::{Body, BodyRoot};
 use crate::convert::to_usize;
 use crate::engine::Use;
 use crate::error::{Error, Result};
-use crate::journal::{self, LogExtent, LogMap};
+use crate::journal::{self, FastCommits, LogExtent, LogIndex, LogMap};
 use crate::layout::Layout;
 use crate::mapping::State;
 use crate::memory::Budget;
@@ -75,8 +75,8 @@ pub(super) fn recover(
         let place = if in_memory { place } else { place.skip_log()? };
         (device, place)
     } else if in_memory {
-        let (place, overlay, _) = place.replay_in_memory(device, superblock, build)?;
-        (Arc::new(overlay) as Arc<dyn Device>, place)
+        let (place, replayed, _) = place.replay_in_memory(device, superblock, build)?;
+        (replayed, place)
     } else {
         let (place, _) = place.replay_home(&device, superblock, build)?;
         (device, place)
@@ -128,8 +128,9 @@ impl JournalPlace {
     ) -> Result<(Self, Replayed)> {
         let bits = superblock.block_bits();
         let count = superblock.blocks_count();
-        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |block, bytes| {
-            write(&**device, block.get() << bits, &AlignedBuf::from_slice(bytes))
+        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |logged| {
+            let offset = logged.tag.block.get() << bits;
+            write(&**device, offset, &AlignedBuf::from_slice(logged.bytes))
         })?;
         flush(&**device)?;
         let (mut next, mut blocks) = (recovered.next_sequence, recovered.blocks);
@@ -150,31 +151,30 @@ impl JournalPlace {
         Ok((self, Replayed { transactions, blocks }))
     }
 
-    /// Replays the log, and its fast commits, into memory. Returns the device as they leave it.
+    /// Replays the log, and its fast commits, without writing to the device. Returns the device as they leave it, which has at
+    /// most 32 MiB of the log in memory, and the blocks that fast commits change.
     pub(super) fn replay_in_memory(
         mut self,
         device: Arc<dyn Device>,
         superblock: &Superblock,
         build: BuildScratch,
-    ) -> Result<(Self, OverlayDevice, Replayed)> {
-        let mut blocks = Blocks::new();
+    ) -> Result<(Self, Arc<dyn Device>, Replayed)> {
+        let mut logged = LogIndex::new(self.map.clone(), &self.superblock);
         let (count, block_size) = (superblock.blocks_count(), superblock.block_size());
-        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |block, bytes| {
-            blocks.insert(block.get(), Arc::new(AlignedBuf::from_slice(bytes)));
+        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |block| {
+            logged.add(&block);
             Ok(())
         })?;
-        let replayed = Arc::new(OverlayDevice::new(Arc::clone(&device), block_size, blocks.clone()));
+        let mut replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, block_size, logged));
         let next = recovered.next_sequence;
         let mut done = Replayed { transactions: recovered.transactions, blocks: recovered.blocks };
-        if let Some(changed) =
-            self.fast_commits(&(replayed as Arc<dyn Device>), superblock, next, build, ReplayTarget::Memory)?
-        {
+        if let Some(changed) = self.fast_commits(&replayed, superblock, next, build, ReplayTarget::Memory)? {
             done.transactions += 1;
             done.blocks += changed.len() as u64;
-            blocks.extend(changed);
+            replayed = Arc::new(OverlayDevice::new(replayed, block_size, changed));
         }
         self.restart_after(next);
-        Ok((self, OverlayDevice::new(device, block_size, blocks), done))
+        Ok((self, replayed, done))
     }
 
     /// Returns the blocks that the fast commits of transaction `tid` change, or `None` if there are no fast commits. `device` has
@@ -193,7 +193,7 @@ impl JournalPlace {
     ) -> Result<Option<Blocks>> {
         let (superblock, access) = read_usable_superblock(&**device)?;
         check_replayed(found, &superblock)?;
-        let changes = journal::scan_fast_commits(&self.map, &self.superblock, tid, superblock.inode_size())?;
+        let changes = FastCommits::find(&self.map, &self.superblock, tid, superblock.inode_size())?;
         if changes.is_empty() {
             return Ok(None);
         }

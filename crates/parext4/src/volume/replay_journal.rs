@@ -102,8 +102,8 @@ pub fn replay_in_memory(device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Rep
     let Some(place) = JournalPlace::find(&device, &superblock, None, true)?.filter(|_| needs) else {
         return Ok((device, Replayed::NOTHING));
     };
-    let (_, overlay, done) = place.replay_in_memory(device, &superblock, build_scratch)?;
-    Ok((Arc::new(overlay), done))
+    let (_, replayed, done) = place.replay_in_memory(device, &superblock, build_scratch)?;
+    Ok((replayed, done))
 }
 
 fn replay(device: &Arc<dyn Device>, external: Option<&Arc<dyn Device>>) -> Result<Replayed> {

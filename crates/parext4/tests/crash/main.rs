@@ -3,6 +3,7 @@
 mod buffered;
 mod checkpoint;
 mod fast_commit;
+mod fast_commit_area;
 mod faults;
 mod journal_device;
 mod kinds;

@@ -1,7 +1,7 @@
 //! The newest logged contents of blocks of the volume, for a volume that is read without a replay to the device.
 //!
 //! Responsible for finding these contents. Not responsible for which logged blocks count (`replay`). At most 32 MiB of contents
-//! are kept in memory. The others are read from the log again, so a replay in memory needs a few bytes for each further block,
+//! are kept in memory. The others are read from the log again, so a replay in memory needs less than 128 bytes for each further block,
 //! whatever the size of the blocks and of the log.
 //!
 //! Invariant: contents that are read again still have the checksum in their tag, if the journal has checksums.
@@ -122,7 +122,7 @@ mod tests {
         (device, map, superblock)
     }
 
-    /// Returns the contents of block `number` in version `version`. Those of some blocks begin as blocks of the log do.
+    /// Returns the contents of block `number` in version `version`. The contents of some blocks begin as blocks of the log do.
     fn contents(number: u64, version: u8) -> Arc<AlignedBuf> {
         let mut bytes = AlignedBuf::zeroed(BLOCK as usize);
         bytes[4..12].copy_from_slice(&number.to_le_bytes());

@@ -1,8 +1,8 @@
 //! The newest logged contents of blocks of the volume, for a volume that is read without a replay to the device.
 //!
 //! Responsible for finding these contents. Not responsible for which logged blocks count (`replay`). At most 32 MiB of contents
-//! are kept in memory. The others are read from the log again, so a replay in memory needs less than 128 bytes for each further block,
-//! whatever the size of the blocks and of the log.
+//! are kept in memory. The others are read from the log again, so the index needs about 100 bytes for each further
+//! block, whatever the size of the blocks and of the log.
 //!
 //! Invariant: contents that are read again still have the checksum in their tag, if the journal has checksums.
 

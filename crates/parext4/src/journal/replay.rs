@@ -9,7 +9,7 @@
 //! 3. Collect which of these blocks are revoked.
 //! 4. Write every logged block that a later transaction does not revoke.
 //!
-//! Each step reads the log, so the memory is that of less than 128 bytes for each logged block, and of the blocks that one request reads.
+//! Each step reads the log, so the memory is about 50 bytes for each logged block, and the blocks that one request reads.
 //!
 //! Invariant: nothing is written unless steps 1 to 3 found the log correct.
 //!

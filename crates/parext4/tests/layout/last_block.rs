@@ -57,7 +57,10 @@ fn a_file_with_the_last_block_that_it_can_have_is_read_mapped_and_punched() {
         assert_eq!(file.read_at(&mut bytes, end - block).unwrap() as u64, block);
         assert!(bytes[..block as usize].iter().all(|&byte| byte == 7));
         assert_eq!(read_by_queue(&volume, &file, 2 * block as usize, end - block).unwrap() as u64, block);
-        assert_eq!(file.read_at(&mut bytes, end).unwrap(), 0);
+        for offset in [end, 1 << 50] {
+            assert_eq!(file.read_at(&mut bytes, offset).unwrap(), 0);
+            assert_eq!(read_by_queue(&volume, &file, 2 * block as usize, offset).unwrap(), 0);
+        }
         let buffered = file.buffered().unwrap();
         buffered.write_at(b"x", end - 1).unwrap();
         assert!(buffered.write_at(b"y", end).is_err());

@@ -68,7 +68,8 @@ impl<'a> FastCommits<'a> {
         self.scan(&mut |nth, change| if nth < self.count { each(change) } else { Ok(()) }).map(drop)
     }
 
-    /// Calls `visit` with all changes, also of fast commits that are not complete. Returns the number of complete fast commits.
+    /// Calls `visit` with all changes, also of fast commits that are not complete. Returns the number of changes in
+    /// complete ones.
     fn scan(&self, visit: &mut dyn FnMut(u64, Change) -> Result<()>) -> Result<u64> {
         let mut reader = BlockReader::new(self.map);
         let mut scan = Scan::new(self.tid, self.inode_size);

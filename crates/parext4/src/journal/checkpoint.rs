@@ -4,7 +4,7 @@
 //!
 //! Checkpoints run concurrently with commits, in rounds, one at a time (the lock of `tail`). A round:
 //!
-//! 1. chooses the oldest transactions of the log, with about 2048 blocks;
+//! 1. chooses the oldest transactions of the log, with about 2048 blocks or 8 MiB, whichever is less;
 //! 2. writes the newest committed version of each of their blocks, unless it is at its home location already, by a device
 //!    queue with 16 requests under way;
 //! 3. flushes the device;
@@ -12,7 +12,8 @@
 //! 5. frees their log blocks.
 //!
 //! A background thread runs rounds from when the log is half full until a quarter is in use. A commit that finds no room
-//! in the log waits for the round under way, or runs one itself.
+//! in the log waits for the round under way, or runs one itself. A log of more than 256 MiB is used as if it had 256 MiB, because
+//! the committed blocks stay in memory until a round has written them.
 //!
 //! Invariant: a freed block is not allocated again while a request writes it (H13, [`Checkpoint::drop_freed`]).
 
@@ -20,6 +21,7 @@ use parext4_device::{Device, Done, Op, Request, Segment, open_queue};
 use parext4_format::LogBlock;
 
 use super::checkpoint_thread::CheckpointThread;
+use super::log::usable;
 use super::pending::{LogSpan, PendingBlocks, RoundPlan, WriteRun};
 use super::tail::LogTail;
 use super::transaction::{Freed, FrozenBlock};
@@ -32,7 +34,9 @@ use crate::sync::{Arc, Condvar, Mutex};
 
 /// Blocks written in one round, about. A commit that needs room in the log waits for one round, and for a second one only
 /// if the first did not free enough.
-const ROUND: usize = 2048;
+const ROUND: u32 = 2048;
+/// Limit of these blocks, in bytes, about.
+const ROUND_BYTES: u32 = 8 << 20;
 /// Requests under way in a round.
 const DEPTH: u32 = 16;
 
@@ -42,7 +46,7 @@ pub(super) struct Checkpoint {
     device: Arc<dyn Device>,
     health: Arc<Health>,
     block_size: u32,
-    /// Number of log blocks; 0 without a log.
+    /// Number of log blocks that may be in use; 0 without a log.
     capacity: u32,
     /// The start of the log; `None` without a log. Each round holds the lock from its start to its end.
     tail: Mutex<Option<LogTail>>,
@@ -63,7 +67,7 @@ impl Checkpoint {
             device,
             health,
             block_size,
-            capacity: tail.as_ref().map_or(0, LogTail::capacity),
+            capacity: tail.as_ref().map_or(0, |tail| usable(tail.capacity(), block_size)),
             tail: Mutex::new(Rank::Checkpoint, tail),
             pending: Mutex::new(Rank::Pending, PendingBlocks::default()),
             request_completed: Condvar::default(),
@@ -192,7 +196,8 @@ impl Checkpoint {
     }
 
     fn try_round(&self, tail: &mut Option<LogTail>) -> Result<bool> {
-        let Some(mut plan) = self.pending.lock().plan(ROUND) else { return Ok(false) };
+        let most = ROUND.min(ROUND_BYTES / self.block_size);
+        let Some(mut plan) = self.pending.lock().plan(most as usize) else { return Ok(false) };
         let runs = self.write_home(&mut plan)?;
         guarded!(
             Fault::TailBeforeHome,
@@ -257,5 +262,49 @@ impl Drop for ForgetRequests<'_> {
         }
         self.0.pending.lock().end_all();
         self.0.request_completed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parext4_format::FsBlock;
+    use parext4_format::jbd2::JournalSuperblock;
+
+    use super::*;
+    use crate::MemDevice;
+    use crate::journal::log::{LogExtent, LogMap};
+
+    /// Returns the checkpoint of an empty log of `blocks` blocks.
+    fn checkpoint(block_size: u32, blocks: u32) -> Checkpoint {
+        let device: Arc<dyn Device> = Arc::new(MemDevice::new(1 << 20));
+        let extents = vec![LogExtent { log: LogBlock(0), physical: FsBlock(0), len: blocks }];
+        let superblock = LogBlock::SUPERBLOCK;
+        let map = LogMap { device: Arc::clone(&device), external: false, block_size, superblock, extents };
+        let superblock = JournalSuperblock::new(block_size, blocks, 1, &[7; 16]);
+        let tail = LogTail::new(Arc::new(map), superblock, 1).unwrap();
+        Checkpoint::new(device, Arc::new(Health::new(0)), block_size, Some(tail))
+    }
+
+    #[test]
+    fn committed_blocks_in_memory_are_limited_in_bytes_whatever_the_size_of_blocks_and_log() {
+        const MIB: u32 = 1 << 20;
+        // 1 GiB in each case, and a log of 16 GiB.
+        let rows = [(1024, 1 << 20), (4096, 1 << 18), (65536, 1 << 14), (65536, 1 << 18)];
+        for (block_size, blocks) in rows {
+            let checkpoint = checkpoint(block_size, blocks);
+            let use_mib = |mib: u32| {
+                let span = LogSpan { len: mib * (MIB / block_size), end: LogBlock(1) };
+                checkpoint.add(1, Vec::new(), span);
+            };
+            assert!(checkpoint.has_room(255 * (MIB / block_size)) && !checkpoint.is_round_due(false));
+            use_mib(127);
+            assert!(!checkpoint.is_round_due(false) && checkpoint.is_round_due(true));
+            use_mib(2);
+            assert!(checkpoint.is_round_due(false));
+            use_mib(126);
+            assert!(!checkpoint.has_room(MIB / block_size), "{blocks} blocks of {block_size} bytes");
+        }
+        // A short log has room for as much as before.
+        assert!(checkpoint(65536, 1024).has_room(1000));
     }
 }

@@ -22,6 +22,14 @@ use crate::sync::Arc;
 /// Limit of one write to the log, in blocks.
 const RUN: usize = 256;
 
+/// Limit of the log in use, in bytes. The blocks in it are in memory until they are at their home locations.
+const MAX_IN_USE: u32 = 256 << 20;
+
+/// Returns how many of `blocks` log blocks may be in use.
+pub(super) fn usable(blocks: u32, block_size: u32) -> u32 {
+    blocks.min(MAX_IN_USE / block_size)
+}
+
 /// Log blocks that are contiguous on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogExtent {
@@ -101,9 +109,9 @@ impl Log {
         }
     }
 
-    /// Returns the limit of blocks that one transaction may register: a quarter of the log, as in jbd2.
+    /// Returns the limit of blocks that one transaction may register: a quarter of the log that may be in use, as in jbd2.
     pub(super) fn max_transaction(&self) -> u32 {
-        (self.end - self.first) / 4
+        usable(self.end - self.first, self.map.block_size) / 4
     }
 
     /// Returns true if no transaction was written since the log was last empty.

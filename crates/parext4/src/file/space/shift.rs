@@ -1,6 +1,6 @@
 //! Collapses and inserts ranges: the bytes after the range move.
 //!
-//! The move is one transaction, unless that would take more than half of the journal. Then the hole moves through the
+//! The move is one transaction, unless that would take more than half of the blocks of one. Then the hole moves through the
 //! file step by step. A crash in between keeps all data, in order, with the hole at or after the offset. Meanwhile
 //! the size is the larger of the two.
 

@@ -433,3 +433,66 @@ fn getting_never_leads_through_a_link() {
     scratch.fails(&["get", &scratch.inside("/sub"), &text(&dest)]);
     assert_eq!(fs::read(outside.join("file")).unwrap(), b"old");
 }
+
+/// The largest number of bytes of a name, or of all records of a member.
+const MOST_RECORDS: usize = 8 << 20;
+
+#[test]
+fn names_and_records_of_more_than_8_mib_in_an_archive_are_refused_without_being_read() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("hostile.tar");
+    let put = || scratch.fails(&["put", "--quiet", "--tar", &text(&archive), &scratch.inside("/")]);
+    // The archive does not have the bytes, so a reader that made room for them would fail otherwise, or use up the memory.
+    for kind in [tar::EntryType::XHeader, tar::EntryType::GNULongName, tar::EntryType::GNULongLink] {
+        for len in [MOST_RECORDS + 1, 1 << 32] {
+            fs::write(&archive, raw_header("name", kind, "", len).as_bytes()).unwrap();
+            let error = put();
+            assert!(error.contains(&format!("a name or records of {len} bytes")), "{error}");
+        }
+    }
+    // A record that is as long as permitted.
+    let name = "n/".repeat((MOST_RECORDS - "8388608 path=\n".len()) / 2);
+    for record in ["path", "linkpath"] {
+        let mut builder = tar::Builder::new(File::create(&archive).unwrap());
+        let name = &name[..name.len() - record.len() + "path".len()];
+        builder.append_pax_extensions([(record, name.as_bytes())]).unwrap();
+        builder.append(&raw_header("name", tar::EntryType::Link, "x", 0), &b""[..]).unwrap();
+        builder.into_inner().unwrap();
+        let error = put();
+        assert!(error.contains("the longest has 4095") && error.len() < 1000, "{}", error.len());
+    }
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "lost+found\n");
+    scratch.fsck();
+}
+
+#[test]
+fn attributes_of_more_than_7_mib_are_left_out_of_an_archive_so_that_it_can_be_read() {
+    const COUNT: usize = 120;
+    let scratch = ScratchImage::new(&["-O", "ea_inode", "-b", "4096"]);
+    fs::write(scratch.path("file"), "contents").unwrap();
+    scratch.ok(&["put", "--quiet", &text(&scratch.path("file")), &scratch.inside("/")]);
+    let device = parext4::FileDevice::open(scratch.image(), &parext4::DeviceOptions::new()).unwrap();
+    let options = parext4::VolumeOptions::new();
+    let volume = parext4::Volume::open_device(std::sync::Arc::new(device), &options).unwrap();
+    let node = volume.resolve("/file").unwrap();
+    for nth in 0..COUNT {
+        let value = vec![u8::try_from(nth).unwrap(); 65536];
+        node.set_xattr(format!("user.{nth}").as_bytes(), &value, parext4::XattrMode::Create).unwrap();
+    }
+    drop(node);
+    volume.close().unwrap();
+    let archive = text(&scratch.path("file.tar"));
+    let output = Command::new(program())
+        .args(["get", "--quiet", "--tar", &archive, &scratch.inside("/file")])
+        .output()
+        .unwrap();
+    let warnings = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{warnings}");
+    let left_out = warnings.lines().filter(|line| line.contains("of 65536 bytes is left out")).count();
+    // 7 MiB are 111 values of 64 KiB with their names.
+    assert_eq!(left_out, COUNT - 111, "{warnings}");
+    scratch.ok(&["rm", &scratch.inside("/file")]);
+    scratch.ok(&["put", "--quiet", "--tar", &archive, &scratch.inside("/")]);
+    assert_eq!(scratch.ok(&["cat", &scratch.inside("/file")]), "contents");
+    scratch.fsck();
+}

@@ -23,10 +23,12 @@ pub(crate) struct Orphans(Mutex<OrphanState>);
 
 #[derive(Debug, Default)]
 pub(crate) struct OrphanState {
-    /// The list on the device, from the last inode to the head, by ascending numbers. A new orphan becomes the head.
-    list: BTreeMap<u64, Arc<Inode>>,
+    /// The list on the device, from the last inode that was read to the head, by ascending numbers. A new orphan becomes the head.
+    list: BTreeMap<i64, Arc<Inode>>,
     /// The number of each inode in the list.
-    listed: HashMap<InodeNo, u64>,
+    listed: HashMap<InodeNo, i64>,
+    /// The inode that follows on the device, which was not read yet; 0 if none does.
+    unread: u32,
     file: Option<OrphanFile>,
 }
 
@@ -75,17 +77,18 @@ impl Orphans {
         }
     }
 
-    /// Sets the list to the one read from the device, the head first.
-    pub(crate) fn set_list(&self, list: &[Arc<Inode>]) {
-        let head_last = (0..).zip(list.iter().rev());
+    /// Adds the next inodes of the list on the device, after the inodes that were read before. Inode `unread` follows, or none if it is 0.
+    /// Returns true if no inode of the list is in memory.
+    pub(crate) fn extend_list(&self, read: &[Arc<Inode>], unread: u32) -> bool {
         let mut state = self.0.lock();
-        state.listed = head_last.clone().map(|(number, inode)| (inode.ino(), number)).collect();
-        state.list = head_last.map(|(number, inode)| (number, Arc::clone(inode))).collect();
-    }
-
-    /// Returns true if the inode is in the list.
-    pub(crate) fn is_listed(&self, ino: InodeNo) -> bool {
-        self.0.lock().listed.contains_key(&ino)
+        let mut number = state.list.first_key_value().map_or(0, |(&number, _)| number);
+        for inode in read {
+            number -= 1;
+            state.listed.insert(inode.ino(), number);
+            state.list.insert(number, Arc::clone(inode));
+        }
+        state.unread = unread;
+        state.list.is_empty()
     }
 
     /// Returns true if the inode is an orphan.
@@ -97,6 +100,13 @@ impl Orphans {
     /// Sets the orphan file to the one read from the device.
     pub(crate) fn set_file(&self, file: OrphanFile) {
         self.0.lock().file = Some(file);
+    }
+
+    /// Removes an inode that cannot be an orphan from the orphan file. Registers one block.
+    pub(crate) fn remove_from_file(&self, handle: &Handle<'_>, ino: InodeNo) {
+        if let Some(file) = &mut self.0.lock().file {
+            file.remove(handle, ino);
+        }
     }
 
     /// Returns true if the orphan file was read and has no used slot.
@@ -122,8 +132,10 @@ impl OrphanState {
             file.used.insert(inode.ino(), slot);
             return;
         }
-        let (number, head) =
-            self.list.last_key_value().map_or((0, 0), |(number, head)| (number + 1, head.ino().get()));
+        let (number, head) = self
+            .list
+            .last_key_value()
+            .map_or((0, self.unread), |(number, head)| (number + 1, head.ino().get()));
         inode.join(handle);
         inode.core().dtime = head;
         engine.counts().set_last_orphan(handle, inode.ino().get());
@@ -134,20 +146,16 @@ impl OrphanState {
     /// As [`Orphans::remove`].
     pub(crate) fn remove(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
         let ino = inode.ino();
-        if let Some(file) = &mut self.file
-            && let Some(slot) = file.used.remove(&ino)
-        {
-            file.set(handle, slot, InodeNo(0));
-            file.free.push(slot);
-        } else if let Some(number) = self.listed.remove(&ino) {
+        let was_in_file = self.file.as_mut().is_some_and(|file| file.remove(handle, ino));
+        if !was_in_file && let Some(number) = self.listed.remove(&ino) {
             self.unlink(engine, handle, inode, number);
         }
     }
 
     /// Removes an inode from the list.
-    fn unlink(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>, number: u64) {
+    fn unlink(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>, number: i64) {
         self.list.remove(&number);
-        let next = self.list.range(..number).next_back().map_or(0, |(_, next)| next.ino().get());
+        let next = self.list.range(..number).next_back().map_or(self.unread, |(_, next)| next.ino().get());
         match self.list.range(number..).next() {
             Some((_, previous)) => {
                 previous.join(handle);
@@ -164,6 +172,14 @@ impl OrphanFile {
     /// Returns a file without blocks.
     pub(crate) fn new(slots_per_block: usize) -> Self {
         Self { blocks: Vec::new(), slots_per_block, free: Vec::new(), used: HashMap::new() }
+    }
+
+    /// Removes an inode. Returns false if it has no slot.
+    fn remove(&mut self, handle: &Handle<'_>, ino: InodeNo) -> bool {
+        let Some(slot) = self.used.remove(&ino) else { return false };
+        self.set(handle, slot, InodeNo(0));
+        self.free.push(slot);
+        true
     }
 
     /// Sets a slot; 0 means no inode.

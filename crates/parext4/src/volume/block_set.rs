@@ -26,19 +26,24 @@ impl BlockSet {
         self.runs.range(..=blocks.start).next_back().is_some_and(|(_, &end)| end >= blocks.end)
     }
 
-    /// Returns the runs of blocks that are not in `other`.
-    pub(super) fn without(&self, other: &Self) -> impl Iterator<Item = Range<u64>> {
-        self.runs.iter().flat_map(|(&start, &end)| {
-            let before = other.runs.range(..start).next_back();
-            let holes = before.into_iter().chain(other.runs.range(start..end)).map(|(&from, &to)| from..to);
-            let mut next = start;
-            // An empty hole at the end returns the run after the last one.
-            holes.chain(std::iter::once(end..end)).filter_map(move |hole| {
-                let run = next..hole.start;
-                next = next.max(hole.end);
-                (run.start < run.end).then_some(run)
-            })
-        })
+    /// Removes `blocks`, some of which may not be in the set.
+    pub(super) fn remove(&mut self, blocks: Range<u64>) {
+        while let Some((&start, &end)) = self.runs.range(..blocks.end).next_back()
+            && end > blocks.start
+        {
+            self.runs.remove(&start);
+            if end > blocks.end {
+                self.runs.insert(blocks.end, end);
+            }
+            if start < blocks.start {
+                self.runs.insert(start, blocks.start);
+            }
+        }
+    }
+
+    /// Returns the runs in ascending order.
+    pub(super) fn runs(&self) -> impl Iterator<Item = Range<u64>> {
+        self.runs.iter().map(|(&start, &end)| start..end)
     }
 }
 
@@ -53,14 +58,9 @@ mod tests {
         set
     }
 
-    fn rest(all: &[Range<u64>], without: &[Range<u64>]) -> Vec<Range<u64>> {
-        set(all).without(&set(without)).collect()
-    }
-
     #[test]
     fn runs_merge() {
         let all = set(&[10..20, 30..40, 20..22, 5..6, 38..41, 8..9]);
-        assert_eq!(rest(&[0..100], &[10..20, 30..40, 20..22]), [0..10, 22..30, 40..100]);
         assert!(all.runs.iter().eq([(&5, &6), (&8, &9), (&10, &22), (&30, &41)]));
         assert!(all.contains(10..22) && all.contains(12..13) && all.contains(30..41));
         assert!(
@@ -71,10 +71,17 @@ mod tests {
     }
 
     #[test]
-    fn difference_of_sets() {
-        assert_eq!(rest(&[10..20], &[]), [10..20]);
-        assert_eq!(rest(&[10..20, 30..35], &[5..55]), []);
-        assert_eq!(rest(&[10..20, 30..35], &[12..14, 18..32]), [10..12, 14..18, 32..35]);
-        assert_eq!(rest(&[30..35, 10..20], &[19..20, 12..14, 12..16]), [10..12, 16..19, 30..35]);
+    fn removed_runs_leave_the_rest() {
+        let mut all = set(&[10..20, 30..35, 40..50]);
+        all.remove(0..10);
+        all.remove(20..30);
+        assert!(all.runs().eq([10..20, 30..35, 40..50]));
+        all.remove(12..14);
+        all.remove(18..32);
+        assert!(all.runs().eq([10..12, 14..18, 32..35, 40..50]));
+        all.remove(5..45);
+        assert!(all.runs().eq([45..50]));
+        all.remove(0..99);
+        assert!(all.runs().eq([]));
     }
 }

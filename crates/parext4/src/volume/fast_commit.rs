@@ -23,6 +23,7 @@ use parext4_format::{BlockRange, FsBlock, InodeNo};
 use super::block_set::BlockSet;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
 use crate::body_update::MOVE_CREDITS;
+use crate::convert::saturating_u32;
 use crate::engine::{Orphans, Use};
 use crate::error::{Error, Result};
 use crate::journal::FastCommits;
@@ -35,8 +36,7 @@ use crate::quota::QuotaIds;
 /// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`].
 pub(super) fn replay(engine: &Use, changes: &FastCommits<'_>) -> Result<()> {
     engine.load_orphans()?;
-    let (claimed, mapped) = (BlockSet::default(), BlockSet::default());
-    let mut replay = Replay { engine, nodes: HashMap::new(), claimed, mapped };
+    let mut replay = Replay { engine, nodes: HashMap::new(), claimed: BlockSet::default() };
     // Before any block is allocated: a directory must not get a block that the kernel gave to a file.
     changes.each(|change| match change {
         Change::AddRange(_, extent) => replay.claim(&extent),
@@ -54,10 +54,8 @@ struct Replay<'a> {
     /// The inodes changed so far. They are deleted at the end if they have no name then, because a later change may give them
     /// one.
     nodes: HashMap<InodeNo, Node>,
-    /// Blocks that were free and are in use now.
+    /// Blocks that were free, are in use now, and are mapped by no file yet.
     claimed: BlockSet,
-    /// Blocks that were mapped. They may have been unmapped since, and are free then.
-    mapped: BlockSet,
 }
 
 impl Replay<'_> {
@@ -109,9 +107,7 @@ impl Replay<'_> {
         self.claim(&extent)?;
         self.leave_inode(&node)?;
         let mapped = self.engine.map_logged(&node.inode, extent)?;
-        self.check_claimed(&mapped)?;
-        mapped.iter().for_each(|part| self.mapped.add(range(part.start, part.len)));
-        Ok(())
+        mapped.iter().try_for_each(|part| self.note_mapped(*part))
     }
 
     /// Gives a file whose contents lie in its inode an empty map instead: the kernel has moved the contents to blocks, whose ranges
@@ -123,20 +119,21 @@ impl Replay<'_> {
         self.engine.transact(MOVE_CREDITS, |handle| self.engine.move_out_of_inode(handle, &node.inode, None))
     }
 
-    /// Checks that blocks which were mapped had been claimed. A block that an earlier change freed may have been allocated for a
-    /// directory meanwhile.
+    /// Checks that no other file maps blocks which were mapped now: they had been claimed, and not mapped since. A block that an earlier
+    /// change freed may have been allocated for a directory meanwhile, and a hostile log may give two files one block.
     ///
     /// # Errors
     /// [`Error::Unsupported`].
-    fn check_claimed(&self, mapped: &[Run]) -> Result<()> {
-        let is_claimed = |part: &&Run| self.claimed.contains(range(part.start, part.len));
-        match mapped.iter().find(|part| !is_claimed(part)) {
-            Some(part) => Err(Error::Unsupported(format!(
+    fn note_mapped(&mut self, part: Run) -> Result<()> {
+        let blocks = range(part.start, part.len);
+        if !self.claimed.contains(blocks.clone()) {
+            return Err(Error::Unsupported(format!(
                 "a fast commit that uses block {} again; run e2fsck",
                 part.start
-            ))),
-            None => Ok(()),
+            )));
         }
+        self.claimed.remove(blocks);
+        Ok(())
     }
 
     fn create(&mut self, name: &Name) -> Result<()> {
@@ -334,11 +331,15 @@ impl Replay<'_> {
 
     /// Frees the claimed blocks that no change has mapped: their inode was deleted, and the kernel has logged that only by its name.
     fn free_unmapped(&self) -> Result<()> {
-        for blocks in self.claimed.without(&self.mapped) {
-            let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
-            self.engine.transact(FREE_CREDITS, |handle| {
-                self.engine.allocator.free_data(handle, FsBlock(blocks.start), len)
-            })?;
+        for mut blocks in self.claimed.runs() {
+            while !blocks.is_empty() {
+                let len = saturating_u32(blocks.end - blocks.start);
+                let len = self.engine.allocator.freeable_tail(FsBlock(blocks.end - u64::from(len)), len);
+                blocks.end -= u64::from(len);
+                self.engine.transact(FREE_CREDITS, |handle| {
+                    self.engine.allocator.free_data(handle, FsBlock(blocks.end), len)
+                })?;
+            }
         }
         Ok(())
     }

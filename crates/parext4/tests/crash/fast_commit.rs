@@ -65,8 +65,12 @@ impl Area {
 
     /// Returns an area on a volume with these features besides the usual ones.
     fn with(features: &str) -> Self {
+        Self::on(MkfsOptions::new().features(features).unwrap())
+    }
+
+    fn on(options: MkfsOptions) -> Self {
         let device = MemDevice::new(16 << 20);
-        let options = MkfsOptions::new().block_size(4096).journal_blocks(JOURNAL).features(features).unwrap();
+        let options = options.block_size(4096).journal_blocks(JOURNAL);
         mkfs(&device, &options.device_is_zero(true)).unwrap();
         let journal_at = usize::try_from(journal_offset(&device)).unwrap();
         let mut image = device.snapshot();
@@ -432,6 +436,58 @@ fn changes_of_inodes_that_do_not_exist_are_ignored() {
     assert!(volume.exists("/kept").unwrap() && !volume.exists("/name").unwrap());
     volume.close().unwrap();
     assert_clean(&device, "after changes of nothing");
+}
+
+/// The blocks of an inode that did not survive lie in many groups, and are freed in several steps.
+#[test]
+fn blocks_of_many_groups_are_freed_again() {
+    let options = MkfsOptions::new().features("sparse_super2").unwrap();
+    let mut area = Area::on(options.blocks_per_group(Some(256)));
+    area.add_range(NEW_FILE, 0, 1000, 700);
+    // Commits the transaction that has claimed the blocks, because the first change frees some that the second one might map.
+    area.numbers(DEL_RANGE, &[area.files[2], 1, 1]);
+    area.add_range(area.files[0], 9, 1, 600);
+    area.inode(area.files[0], 0o100_644, 10 * BLOCK as u64, 1);
+    area.tail();
+    let device = Arc::new(area.finish());
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    volume.close().unwrap();
+    assert_clean(&device, "after a file that did not survive");
+}
+
+/// A log gives two files one block, or a file a block of another file, of a directory or of a map.
+#[test]
+fn no_two_files_get_one_block() {
+    let [block_of_file, block_of_root] = ["/cut", "/"].map(|path| {
+        let image = Image::of(&MemDevice::from_bytes(Area::new().replayed));
+        image
+            .debugfs(&format!("blocks {path}"))
+            .split_whitespace()
+            .next()
+            .and_then(|block| block.parse().ok())
+    });
+    let (Some(block_of_file), Some(block_of_root)) = (block_of_file, block_of_root) else { return };
+    for features in ["", "^extent"] {
+        // The places in `/kept`, and in `/cut`.
+        for (what, kept, cut) in [
+            ("one block for two files", vec![(9, 2, FREE)], vec![(9, 2, FREE + 1)]),
+            ("one block twice in a file", vec![(9, 1, FREE), (20, 1, FREE)], vec![]),
+            ("a block of another file", vec![(9, 1, block_of_file)], vec![]),
+            ("a block of a directory", vec![(9, 1, block_of_root)], vec![]),
+        ] {
+            let mut area = Area::with(features);
+            for (file, ranges) in [(area.files[0], kept), (area.files[2], cut)] {
+                for (logical, len, physical) in ranges {
+                    area.add_range(file, logical, len, physical);
+                }
+            }
+            area.tail();
+            match open(&area.finish(), &untimed()) {
+                Err(Error::Unsupported(_) | Error::Corrupt(_)) => {}
+                other => panic!("{what}, {features}: {other:?}"),
+            }
+        }
+    }
 }
 
 /// Random changes with a valid checksum: an error, or a volume that can be used.

@@ -26,6 +26,8 @@ pub enum Fault {
     EnterClosed,
     /// H37: a change of owner moves the space that an inode used before the change excludes charges of the inode.
     TransferUnlocked,
+    /// H39: space is reserved no more before it is used, while another thread reserves.
+    ChargeUnlocked,
     /// The last handle that leaves a closed gate does not wake the committer.
     LeaveWithoutWake,
     /// Spare credits that are collected for a handle also stay in their word.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::FillOptions;
 use super::clusters::pair;
 use super::unmap::{REVOKES_PER_HANDLE, REVOKES_PER_STEP};
-use crate::allocator::{BlockRequest, FREE_CREDITS, Taking};
+use crate::allocator::{BlockRequest, BlockSource, FREE_CREDITS, Runs, Taking};
 use crate::body::Body;
 use crate::convert::saturating_u32;
 use crate::engine::Engine;
@@ -61,20 +61,54 @@ impl Engine {
         };
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
-        let quota = self.reserve_for_holes(inode, &holes, &options.source)?;
-        let runs = self.allocator.allocate(taking, &request, &mut options.source)?;
-        drop(quota);
+        let runs = match taking {
+            Taking::InUse(_) => {
+                let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
+                self.allocator.allocate(taking, &request, &mut options.source)?
+            }
+            Taking::Claim => self.claim_for_holes(inode, &request, &mut options.source)?,
+        };
         let mut pieces = pair(&holes, &runs, extent::MAX_UNWRITTEN, options.written).peekable();
         let filled = self.fill_pieces(handle, inode, &writer, &mut pieces, options.written);
         for rest in pieces {
             match taking {
                 Taking::InUse(handle) => self.allocator.free_data(handle, rest.physical, rest.len)?,
-                Taking::Claim => self.allocator.release_claimed(rest.physical, rest.len),
+                Taking::Claim => self.release_claim(inode, rest.physical, rest.len),
             }
         }
         let start = blocks.start().to_u64();
         let end = filled?.unwrap_or(start);
         Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
+    }
+
+    /// Claims blocks for the holes of a request, and reserves them of the quotas. They stay reserved until their conversion charges
+    /// them, or [`release_claim`](Self::release_claim).
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`]; [`Error::NoSpace`]; corruption of a group.
+    fn claim_for_holes<'a>(
+        &'a self,
+        inode: &Inode,
+        request: &BlockRequest<'_, IndirectMap>,
+        source: &mut BlockSource<'_, 'a>,
+    ) -> Result<Runs> {
+        let (wanted, unit) =
+            (request.holes.iter().map(|hole| hole.count()).sum::<u32>(), self.layout.block_size);
+        match source {
+            BlockSource::Free(credentials) => inode.delay_quota(wanted, unit, *credentials)?,
+            // Dirty pages had them reserved until now.
+            BlockSource::Claim(_) => inode.delay_quota_again(wanted, unit),
+        }
+        let runs = self.allocator.allocate(Taking::Claim, request, source);
+        let got = runs.as_ref().map_or(0, |runs| runs.iter().map(|run| run.len).sum());
+        inode.undelay_quota(wanted.saturating_sub(got), unit);
+        runs
+    }
+
+    /// Releases claimed blocks that are not mapped.
+    fn release_claim(&self, inode: &Inode, start: FsBlock, len: u32) {
+        inode.undelay_quota(len, self.layout.block_size);
+        self.allocator.release_claimed(start, len);
     }
 
     /// Maps `pieces` in order, until the transaction is full. Removes the mapped ones from `pieces`. Returns the end of the
@@ -208,7 +242,7 @@ impl Engine {
             let len = part.blocks.count();
             writer.register(handle, &part)?;
             self.allocator.use_claimed(handle, start, len)?;
-            inode.add_blocks(handle, u64::from(len), self.layout.block_size);
+            inode.add_reserved_blocks(handle, len, self.layout.block_size);
             writer.convert(&part);
             changed = true;
             rest = rest.skip(len);
@@ -234,7 +268,7 @@ impl Engine {
                 let State::Written(start) = run.state else {
                     writer.unmap(&part, &run);
                     if let State::Unwritten(start) = run.state {
-                        self.allocator.release_claimed(start, run.len);
+                        self.release_claim(inode, start, run.len);
                     }
                     continue;
                 };
@@ -314,7 +348,7 @@ impl Engine {
         self.forget_preallocated(inode, PastEnd::Nothing);
         let released = map.release_claims();
         for run in released.runs {
-            self.allocator.release_claimed(run.start, run.len);
+            self.release_claim(inode, run.start, run.len);
         }
         drop(self.allocator.attach(released.reserved));
     }

@@ -22,6 +22,15 @@ impl Inode {
         }
     }
 
+    /// Adds blocks that are [reserved](Self::delay_quota) to the space that the inode uses.
+    pub(crate) fn add_reserved_blocks(&self, handle: &Handle<'_>, blocks: u32, block_size: BlockSize) {
+        let charges = self.charges.as_ref().map(|charges| charges.lock());
+        self.sectors.fetch_add(sectors(blocks.into(), block_size), Ordering::Relaxed);
+        if let Some(charges) = charges {
+            charges.charge_delayed(handle, bytes(blocks.into(), block_size));
+        }
+    }
+
     /// Subtracts blocks from the space that the inode uses.
     pub(crate) fn sub_blocks(&self, handle: &Handle<'_>, blocks: u64, block_size: BlockSize) {
         let charges = self.charges.as_ref().map(|charges| charges.lock());
@@ -75,7 +84,7 @@ impl Inode {
         charges.reserve(bytes(blocks, block_size).unsigned_abs(), inodes, credentials)
     }
 
-    /// Reserves `blocks` of the quotas for dirty pages.
+    /// Reserves `blocks` of the quotas for dirty pages, or for blocks that a write claims.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded), with nothing reserved.
@@ -89,14 +98,15 @@ impl Inode {
         self.charges.as_ref().map_or(Ok(()), |charges| charges.delay(space, credentials))
     }
 
-    /// Ends the reservation of `blocks` for pages that are dirty no more, or whose blocks are about to be allocated.
+    /// Ends the reservation of `blocks` for pages that are dirty no more, or whose blocks are about to be allocated, and for claims that
+    /// are released.
     pub(crate) fn undelay_quota(&self, blocks: u32, block_size: BlockSize) {
         if let Some(charges) = &self.charges {
             charges.undelay(bytes(blocks.into(), block_size).unsigned_abs());
         }
     }
 
-    /// Reserves `blocks` again for dirty pages whose blocks could not be allocated, without regard to limits.
+    /// Reserves `blocks` again for dirty pages whose blocks could not be allocated, or are claimed, without regard to limits.
     pub(crate) fn delay_quota_again(&self, blocks: u32, block_size: BlockSize) {
         if let Some(charges) = &self.charges {
             charges.delay_again(bytes(blocks.into(), block_size).unsigned_abs());

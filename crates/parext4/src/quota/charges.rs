@@ -16,19 +16,29 @@ use crate::sync::{Arc, Rank, ReadGuard, RwLock};
 #[derive(Debug)]
 pub(crate) struct Charges {
     dquots: RwLock<Dquots>,
-    /// Space reserved for dirty pages, in bytes.
+    /// Space reserved for dirty pages, and for blocks that writes have claimed, in bytes.
     delayed: AtomicI64,
 }
 
 /// The entries of an inode, locked against a change of its owner.
 #[must_use]
-pub(crate) struct LockedCharges<'a>(ReadGuard<'a, Dquots>);
+pub(crate) struct LockedCharges<'a> {
+    dquots: ReadGuard<'a, Dquots>,
+    delayed: &'a AtomicI64,
+}
 
 impl LockedCharges<'_> {
     /// Adds space in bytes and inodes to the usage. Registers up to three blocks.
     pub(crate) fn charge(&self, handle: &Handle<'_>, space: i64, inodes: i64) {
         let amount = Amount { space, inodes };
-        self.0.iter().flatten().for_each(|dquot| dquot.charge(handle, amount));
+        self.dquots.iter().flatten().for_each(|dquot| dquot.charge(handle, amount));
+    }
+
+    /// Adds space in bytes to the usage that [`delay`](Charges::delay) has reserved. Registers up to three blocks.
+    pub(crate) fn charge_delayed(&self, handle: &Handle<'_>, space: i64) {
+        self.dquots.iter().flatten().for_each(|dquot| dquot.charge_reserved(handle, space));
+        // Relaxed suffices: a transfer excludes this thread.
+        self.delayed.fetch_sub(space, Ordering::Relaxed);
     }
 }
 
@@ -75,7 +85,7 @@ impl Charges {
 
     /// Locks the ids, for a change of the inode's space under a handle.
     pub(crate) fn lock(&self) -> LockedCharges<'_> {
-        LockedCharges(self.dquots.read())
+        LockedCharges { dquots: self.dquots.read(), delayed: &self.delayed }
     }
 
     /// Reserves space in bytes and inodes for a change.
@@ -86,7 +96,7 @@ impl Charges {
         ReservedQuota::new(self.dquots.read().iter().flatten(), space, inodes, credentials)
     }
 
-    /// Reserves space in bytes for dirty pages.
+    /// Reserves space in bytes for dirty pages, or for blocks that a write claims.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded), with nothing reserved.

@@ -7,6 +7,7 @@ use super::rules::Rules;
 use crate::clock::now;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::{Handle, Participant};
 use crate::meta::MetaBlock;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -106,6 +107,21 @@ impl Dquot {
         add_usage(&self.space, amount.space);
         add_usage(&self.inodes, amount.inodes);
         self.update_graces();
+    }
+
+    /// Adds reserved space to the usage, under the handle that makes the change. Registers one block. The lock of the limits excludes
+    /// reservations, so that each counts the space once, as reserved or as used (H39).
+    pub(super) fn charge_reserved(self: &Arc<Self>, handle: &Handle<'_>, space: i64) {
+        handle.register(&self.block);
+        handle.join(self);
+        let lock = || self.is_limited.load(Ordering::Relaxed).then(|| self.limits.lock());
+        let mut limits = guarded!(Fault::ChargeUnlocked, lock(), None);
+        self.count_reserved(Amount { space: -space, inodes: 0 });
+        when_planted!(Fault::ChargeUnlocked, (0..50).for_each(|_| crate::sync::yield_now()));
+        add_usage(&self.space, space);
+        if let Some(limits) = &mut limits {
+            self.set_graces(limits, false);
+        }
     }
 
     /// Ends the grace of each soft limit that is not exceeded any more, and begins the grace of each one that is exceeded now: the end

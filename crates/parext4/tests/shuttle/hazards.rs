@@ -48,6 +48,7 @@
 //! | H37 | space is charged to an owner that the inode no longer has | `quotas::space_moves_with_its_owner` | `TransferUnlocked` |
 //! | H38 | two threads fill parts of one cluster in different clusters of the volume | `clusters::holes_of_one_cluster_are_filled_in_parallel` | `ClusterUnlocked` |
 //! | H38 | a dirty page that relies on a cluster of its file loses it | `clusters::a_dirty_page_keeps_its_space_if_its_cluster_is_freed` | `UnmapBlocksOnly` |
+//! | H39 | writes under way exceed a limit of a quota together | `quotas::writes_under_way_stay_within_the_limit` | `ChargeUnlocked` |
 //!
 //! Models without a hazard number:
 //!

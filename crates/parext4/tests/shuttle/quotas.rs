@@ -1,7 +1,13 @@
-//! Charges of one inode, whose owner changes meanwhile.
+//! Charges of one inode, whose owner changes meanwhile, and limits of writes under way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parext4::fault::Fault;
-use parext4::{MemDevice, QuotaKind, SetAttributes};
+use parext4::{
+    Credentials, DirectFile, Error, MemDevice, NewInode, QuotaKind, QuotaKinds, QuotaLimits, SetAttributes,
+    Volume,
+};
 
 use super::support::*;
 use testkit::Image;
@@ -24,6 +30,38 @@ fn space_moves_with_its_owner() {
         );
         assert_eq!(used_by(&volume, 7), (4 * BLOCK as u64, 1));
         assert_eq!(used_by(&volume, 0), (before.0, before.1 - 1));
+    });
+}
+
+/// H39: two threads fill a hole each of a file without extents, and one block is allowed. One write is refused.
+#[test]
+fn writes_under_way_stay_within_the_limit() {
+    let Some(image) = Image::mke2fs(4, &["-b", "1024", "-O", "quota,^extent,^64bit"]) else { return };
+    let image = MemDevice::from_bytes(std::fs::read(image.path()).unwrap());
+    check_on(image, 100, &[Fault::ChargeUnlocked], |image| {
+        let users = QuotaKinds { user: true, ..QuotaKinds::default() };
+        let volume = Volume::open_device(Arc::new(image.fork()), &options().enforced_quotas(users)).unwrap();
+        let limits = QuotaLimits { space_hard: BLOCK as u64, ..QuotaLimits::default() };
+        volume.set_quota_limits(QuotaKind::User, 7, &limits).unwrap();
+        volume.root().unwrap().create(b"f", &NewInode::new().uid(7)).unwrap();
+        let file = volume.clone().with_credentials(Credentials::user()).direct_file("/f").unwrap();
+        file.set_len(2 * BLOCK as u64).unwrap();
+        let refused = Arc::new(AtomicU32::new(0));
+        let write = |block: usize| {
+            let refused = Arc::clone(&refused);
+            move |file: &DirectFile| {
+                // So that one write begins while another one completes.
+                yield_randomly(400);
+                match file.write_at(&[1; BLOCK], (block * BLOCK) as u64) {
+                    Ok(_) => {}
+                    Err(Error::QuotaExceeded(_)) => _ = refused.fetch_add(1, Ordering::Relaxed),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        race(&file, write(0), write(1));
+        assert_eq!(refused.load(Ordering::Relaxed), 1);
+        assert_eq!(used_by(&volume, 7), (BLOCK as u64, 1));
     });
 }
 

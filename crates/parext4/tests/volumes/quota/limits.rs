@@ -228,3 +228,43 @@ fn contents_leave_the_inode_within_the_limits() {
         assert_clean(&device, options);
     }
 }
+
+/// Threads fill holes of one file without extents at once. The blocks of each write are reserved from its claim to its completion, so
+/// no sum exceeds the limit, and no write is refused while there is room.
+#[test]
+fn writes_under_way_without_extents_stay_within_the_limit() {
+    const LIMIT: u64 = 100 << 10;
+    let Some(device) = make(16, &["-b", "1024", "-O", "^extent,^64bit"]) else { return };
+    open(&device).set_quota_limits(QuotaKind::User, 1000, &limits(0, LIMIT, 0, 0)).unwrap();
+    let volume = open_limited(&device);
+    volume.root().unwrap().create(b"f", &NewInode::new().permissions(0o666).uid(1000)).unwrap();
+    let user = for_user(&volume);
+    let file = user.open_direct("/f", &OpenOptions::read_write()).unwrap();
+    for round in 0..20 {
+        // The pointer block counts, but is never refused. It exists before the threads begin.
+        file.write_at(&[1; 1024], 20 << 10).unwrap();
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4)
+                .map(|thread| {
+                    let file = &file;
+                    let blocks = (0..200).filter(move |block| block % 4 == thread && *block != 20);
+                    scope.spawn(move || {
+                        blocks.filter(|block| exceeded(file.write_at(&[1; 1024], block << 10))).count()
+                    })
+                })
+                .collect();
+            while !writers.iter().all(|writer| writer.is_finished()) {
+                let (space, _) = usage(&volume, QuotaKind::User, 1000);
+                assert!(space <= LIMIT, "round {round}: {space} bytes");
+            }
+            let refused: usize = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+            assert_eq!(refused, 101, "round {round}");
+        });
+        assert_eq!(usage(&volume, QuotaKind::User, 1000).0, LIMIT);
+        file.set_len(0).unwrap();
+        assert_eq!(usage(&volume, QuotaKind::User, 1000).0, 0);
+    }
+    drop((file, user));
+    volume.close().unwrap();
+    assert_clean(&device, "after the limit");
+}

@@ -88,6 +88,7 @@ pub const KINDS: &[Kind] = &[
     kind("encrypt", 16, "-b 4096 -O encrypt"),
     kind("quota", 24, "-b 4096 -O quota").not_mounted(),
     kind("project", 24, "-b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota").not_mounted(),
+    kind("clusters, quota", 32, "-b 4096 -O bigalloc,quota,project -C 16384 -E quotatype=usrquota:grpquota:prjquota").not_mounted(),
     kind("verity", 16, "-b 4096 -O verity"),
     kind("casefold", 16, "-b 1024 -O casefold").not_mounted(),
     kind("casefold and large_dir", 16, "-b 4096 -O casefold,large_dir,^metadata_csum").not_mounted(),

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use parext4::{Device, DirectFile, MemDevice, MkfsOptions, OpenOptions, Result, Volume, VolumeOptions, mkfs};
+use parext4::{
+    Device, DirectFile, MemDevice, MkfsOptions, OpenOptions, Result, Volume, VolumeOptions, mkfs,
+    replay_in_memory,
+};
 use parext4_check::{CheckOptions, check};
 
 use crate::tool;
@@ -173,7 +176,9 @@ pub fn assert_recovers(device: &MemDevice, what: &str) {
     if let Some((status, text)) = e2fsck(device, "-fy") {
         let repaired = text
             .split("\n\n")
-            .filter(|finding| !is_about_orphan_file(finding))
+            .filter(|finding| {
+                !is_about_orphan_file(finding) && !is_about_quota_of_orphans(finding, &text, device)
+            })
             .any(|finding| finding.contains("? yes") || finding.contains("IGNORED"));
         assert!(matches!(status, Some(0 | 1)) && !repaired, "{what}: e2fsck -fy: {status:?} {text}");
     }
@@ -189,6 +194,18 @@ fn is_about_orphan_file(finding: &str) -> bool {
             problem == "Feature orphan_present is set but orphan file is clean."
                 || (problem.starts_with("Orphan file (inode ") && problem.ends_with(" is not clean."))
         })
+}
+
+/// Returns true if e2fsck has miscounted the usage of orphans: with clusters, e2fsck 1.47.0 subtracts only their blocks when it deletes
+/// them. The check of this project finds that the usage is right before.
+fn is_about_quota_of_orphans(finding: &str, text: &str, device: &MemDevice) -> bool {
+    let is_quota = |line: &str| line.starts_with("Update quota info for quota type ");
+    if !finding.lines().next_back().is_some_and(is_quota) || !text.contains(" orphaned inode ") {
+        return false;
+    }
+    let (view, _) = replay_in_memory(Arc::new(device.fork())).expect("the log is replayed");
+    assert_no_findings(&*view, "before the orphans are deleted");
+    true
 }
 
 /// Shortcuts of tests for files of direct I/O.

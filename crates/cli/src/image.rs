@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow};
 use parext4::device::signature::{self, Contents};
 use parext4::storage::{Location, split_partition};
-use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volume_device};
+use parext4::{
+    Device, DeviceOptions, Replayed, Volume, VolumeOptions, is_journal_device, open_volume_device,
+};
 use parext4_mount::is_being_closed;
 
 use crate::image_path::{ImagePath, is_url};
@@ -110,6 +112,9 @@ pub fn replay_journal(image: &Path) -> Result<Replayed> {
 /// Names the image in the error of opening a volume, and what the image holds if that is not ext4.
 fn not_a_volume(name: &Path, device: &dyn Device, error: parext4::Error) -> Error {
     let image = name.display();
+    if is_journal_device(device) {
+        return journal_alone(name);
+    }
     match (&error, signature::find(device)) {
         (parext4::Error::Corrupt { .. }, Ok(None)) => anyhow!("{image}: not an ext4 volume"),
         (parext4::Error::Corrupt { .. }, Ok(Some(contents))) if !contents.has_ext() => {
@@ -125,8 +130,17 @@ fn foreign(image: &Path, contents: &Contents) -> Error {
     anyhow!("{}: not an ext4 volume, but {contents}{hint}", image.display())
 }
 
+/// Returns the error of a journal device that was given as a volume.
+fn journal_alone(image: &Path) -> Error {
+    let image = image.display();
+    anyhow!("{image}: the journal of a volume on another device; name the volume, with --journal {image}")
+}
+
 /// Fails if `device` holds something that is recognised and is no volume of this kind.
 pub fn refuse_foreign(image: &Path, device: &dyn Device) -> Result<()> {
+    if is_journal_device(device) {
+        return Err(journal_alone(image));
+    }
     match signature::find(device) {
         Ok(Some(contents)) if !contents.has_ext() => Err(foreign(image, &contents)),
         _ => Ok(()),

@@ -39,7 +39,8 @@ fn print(image: &Path, info: &Info, mmp: Option<&MmpState>) -> Result<()> {
     let mut out = output::lock();
     let space = info.space;
     let bytes = |blocks: u64| size::display(blocks.saturating_mul(space.block_size.into()));
-    writeln!(out, "{}: ext4, {}, {} free", image.display(), bytes(space.blocks), bytes(space.free_blocks))?;
+    let (size, free) = (bytes(space.blocks), bytes(space.free_blocks));
+    writeln!(out, "{}: {}, {size}, {free} free", image.display(), info.type_name)?;
     writeln!(out, "  uuid      {}", Uuid::from_bytes(info.uuid))?;
     if !info.label.is_empty() {
         writeln!(out, "  label     {}", info.label.escape_debug())?;
@@ -60,6 +61,7 @@ fn print(image: &Path, info: &Info, mmp: Option<&MmpState>) -> Result<()> {
 
 fn print_json(image: &Path, info: &Info, mmp: Option<&MmpState>) -> Result<()> {
     let value = json!({
+        "type": info.type_name,
         "label": info.label,
         "uuid": Uuid::from_bytes(info.uuid).to_string(),
         "block_size": info.block_size,

@@ -153,7 +153,7 @@ pub use volume::{
     Info, OnError, Quota, QuotaGraces, QuotaLimits, RecordedError, RecordedErrors, Replayed, Space, Volume,
     VolumeOptions, Walk,
 };
-pub use volume::{needs_recovery, open_volume_device, replay_in_memory, replay_journal};
+pub use volume::{is_journal_device, needs_recovery, open_volume_device, replay_in_memory, replay_journal};
 pub use xattr::XattrMode;
 
 /// The example in the README, run with the documentation's.

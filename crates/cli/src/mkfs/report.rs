@@ -14,13 +14,19 @@ use crate::{json, output, size};
 pub fn print(image: &Path, summary: &Summary) -> Result<()> {
     let mut out = output::lock();
     let bytes = |blocks: u64| size::display(blocks * u64::from(summary.block_size));
-    writeln!(out, "{}: ext4, {}", image.display(), bytes(summary.blocks_count))?;
+    let is_journal = summary.groups == 0;
+    let kind = if is_journal { "journal device" } else { summary.type_name };
+    writeln!(out, "{}: {kind}, {}", image.display(), bytes(summary.blocks_count))?;
     writeln!(out, "  uuid      {}", Uuid::from_bytes(summary.uuid))?;
     if !summary.label.is_empty() {
         writeln!(out, "  label     {}", summary.label)?;
     }
     let block_size = summary.block_size;
-    writeln!(out, "  blocks    {} of {block_size} bytes, {} groups", summary.blocks_count, summary.groups)?;
+    write!(out, "  blocks    {} of {block_size} bytes", summary.blocks_count)?;
+    if is_journal {
+        return Ok(writeln!(out)?);
+    }
+    writeln!(out, ", {} groups", summary.groups)?;
     if summary.cluster_size > block_size {
         writeln!(out, "  clusters  of {} bytes", summary.cluster_size)?;
     }
@@ -36,6 +42,7 @@ pub fn print(image: &Path, summary: &Summary) -> Result<()> {
 /// Prints a summary for programs.
 pub fn print_json(image: &Path, summary: &Summary) -> Result<()> {
     let value = json!({
+        "type": summary.type_name,
         "size": summary.blocks_count * u64::from(summary.block_size),
         "block_size": summary.block_size,
         "cluster_size": summary.cluster_size,

@@ -73,6 +73,57 @@ fn fsck(image: &Path) {
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
 }
 
+/// Returns the message of a command that must fail.
+fn failure(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The reports of `mkfs` and `info` name the type as blkid does, whatever `-t` was.
+#[test]
+fn reports_name_the_type_that_was_made() {
+    let scratch = ScratchImage::empty();
+    let image = sparse(&scratch, "volume", 8);
+    let cases = [
+        ("-t ext2", "ext2"),
+        ("-t ext2 -j", "ext3"),
+        ("-t ext2 -r 0", "ext2"),
+        ("-t ext2 -O meta_bg,^resize_inode", "ext2"),
+        ("-t ext2 -O extent", "ext4"),
+        ("-t ext3", "ext3"),
+        ("-t ext3 -O huge_file", "ext4"),
+        ("-t ext4", "ext4"),
+        ("-t ext4 --no-journal", "ext4"),
+        ("-O none", "ext2"),
+        ("-O journal_dev", "jbd"),
+    ];
+    for (words, expected) in cases {
+        let mkfs: Vec<_> = ["mkfs", "-F"].into_iter().chain(words.split(' ')).collect();
+        let name = text(&image);
+        let is_journal = expected == "jbd";
+        let printed = scratch.ok(&[&mkfs[..], &[&name]].concat());
+        let kind = if is_journal { "journal device" } else { expected };
+        assert!(printed.starts_with(&format!("{name}: {kind}, 8.00 MiB\n")), "{words}: {printed}");
+        assert_eq!(printed.contains("inodes"), !is_journal, "{printed}");
+        let json = scratch.ok(&[&mkfs[..], &["--json", &name]].concat());
+        assert!(json.contains(&format!("\"type\": \"{expected}\"")), "{words}: {json}");
+        if is_journal {
+            for command in ["info", "check", "ls"] {
+                let error = failure(&[command, &name]);
+                assert!(error.contains("the journal of a volume on another device"), "{error}");
+            }
+        } else {
+            let info = scratch.ok(&["info", &name]);
+            assert!(info.starts_with(&format!("{name}: {expected}, 8.00 MiB, ")), "{words}: {info}");
+        }
+        let blkid = tool(Command::new("blkid").args(["-p", "-o", "value", "-s", "TYPE"]).arg(&image));
+        if let Some(found) = blkid {
+            assert_eq!(String::from_utf8_lossy(&found.stdout).trim(), expected, "{words}");
+        }
+    }
+}
+
 #[test]
 fn the_same_words_make_the_same_volume() {
     let Some(_) = tool(Command::new("mke2fs").arg("-V")) else { return skipped("no e2fsprogs") };

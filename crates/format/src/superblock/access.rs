@@ -2,7 +2,7 @@
 
 use super::Superblock;
 use crate::error::{FormatError, Result};
-use crate::features::{Incompat, RoCompat};
+use crate::features::{Compat, Incompat, RoCompat};
 
 /// The access to a file system that its features permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,21 @@ impl Superblock {
     #[must_use]
     pub fn feature_names(&self) -> Vec<String> {
         [self.compat().names(), self.incompat().names(), self.ro_compat().names()].concat()
+    }
+
+    /// Returns the type of the volume as blkid(8) names it: `ext4` if the volume has a feature that the drivers of ext2 and ext3 did
+    /// not have, else `ext3` with a journal and `ext2` without one.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        let older = Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG;
+        let older_ro = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE | RoCompat::BTREE_DIR;
+        if !older.contains(self.incompat()) || !older_ro.contains(self.ro_compat()) {
+            "ext4"
+        } else if self.compat().contains(Compat::HAS_JOURNAL) {
+            "ext3"
+        } else {
+            "ext2"
+        }
     }
 }
 

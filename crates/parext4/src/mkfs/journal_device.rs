@@ -43,6 +43,7 @@ pub fn mkfs_journal_device(device: &dyn Device, options: &MkfsOptions) -> Result
     writer.bytes("the superblock of the journal device", Superblock::OFFSET, raw.as_bytes())?;
     writer.flush()?;
     Ok(Summary {
+        type_name: "jbd",
         block_size,
         cluster_size: block_size,
         blocks_count: blocks.into(),

@@ -56,6 +56,8 @@ use write::DeviceWriter;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
+    /// `ext2`, `ext3` or `ext4`, by the features, or `jbd` for a journal on a device of its own, as blkid(8) names it.
+    pub type_name: &'static str,
     /// Block size in bytes.
     pub block_size: u32,
     /// Cluster size in bytes: the block size without bigalloc.
@@ -190,6 +192,7 @@ impl<'a> Plan<'a> {
             sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
         }
         Summary {
+            type_name: sb.type_name(),
             block_size: sb.block_size(),
             cluster_size: sb.block_size() << sb.cluster_bits(),
             blocks_count: sb.blocks_count(),

@@ -15,6 +15,8 @@ pub struct Info {
     pub label: String,
     /// The UUID.
     pub uuid: [u8; 16],
+    /// `ext2`, `ext3` or `ext4`, by the features, as blkid(8) names it.
+    pub type_name: &'static str,
     /// Size of a block, in bytes.
     pub block_size: u32,
     /// Size of an inode in the inode table, in bytes.
@@ -89,6 +91,7 @@ impl Volume {
         Info {
             label: superblock.label(),
             uuid: superblock.uuid(),
+            type_name: superblock.type_name(),
             block_size: superblock.block_size(),
             inode_size: superblock.inode_size(),
             groups: superblock.group_count(),

@@ -12,6 +12,22 @@ use crate::error::{Error, Result};
 use crate::journal::{self, LogExtent, LogMap};
 use crate::sync::Arc;
 
+/// Returns true if `device` is the journal of a volume on another device.
+///
+/// ```
+/// use parext4::{MemDevice, MkfsOptions, is_journal_device, mkfs::mkfs_journal_device};
+///
+/// let device = MemDevice::new(8 << 20);
+/// assert!(!is_journal_device(&device));
+/// mkfs_journal_device(&device, &MkfsOptions::new())?;
+/// assert!(is_journal_device(&device));
+/// # Ok::<(), parext4::Error>(())
+/// ```
+#[must_use]
+pub fn is_journal_device(device: &dyn Device) -> bool {
+    read(device).is_ok()
+}
+
 /// Returns the error of a volume whose journal device was not named.
 pub(super) fn missing(superblock: &Superblock) -> Error {
     let uuid = Uuid::from_bytes(superblock.journal_uuid());

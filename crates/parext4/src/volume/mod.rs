@@ -29,6 +29,7 @@ mod tree;
 mod trim;
 
 pub use geometry::{Info, OnError, Space};
+pub use journal_device::is_journal_device;
 pub use open_device::open_volume_device;
 pub use options::VolumeOptions;
 pub use quotas::{Quota, QuotaGraces, QuotaLimits};

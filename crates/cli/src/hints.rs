@@ -4,26 +4,42 @@ use std::path::Path;
 
 use parext4::device::signature::Contents;
 
+/// The end of the names of file systems.
+const FILE_SYSTEM: &str = " file system";
+
+/// Kinds of contents, and the hint for each. `IMAGE` stands for the image.
+const HINTS: &[(&str, &str)] = &[
+    ("a QCOW2 image", CONVERT_OR_SERVE),
+    ("a VMDK image", CONVERT_OR_SERVE),
+    ("a VHD image", CONVERT_OR_SERVE),
+    ("a VHDX image", CONVERT_OR_SERVE),
+    ("a VDI image", CONVERT_OR_SERVE),
+    ("a Parallels image", CONVERT_OR_SERVE),
+    ("an Apple disk image", "convert it with \"qemu-img convert -O raw IMAGE raw.img\""),
+    ("an Android sparse image", "convert it with \"simg2img IMAGE raw.img\""),
+    ("data compressed by gzip", "decompress it with \"gzip -dc IMAGE > raw.img\""),
+    ("data compressed by bzip2", "decompress it with \"bzip2 -dc IMAGE > raw.img\""),
+    ("data compressed by xz", "decompress it with \"xz -dc IMAGE > raw.img\""),
+    ("data compressed by zstd", "decompress it with \"zstd -dc IMAGE > raw.img\""),
+    ("data compressed by lz4", "decompress it with \"lz4 -dc IMAGE > raw.img\""),
+    ("a zip archive", "unpack it with \"unzip IMAGE\""),
+    ("a 7z archive", "unpack it with \"7z x IMAGE\""),
+    ("a tar archive", "copy its files into a volume with \"parext4 put --tar IMAGE new.img\""),
+    ("a LUKS volume", "open it with \"cryptsetup open IMAGE NAME\", and use /dev/mapper/NAME"),
+    ("a GUID partition table", PARTITIONS),
+    ("an MBR partition table", PARTITIONS),
+];
+
+const CONVERT_OR_SERVE: &str = "convert it with \"qemu-img convert -O raw IMAGE raw.img\", or serve it with \
+    \"qemu-nbd -k /tmp/nbd.sock IMAGE\" and use nbd+unix:///?socket=/tmp/nbd.sock";
+const PARTITIONS: &str = "\"parext4 info IMAGE\" lists the partitions, and IMAGE?partition=N is one of them";
+const COPY_FILES: &str = "mount it with \"mount -o ro IMAGE /mnt\", and copy its files into a volume with \"parext4 put /mnt/. new.img\"";
+
 /// Returns what makes the contents usable; `None` if nothing is known.
 pub fn find(image: &Path, contents: &Contents) -> Option<String> {
-    let image = image.display();
-    contents.kinds().find_map(|kind| {
-        let hint = match kind {
-            "a QCOW2 image" | "a VMDK image" | "a VHDX image" | "a VDI image" => format!(
-                "convert it with \"qemu-img convert -O raw {image} raw.img\", or serve it with \"qemu-nbd -k /tmp/nbd.sock {image}\" \
-                 and use nbd+unix:///?socket=/tmp/nbd.sock"
-            ),
-            "an Android sparse image" => format!("convert it with \"simg2img {image} raw.img\""),
-            "data compressed by gzip" => format!("decompress it with \"gzip -dc {image} > raw.img\""),
-            "data compressed by bzip2" => format!("decompress it with \"bzip2 -dc {image} > raw.img\""),
-            "data compressed by xz" => format!("decompress it with \"xz -dc {image} > raw.img\""),
-            "data compressed by zstd" => format!("decompress it with \"zstd -dc {image} > raw.img\""),
-            "data compressed by lz4" => format!("decompress it with \"lz4 -dc {image} > raw.img\""),
-            "a GUID partition table" | "an MBR partition table" => {
-                format!("\"parext4 info {image}\" lists the partitions, and {image}?partition=N is one of them")
-            }
-            _ => return None,
-        };
-        Some(hint)
-    })
+    let of_kind = |kind: &str| {
+        let found = HINTS.iter().find(|(known, _)| *known == kind).map(|(_, hint)| *hint);
+        found.or(kind.ends_with(FILE_SYSTEM).then_some(COPY_FILES))
+    };
+    Some(contents.kinds().find_map(of_kind)?.replace("IMAGE", &image.display().to_string()))
 }

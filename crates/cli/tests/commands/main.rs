@@ -4,6 +4,7 @@ mod check;
 mod deep;
 mod distributions;
 mod errors;
+mod foreign;
 mod journal_device;
 mod json;
 mod manual;

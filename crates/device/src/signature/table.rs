@@ -1,4 +1,5 @@
-//! The magic numbers of file systems, volume managers and partition tables. libblkid probes the same offsets.
+//! The magic numbers of file systems, volume managers and partition tables, at the offsets that libblkid probes, and of image formats,
+//! compressed data and archives.
 
 use Place::{FromEnd, Start};
 
@@ -55,14 +56,24 @@ pub const SIGNATURES: &[(&str, Place, &[u8])] = &[
     ("a UFS file system", Start(0x1_055c), &[0x19, 0x01, 0x54, 0x19]),
     ("a QCOW2 image", Start(0), b"QFI\xfb"),
     ("a VMDK image", Start(0), b"KDMV"),
+    ("a VMDK image", Start(0), b"COWD"),
+    ("a VMDK image", Start(0), b"# Disk DescriptorFile"),
+    ("a VHD image", Start(0), b"conectix"),
+    ("a VHD image", FromEnd(0x200, 0x200), b"conectix"),
     ("a VHDX image", Start(0), b"vhdxfile"),
     ("a VDI image", Start(0x40), &[0x7f, 0x10, 0xda, 0xbe]),
+    ("a Parallels image", Start(0), b"WithoutFreeSpace"),
+    ("a Parallels image", Start(0), b"WithouFreSpacExt"),
+    ("an Apple disk image", FromEnd(0x200, 0x1), b"koly"),
     ("an Android sparse image", Start(0), &[0x3a, 0xff, 0x26, 0xed]),
     ("data compressed by gzip", Start(0), &[0x1f, 0x8b, 0x08]),
     ("data compressed by bzip2", Start(0), b"BZh"),
     ("data compressed by xz", Start(0), &[0xfd, b'7', b'z', b'X', b'Z', 0]),
     ("data compressed by zstd", Start(0), &[0x28, 0xb5, 0x2f, 0xfd]),
     ("data compressed by lz4", Start(0), &[0x04, 0x22, 0x4d, 0x18]),
+    ("a zip archive", Start(0), b"PK\x03\x04"),
+    ("a 7z archive", Start(0), &[b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c]),
+    ("a tar archive", Start(0x101), b"ustar"),
     ("a LUKS volume", Start(0), b"LUKS\xba\xbe"),
     ("a LUKS volume", Start(0x4000), b"SKUL\xba\xbe"),
     ("a BitLocker volume", Start(3), b"-FVE-FS-"),

@@ -1,8 +1,10 @@
-//! `cargo test`, with its sums counted.
+//! `cargo test`, with its sums counted, and what its tests skipped.
 
+use std::collections::BTreeMap;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
 
 use crate::command::Cmd;
 use crate::report::Report;
@@ -16,7 +18,8 @@ struct Sums {
     failures: Vec<String>,
 }
 
-/// Runs a test command, shows what it prints, and adds the sums and the slowest calls of its test programs to the report.
+/// Runs a test command, shows what it prints, and adds the sums, the slowest calls and the skipped tests of its test programs to the
+/// report.
 pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
     run_all(vec![command], name, report)
 }
@@ -24,10 +27,15 @@ pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
 /// Like [`run`], with several commands at the same time.
 pub fn run_all(commands: Vec<Cmd>, name: &str, report: &mut Report) -> Result<()> {
     let log = Log::new()?;
+    // The harness shows no output of tests that pass.
+    let skipped = NamedTempFile::new().context("a file for skipped tests")?;
     let one = |command: Cmd| {
         let line = command.line().to_owned();
         let mut sums = Sums::default();
-        let status = command.env("PAREXT4_SLOWEST", log.path()).each_line(|text| sums.read(text))?;
+        let status = command
+            .env("PAREXT4_SLOWEST", log.path())
+            .env("PAREXT4_SKIPPED", skipped.path())
+            .each_line(|text| sums.read(text))?;
         Ok((line, status, sums))
     };
     let results: Vec<Result<_>> = thread::scope(|scope| {
@@ -35,6 +43,10 @@ pub fn run_all(commands: Vec<Cmd>, name: &str, report: &mut Report) -> Result<()
         runs.into_iter().map(|run| run.join().expect("no run panics")).collect()
     });
     log.finish()?;
+    for (why, tests) in by_reason(&std::fs::read_to_string(skipped.path())?) {
+        // A test that may not be skipped here has failed.
+        report.skip_allowed(&format!("{name}: {}", tests.join(", ")), why);
+    }
     for result in results {
         let (line, status, Sums { passed, failed, failures }) = result?;
         report.add(passed, failed);
@@ -46,6 +58,18 @@ pub fn run_all(commands: Vec<Cmd>, name: &str, report: &mut Report) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Returns the tests of each reason, from the lines `TEST: WHY` that `testkit::skip` appends.
+fn by_reason(lines: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (test, why) in lines.lines().filter_map(|line| line.split_once(": ")) {
+        let tests = reasons.entry(why).or_default();
+        if !tests.contains(&test) {
+            tests.push(test);
+        }
+    }
+    reasons
 }
 
 impl Sums {
@@ -82,7 +106,14 @@ fn is_noise(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::sums;
+    use super::{by_reason, sums};
+
+    #[test]
+    fn skipped_tests_are_listed_by_reason() {
+        let lines = "a::b: no root\nmain: no quota: off\na::b: no root\nc: no root\n";
+        let reasons: Vec<_> = by_reason(lines).into_iter().collect();
+        assert_eq!(reasons, [("no quota: off", vec!["main"]), ("no root", vec!["a::b", "c"])]);
+    }
 
     #[test]
     fn sums_of_a_result_line() {

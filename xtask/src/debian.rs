@@ -74,8 +74,17 @@ pub const IMAGE_MAKERS: &[Tool] = &[
     Tool { program: "img2simg", package: "android-sdk-libsparse-utils" },
 ];
 
+/// The programs that read the manual pages and the completions of shells.
+const READERS: &[Tool] = &[
+    Tool { program: "fish", package: "fish" },
+    Tool { program: "groff", package: "groff" },
+    Tool { program: "man", package: "man-db" },
+    Tool { program: "mandoc", package: "mandoc" },
+    Tool { program: "zsh", package: "zsh" },
+];
+
 /// All of the programs above.
-pub const ALL: &[&[Tool]] = &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS];
+pub const ALL: &[&[Tool]] = &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS, READERS];
 
 /// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.
 pub fn install(tools: &[Tool]) -> Vec<&'static str> {

@@ -166,7 +166,7 @@ fn is_fuse_missing() -> bool {
         || Command::new("fusermount3").arg("-V").output().is_err()
         || !["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].iter().any(|path| Path::new(path).exists());
     if is_missing {
-        eprintln!("SKIPPED: nothing can be mounted here");
+        testkit::skipped("nothing can be mounted here");
     }
     is_missing
 }
@@ -255,7 +255,7 @@ fn no_control_group_is_left_of_an_interrupted_comparison() {
     let groups = format!("/proc/{}/cgroup", running.id());
     let group = loop {
         if running.try_wait().unwrap().is_some() {
-            return eprintln!("SKIPPED: no memory control group can be made here");
+            return testkit::skipped("no memory control group can be made here");
         }
         // The mount shows that a run has begun. Without it, the program may only be testing whether groups can be
         // made.

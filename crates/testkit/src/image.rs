@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use image_kinds::Kind;
 use parext4::{DeviceOptions, FileDevice, MemDevice, Volume, VolumeOptions};
 
-use crate::tool::{kernel_umount, skipped, text, tool};
+use crate::kernel;
+use crate::tool::{kernel_umount, text, tool};
 
 /// A volume in a sparse file; removed when dropped.
 pub struct Image {
@@ -144,16 +145,14 @@ impl Image {
         MemDevice::from_bytes(std::fs::read(self.path()).unwrap())
     }
 
-    /// Mounts the volume with the kernel and calls `look` with the directory. Returns without a call if the kernel
-    /// cannot mount images.
+    /// Mounts the volume with the kernel and calls `look` with the directory. Returns without doing so, after a call of
+    /// [`kernel::not_mounted`], if the kernel does not mount it.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
-        if self.with_kernel_options("", look).is_none() {
-            skipped("the kernel does not mount this image here");
-        }
+        let _ = self.with_kernel_options("", look);
     }
 
-    /// Mounts the volume with the kernel and with mount options, and returns the result of `look` on the directory. `None` if the kernel
-    /// does not mount it.
+    /// Mounts the volume with the kernel and with mount options, and returns the result of `look` on the directory. `None`, after a call
+    /// of [`kernel::not_mounted`], if the kernel does not mount it.
     pub fn with_kernel_options<R>(&self, options: &str, look: impl FnOnce(&Path) -> R) -> Option<R> {
         let mount = Mount::new(&self.path(), &self.dir.path().join("mount"), options)?;
         Some(look(&mount.0))
@@ -165,10 +164,14 @@ struct Mount(PathBuf);
 
 impl Mount {
     fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
-        std::fs::create_dir_all(at).ok()?;
+        std::fs::create_dir_all(at).unwrap();
         let options = format!("loop,{options}");
         let mounted = tool(Command::new("mount").args(["-t", "ext4", "-o", &options]).arg(image).arg(at))?;
-        mounted.status.success().then(|| Self(at.to_owned()))
+        if !mounted.status.success() {
+            kernel::not_mounted(image, &text(&mounted));
+            return None;
+        }
+        Some(Self(at.to_owned()))
     }
 }
 

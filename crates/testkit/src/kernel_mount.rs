@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use crate::command::text;
 use crate::fuse_mount::tool;
-use crate::{kernel_umount, skipped};
+use crate::kernel;
+use crate::tool::{kernel_umount, text as messages};
 
 /// A volume that the kernel has mounted; unmounted when dropped.
 pub struct KernelMount {
@@ -14,7 +15,7 @@ pub struct KernelMount {
 }
 
 impl KernelMount {
-    /// Makes a volume and mounts it. `None`, after a call of [`skipped`], if the kernel cannot mount images here.
+    /// Makes a volume and mounts it. `None`, after a call of [`kernel::not_mounted`], if the kernel does not mount it.
     pub fn mounted(mke2fs_options: &[&str], options: &str) -> Option<Self> {
         let kernel = Self::new(options);
         let image = kernel.image();
@@ -37,22 +38,23 @@ impl KernelMount {
     }
 
     fn first_mounted(self) -> Option<Self> {
-        if self.mount().is_ok_and(|output| output.status.success()) {
-            return Some(self);
+        let output = self.mount();
+        if !output.status.success() {
+            kernel::not_mounted(&self.image(), &messages(&output));
+            return None;
         }
-        skipped("the kernel does not mount images here");
-        None
+        Some(self)
     }
 
-    fn mount(&self) -> std::io::Result<Output> {
+    fn mount(&self) -> Output {
         let mut mount = Command::new("mount");
-        mount.args(["-t", "ext4", "-o", &self.options]).arg(self.image()).arg(self.path()).output()
+        mount.args(["-t", "ext4", "-o", &self.options]).arg(self.image()).arg(self.path()).output().unwrap()
     }
 
     /// Unmounts and mounts again, so that reads come from the device.
     pub fn mount_again(&self) {
         self.umount();
-        let output = self.mount().unwrap();
+        let output = self.mount();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 

@@ -10,7 +10,7 @@ use image_kinds::{KINDS, Kind, combinations};
 use parext4::MemDevice;
 
 use crate::rng::Rng;
-use crate::{Image, settings, skipped};
+use crate::{Image, settings, skip_allowed};
 
 /// Returns `count` of the usable kinds, chosen by a seed, which also determines the combinations of features.
 pub fn sample(seed: u64, count: usize, usable: impl Fn(&Kind) -> bool) -> Vec<Kind> {
@@ -35,14 +35,14 @@ pub fn in_memory(kind: &Kind) -> Option<MemDevice> {
     accepted(kind, Image::of_kind_on_old_bytes(kind)?).map(|image| image.load())
 }
 
-/// Returns the image that was made of a kind. `None`, after a call of [`skipped`], if mke2fs refused a combination of features.
+/// Returns the image that was made of a kind. `None`, after a call of [`skip_allowed`], if mke2fs refused a combination of features.
 ///
 /// # Panics
 /// If mke2fs refused a kind of the table.
 pub fn accepted(kind: &Kind, made: Result<Image, String>) -> Option<Image> {
     if let Err(message) = &made {
         assert!(kind.name.starts_with("combination"), "{message}");
-        skipped(message);
+        skip_allowed(message);
     }
     made.ok()
 }

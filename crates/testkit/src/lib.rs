@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`rng`], [`settings`] | random choices from a seed; what the environment asks of a test run |
+//! | [`skip`], [`kernel`] | tests that cannot run here; what the kernel lacks for mounting a volume |
 //! | [`sector`] | sectors that name the operation that wrote them |
 //! | [`watchdog`], [`slowest`], [`poll`] | operations that do not return; the slowest calls; conditions to wait for |
 //! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
@@ -38,6 +39,7 @@ pub mod full_volume;
 pub mod fuse_mount;
 pub mod history;
 pub mod image;
+pub mod kernel;
 #[cfg(feature = "mount")]
 pub mod kernel_mount;
 pub mod kinds;
@@ -48,6 +50,7 @@ pub mod rng;
 pub mod sector;
 pub mod served;
 pub mod settings;
+pub mod skip;
 pub mod slowest;
 pub mod tool;
 pub mod verity;
@@ -56,4 +59,5 @@ pub mod watchdog;
 pub mod workload;
 
 pub use image::Image;
-pub use tool::{kernel_umount, skipped, tool};
+pub use skip::{skip_allowed, skipped};
+pub use tool::{kernel_umount, tool};

@@ -4,11 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::poll::until;
-
-/// Prints what was not tested, and the reason.
-pub fn skipped(why: &str) {
-    eprintln!("SKIPPED: {why}");
-}
+use crate::skip::skipped;
 
 /// Runs a program with English messages. `None`, after a call of [`skipped`], if it is not installed.
 pub fn tool(command: &mut Command) -> Option<Output> {

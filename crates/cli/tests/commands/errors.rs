@@ -199,7 +199,7 @@ fn permission_is_denied_by_name() {
     };
     match as_nobody(&["--version"]) {
         Ok(output) if output.status.success() => {}
-        _ => return eprintln!("SKIPPED: the program cannot be run as another user"),
+        _ => return testkit::skipped("the program cannot be run as another user"),
     }
     let denied = |arguments: &[&str], name: &str| {
         let output = as_nobody(arguments).unwrap();
@@ -226,7 +226,7 @@ fn a_volume_that_cannot_be_written_is_named() {
     File::create(&image).unwrap().set_len(32 << 20).unwrap();
     let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "quota"]).arg(&image).status();
     if !made.is_ok_and(|status| status.success()) {
-        return eprintln!("SKIPPED: mke2fs makes no volume with quota here");
+        return testkit::skipped("mke2fs makes no volume with quota here");
     }
     // A file that cannot be the quota file of users.
     let damage = ["-w", "-R", "set_super_value usr_quota_inum 5"];

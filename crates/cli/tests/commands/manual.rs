@@ -10,7 +10,7 @@ use testkit::command::{ScratchImage, text};
 fn checked_by(program: &str, arguments: &[&str], path: &Path) -> Option<String> {
     let output = Command::new(program).args(arguments).arg(path).stdin(Stdio::null()).output();
     let Ok(output) = output else {
-        eprintln!("SKIPPED: {program} is not installed");
+        testkit::skipped(&format!("{program} is not installed"));
         return None;
     };
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -234,7 +234,7 @@ fn made(command: &mut Command, program: &str) -> bool {
     let is_made = output.as_ref().is_ok_and(|output| output.status.success());
     if !is_made {
         let errors = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
-        eprintln!("SKIPPED: {program}: {}", errors.unwrap_or_else(|error| error.to_string()).trim());
+        testkit::skipped(&format!("{program}: {}", errors.unwrap_or_else(|error| error.to_string()).trim()));
     }
     is_made
 }
@@ -266,7 +266,7 @@ impl Loop {
         let output =
             Command::new(program_path("losetup")).args(["--find", "--show"]).arg(image).output().ok();
         let Some(output) = output.filter(|output| output.status.success()) else {
-            eprintln!("SKIPPED: no loop device can be attached here");
+            testkit::skipped("no loop device can be attached here");
             return None;
         };
         Some(Self(String::from_utf8(output.stdout).unwrap().trim().into()))

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use testkit::kernel_umount;
-use testkit::tool::{skipped, text, tool};
+use testkit::skipped;
+use testkit::tool::{text, tool};
 
 /// Options of `mkfs` for a volume whose waits are the shortest that the kernel permits.
 pub const PROTECTED: &[&str] = &["-O", "mmp", "-E", "mmp_update_interval=1"];

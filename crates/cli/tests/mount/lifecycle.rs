@@ -168,7 +168,7 @@ fn other_users_have_access_only_with_allow_other() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", "cat", &file]);
         command.output().ok().map(|output| output.status.success())
     };
-    let Some(reads) = another_user_reads() else { return eprintln!("SKIPPED: no setpriv") };
+    let Some(reads) = another_user_reads() else { return testkit::skipped("no setpriv") };
     assert!(!reads);
     fuse.umount();
     fuse.mount("allow_other");
@@ -212,36 +212,6 @@ fn mount_8_finds_it_by_name() {
     );
     assert!(fuse.is_mounted());
     fuse.finish();
-}
-
-#[test]
-fn a_user_mounts_without_root() {
-    let Some(fuse) = FuseMount::new(&[]) else { return };
-    if std::fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
-        return eprintln!("SKIPPED: /dev/fuse is for root");
-    }
-    let (image, dir) = (fuse.scratch().image(), fuse.dir());
-    std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
-    for path in [&image, dir] {
-        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
-    }
-    let as_unprivileged = |program: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).args(program);
-        command.output().ok().map(|output| (output.status.success(), errors(&output)))
-    };
-    let program = env!("CARGO_BIN_EXE_parext4");
-    let Some(mounted) = as_unprivileged(&[program, "mount", &text(&image), &text(dir)]) else {
-        return eprintln!("SKIPPED: no setpriv");
-    };
-    assert_eq!(mounted, (true, String::new()));
-    // The root directory of the image belongs to root.
-    let file = text(&fuse.path("file"));
-    assert!(!as_unprivileged(&["touch", &file]).unwrap().0, "permissions count");
-    assert!(as_unprivileged(&["ls", &text(dir)]).unwrap().0);
-    assert!(std::fs::read_dir(dir).is_err(), "root must not read another user's mount");
-    assert_eq!(as_unprivileged(&[program, "umount", &text(dir)]), Some((true, String::new())));
-    fuse.scratch().fsck();
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn run_on(image: &str, fuse: &FuseMount, script: &str) -> Option<String> {
         Command::new("unshare").args(nested).output().is_ok_and(|output| output.status.success());
     let is_merged = std::fs::read_link("/sbin").is_ok_and(|target| target.ends_with("usr/sbin"));
     if !is_possible || !is_merged {
-        eprintln!("SKIPPED: no mount namespaces, or /sbin is no link to /usr/sbin");
+        testkit::skipped("no mount namespaces, or /sbin is no link to /usr/sbin");
         return None;
     }
     let mut command = in_mount_namespace(&format!("{PREPARE}{script}"));

@@ -18,7 +18,7 @@ fn can(user: u32, script: &str, path: &Path) -> Option<bool> {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "sh", "-c", script]).arg(path);
     let Ok(output) = command.output() else {
-        eprintln!("SKIPPED: setpriv is not installed");
+        testkit::skipped("setpriv is not installed");
         return None;
     };
     Some(output.status.success())

@@ -11,7 +11,7 @@ fn run(dir: &Path, needs: &[&str], script: &str) -> Option<String> {
     for program in needs {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
         if !found.status.success() {
-            eprintln!("SKIPPED: {program} is not installed");
+            testkit::skipped(&format!("{program} is not installed"));
             return None;
         }
     }

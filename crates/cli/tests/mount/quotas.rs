@@ -26,7 +26,7 @@ print(*struct.unpack("7I", xattr)[:4])
 fn script(script: &str, path: &Path) -> Option<(bool, String)> {
     let user = Command::new("setpriv").arg("--version").output();
     if user.is_err() {
-        eprintln!("SKIPPED: setpriv is not installed");
+        testkit::skipped("setpriv is not installed");
         return None;
     }
     let output = as_user(USER, &["sh", "-c", script, "sh"]).arg(path).env("LC_ALL", "C").output().unwrap();
@@ -59,7 +59,7 @@ fn limits_hold_for_users_and_projects() {
     let set = Command::new("python3").args(["-c", SET_PROJECT]).arg(&dir).arg("7").output();
     match set {
         Ok(set) => assert_eq!(String::from_utf8_lossy(&set.stdout), "512 0 0 7\n", "{set:?}"),
-        Err(_) => return eprintln!("SKIPPED: python3 is not installed"),
+        Err(_) => return testkit::skipped("python3 is not installed"),
     }
     // The directory counts, too.
     let (done, errors) = script("touch \"$1/a\" \"$1/b\"; touch \"$1/c\"", &dir).unwrap();

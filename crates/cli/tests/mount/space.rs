@@ -17,7 +17,7 @@ fn fill(fuse: &FuseMount, name: &str) -> Option<String> {
     let dd = ["dd", "if=/dev/zero", "bs=64k", "count=1200", "conv=fsync", &to];
     let output = as_user(UNPRIVILEGED, &dd).env("LC_ALL", "C").output();
     let Ok(output) = output else {
-        eprintln!("SKIPPED: no setpriv");
+        testkit::skipped("no setpriv");
         return None;
     };
     assert!(!output.status.success());
@@ -84,7 +84,7 @@ fn reserved_blocks_are_for_root_in_queue_threads() {
     let to = format!("of={}", text(&fuse.path("his")));
     command.args(["dd", "if=/dev/zero", "bs=64k", "count=1200", "oflag=direct", &to]);
     let Ok(output) = command.env("LC_ALL", "C").output() else {
-        return eprintln!("SKIPPED: no setpriv");
+        return testkit::skipped("no setpriv");
     };
     assert!(errors(&output).contains("No space left"), "{}", errors(&output));
     let (free, available) = space(&fuse);

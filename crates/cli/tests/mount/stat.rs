@@ -94,7 +94,7 @@ fn stat_explains_why_there_is_no_report() {
     std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
     match as_user(65534, &[env!("CARGO_BIN_EXE_parext4"), "stat", &text(fuse.dir())]).output() {
         Ok(output) => assert!(errors(&output).contains("allow_other"), "{}", errors(&output)),
-        Err(_) => eprintln!("SKIPPED: no setpriv"),
+        Err(_) => testkit::skipped("no setpriv"),
     }
     server.kill().unwrap();
     server.wait().unwrap();

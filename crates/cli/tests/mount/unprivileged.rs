@@ -44,7 +44,7 @@ fn hostile() -> Option<FuseMount> {
 fn run(fuse: &FuseMount, script: &str) -> Option<Output> {
     for tool in ["unshare", "setpriv", "fusermount3"] {
         if Command::new(tool).arg("--version").output().is_err() {
-            eprintln!("SKIPPED: {tool} is not installed");
+            testkit::skipped(&format!("{tool} is not installed"));
             return None;
         }
     }
@@ -68,6 +68,8 @@ fn a_user_mounts_without_privileges() {
         options
         user sh -ec 'echo contents > "$1/his/file"; cat "$1/his/file"' sh "$dir"
         ls "$dir" 2>&1 || true
+        # The root directory of the image belongs to root.
+        user touch "$dir/file" 2>&1 || true
         user "$parext4" umount "$dir"
         [ -z "$(options)" ]
     "#;
@@ -77,6 +79,7 @@ fn a_user_mounts_without_privileges() {
     assert!(options.contains("user_id=65534") && options.contains("nosuid,nodev"), "{options}");
     assert_eq!(lines.next(), Some("contents"));
     assert!(lines.next().unwrap().contains("Permission denied"), "root is not let in either: {printed}");
+    assert!(lines.next().unwrap().contains("Permission denied"), "permissions count: {printed}");
     fuse.scratch().fsck();
     assert_eq!(fuse.scratch().ok(&["cat", &fuse.scratch().inside("/his/file")]), "contents\n");
 }

@@ -41,7 +41,7 @@ impl Mapping {
     pub fn is_possible() -> bool {
         let found = Command::new("python3").arg("-V").output().is_ok_and(|output| output.status.success());
         if !found {
-            eprintln!("SKIPPED: python3 is not installed");
+            testkit::skipped("python3 is not installed");
         }
         found
     }

@@ -26,7 +26,7 @@ impl Loop {
             Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
             Err(error) => error.to_string(),
         };
-        eprintln!("SKIPPED: no loop device (needs root): {why}");
+        testkit::skipped(&format!("no loop device (needs root): {why}"));
         None
     }
 }

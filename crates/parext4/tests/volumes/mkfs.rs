@@ -78,7 +78,7 @@ fn run(command: &mut Command) -> String {
 fn e2fsprogs() -> bool {
     let found = Command::new("mke2fs").arg("-V").output().is_ok();
     if !found {
-        eprintln!("SKIPPED: no e2fsprogs, so nothing checks the new volumes");
+        testkit::skipped("no e2fsprogs, so nothing checks the new volumes");
     }
     found
 }
@@ -455,8 +455,7 @@ fn kernel_round_trip(path: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let mounted = output(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(path).arg(dir.path()));
     if !mounted.status.success() {
-        eprintln!("SKIPPED: cannot mount: {}", String::from_utf8_lossy(&mounted.stderr));
-        return;
+        return testkit::kernel::not_mounted(path, &String::from_utf8_lossy(&mounted.stderr));
     }
     let mount = Mount(dir);
     let root = mount.0.path();

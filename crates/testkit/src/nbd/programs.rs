@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::poll::until;
-use crate::tool::skipped;
+use crate::skip::skipped;
 
 /// A server program with its command line, to start again and again.
 pub trait Server {

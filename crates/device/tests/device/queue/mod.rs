@@ -36,7 +36,7 @@ fn image(direct: Direct) -> Option<(TempDir, Arc<dyn Device>)> {
     match FileDevice::open(dir.path().join("image"), &DeviceOptions::new().create(SIZE).direct(direct)) {
         Ok(device) => Some((dir, Arc::new(device))),
         Err(error) => {
-            eprintln!("SKIPPED with {direct:?}: {error}");
+            testkit::skip_allowed(&format!("with {direct:?}: {error}"));
             None
         }
     }
@@ -49,7 +49,7 @@ fn has_io_uring() -> bool {
     let has = name.starts_with("UringQueue");
     if !has {
         assert!(name.starts_with("ThreadQueue"), "{name}");
-        eprintln!("SKIPPED: no io_uring; files are served by threads");
+        testkit::skipped("no io_uring; files are served by threads");
     }
     has
 }

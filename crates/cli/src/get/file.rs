@@ -41,9 +41,6 @@ impl Job for FileJob {
             let mode = Mode::RUSR | Mode::WUSR;
             let open = || openat(&*self.dir, &self.name, flags, mode);
             let dest = fs::File::from(replace(&self.dir, &self.name, open)?);
-            if let Some(identity) = &self.identity {
-                let _ = identity.set(Identity::of(&dest)?);
-            }
             // Ranges that are not written stay holes.
             dest.set_len(self.metadata.size)?;
             anyhow::Ok(dest)
@@ -92,9 +89,17 @@ impl Copy for FileCopy {
     }
 
     fn finish(&self) -> Result<()> {
-        let FileJob { file, path, metadata, shared, .. } = &self.job;
-        attributes::set(&Made::Open(&self.dest), path, file.node(), metadata, shared)
-            .with_context(|| self.dest())?;
+        let FileJob { file, path, metadata, shared, identity, .. } = &self.job;
+        let made = Made::Open(&self.dest);
+        let set = || {
+            attributes::set(&made, path, file.node(), metadata, shared)?;
+            // With its final owner, and before the inode can be freed.
+            if let Some(identity) = identity {
+                let _ = identity.set(made.identity()?);
+            }
+            anyhow::Ok(())
+        };
+        set().with_context(|| self.dest())?;
         self.job.shared.progress.file_done();
         Ok(())
     }

@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Result, ensure};
 use parext4::{FileType, Metadata};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, fstat,
-    futimens, linkat, makedev, openat, setxattr, utimensat,
+    futimens, linkat, makedev, openat, readlinkat, setxattr, utimensat,
 };
 
 use super::outside::{Dir, Identity};
@@ -29,8 +30,9 @@ impl Made<'_> {
         Ok(Self::Resolved(openat(&**dir, name, flags, Mode::empty())?))
     }
 
-    /// Fails if this is another kind of file than the one that was made, or a file that also has another name.
-    pub fn expect(&self, metadata: &Metadata) -> Result<()> {
+    /// Fails if this is not the file that was made: another kind of file, another device or another target of a symbolic link, a file
+    /// that also has another name, or for root (`is_root`) a file that root does not own.
+    pub fn expect(&self, metadata: &Metadata, target: Option<&OsStr>, is_root: bool) -> Result<()> {
         let found = fstat(self.fd())?;
         let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
         let is_same = match metadata.file_type {
@@ -43,8 +45,15 @@ impl Made<'_> {
             FileType::Directory => kind.is_dir(),
         };
         let device = metadata.rdev.map_or(found.st_rdev, |(major, minor)| makedev(major, minor));
+        let is_owner = !is_root || found.st_uid == 0;
+        let has_target = match target {
+            Some(target) => {
+                kind.is_symlink() && readlinkat(self.fd(), "", Vec::new())?.as_bytes() == target.as_bytes()
+            }
+            None => true,
+        };
         ensure!(
-            is_same && found.st_nlink == 1 && found.st_rdev == device,
+            is_same && is_owner && has_target && found.st_nlink == 1 && found.st_rdev == device,
             "was replaced while it was copied"
         );
         Ok(())
@@ -102,5 +111,44 @@ impl Made<'_> {
     /// Gives the file a further name; fails if there is one.
     pub fn link(&self, dir: &Dir, name: &OsStr) -> rustix::io::Result<()> {
         linkat(CWD, self.path(), &**dir, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{lchown, symlink};
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// What another user may put in the place of a symbolic link or a fifo that was made.
+    #[test]
+    fn files_that_were_not_made_are_not_used() {
+        let volume = testkit::volume::scratch();
+        let link = volume.symlink("/link", "target").unwrap().metadata();
+        let dir = tempfile::tempdir().unwrap();
+        let open: Dir = Arc::new(fs::File::open(dir.path()).unwrap().into());
+        let name = OsStr::new("name");
+        let path = dir.path().join(name);
+        let expect = |is_root| {
+            let made = Made::resolve(&open, name).unwrap();
+            made.expect(&link, Some(OsStr::new("target")), is_root).is_ok()
+        };
+        symlink("target", &path).unwrap();
+        assert!(expect(false));
+        if lchown(&path, Some(0), None).is_ok() {
+            assert!(expect(true));
+            lchown(&path, Some(1000), None).unwrap();
+            assert!(!expect(true), "a link of another owner");
+        } else {
+            testkit::skipped("only root changes owners");
+        }
+        fs::remove_file(&path).unwrap();
+        symlink("elsewhere", &path).unwrap();
+        assert!(!expect(false), "another target");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "target").unwrap();
+        assert!(!expect(false), "another kind of file");
     }
 }

@@ -5,7 +5,15 @@
 //! 1. an operation names a file by an open directory and one name, and follows no symbolic link;
 //! 2. a directory is opened by its name in its parent, and must be the directory that was made or found there at first
 //!    ([`Identity`]);
-//! 3. attributes are set by descriptor ([`Made`](super::made::Made)).
+//! 3. attributes are set by descriptor ([`Made`](super::made::Made));
+//! 4. a file that cannot be opened when it is made, such as a device file or a symbolic link, is used only if it is owned by root and
+//!    is of the kind, with the device or the target, that was made;
+//! 5. a further name is given only to a file that is identified as the copy.
+//!
+//! An inode number does not suffice to identify a file: another user can remove the copy and get its number for a new file. So an
+//! identity also has the time of birth, which no user can set, and the owner. The clock of births may stand still for some
+//! milliseconds, but a file that another user makes then has that user as its owner. If the copy belongs to that user, the user can
+//! change its contents anyway.
 //!
 //! Only the path that the user typed is resolved with symbolic links, once. If another user puts a directory there before `get` opens
 //! it for the first time, `get` copies into that directory, as if it had been there before the command.
@@ -17,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, mkdirat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, mkdirat, openat, statat, statx, unlinkat};
 use rustix::io::Errno;
 
 /// Number of directories that are kept open for further copies. A tree may be deeper.
@@ -25,18 +33,29 @@ const OPEN: usize = 64;
 /// Flags to open a directory for copies in it, which needs no permission to read it.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Identifies a file outside of the volume.
+/// Identifies a file outside of the volume, until its owner changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    device: u64,
+    /// Major and minor number.
+    device: (u32, u32),
     inode: u64,
+    /// Seconds and nanoseconds of the time when the file was made; `None` if the file system has no such times.
+    born: Option<(i64, u32)>,
+    owner: u32,
 }
 
 impl Identity {
     /// Returns the identity of an open file.
     pub fn of(file: impl AsFd) -> Result<Self> {
-        let Stat { st_dev: device, st_ino: inode, .. } = fstat(file)?;
-        Ok(Self { device, inode })
+        let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
+        let born = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
+        let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        Ok(Self {
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            born: has_birth.then_some(born),
+            owner: found.stx_uid,
+        })
     }
 }
 
@@ -231,6 +250,40 @@ mod tests {
             replace(&directories.open(Some(1)).unwrap(), OsStr::new("b"), || Err::<(), _>(Errno::EXIST))
                 .is_err()
         );
+    }
+
+    /// Another file with the number of a removed one is not the same file.
+    #[test]
+    fn a_file_with_a_recycled_inode_number_is_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let made = || Identity::of(fs::File::create_new(&path).unwrap()).unwrap();
+        let first = made();
+        assert_eq!(Identity::of(fs::File::open(&path).unwrap()).unwrap(), first);
+        for _ in 0..20 {
+            fs::remove_file(&path).unwrap();
+            // Longer than a tick of the clock of births.
+            std::thread::sleep(std::time::Duration::from_millis(11));
+            let second = made();
+            if (second.device, second.inode) == (first.device, first.inode) && second.born.is_some() {
+                return assert_ne!(second, first);
+            }
+        }
+        testkit::skip_allowed("this file system uses no inode number again, or has no times of birth");
+    }
+
+    /// Within one tick of the clock of births, the owner distinguishes the files of other users.
+    #[test]
+    fn a_file_of_another_owner_is_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::create(dir.path().join("file")).unwrap();
+        let before = Identity::of(&file).unwrap();
+        if std::os::unix::fs::fchown(&file, Some(1000), None).is_err() {
+            return testkit::skipped("only root changes owners");
+        }
+        let after = Identity::of(&file).unwrap();
+        assert_eq!((before.inode, before.born), (after.inode, after.born));
+        assert_ne!(before, after);
     }
 
     #[test]

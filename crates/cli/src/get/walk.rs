@@ -110,7 +110,8 @@ impl Walker {
                 .warn(&format!("{}: only root can make device nodes; skipped", path.display()));
             return Ok(None);
         }
-        let made = small(&node, &dir, &name, &metadata).with_context(|| path.display().to_string())?;
+        let made = small(&node, &dir, &name, &metadata, self.shared.is_root)
+            .with_context(|| path.display().to_string())?;
         attributes::set(&made, path, &node, &metadata, &self.shared)
             .with_context(|| path.display().to_string())?;
         if let Some(identity) = identity {
@@ -165,7 +166,7 @@ fn link(
 }
 
 /// Makes a symbolic link or special file.
-fn small(node: &Node, dir: &Dir, name: &OsStr, metadata: &Metadata) -> Result<Made<'static>> {
+fn small(node: &Node, dir: &Dir, name: &OsStr, metadata: &Metadata, is_root: bool) -> Result<Made<'static>> {
     use rustix::fs::FileType as Kind;
     let kind = match metadata.file_type {
         FileType::CharDevice => Some(Kind::CharacterDevice),
@@ -175,17 +176,19 @@ fn small(node: &Node, dir: &Dir, name: &OsStr, metadata: &Metadata) -> Result<Ma
         FileType::Symlink => None,
         FileType::Regular | FileType::Directory => bail!("inode {} changed its type", metadata.ino),
     };
-    match kind {
+    let target = match kind {
         Some(kind) => {
             let device = metadata.rdev.map_or(0, |(major, minor)| makedev(major, minor));
             replace(dir, name, || mknodat(&**dir, name, kind, Mode::RUSR | Mode::WUSR, device))?;
+            None
         }
         None => {
             let target = OsString::from_vec(node.read_link()?);
             replace(dir, name, || symlinkat(&target, &**dir, name))?;
+            Some(target)
         }
-    }
+    };
     let made = Made::resolve(dir, name)?;
-    made.expect(metadata)?;
+    made.expect(metadata, target.as_deref(), is_root)?;
     Ok(made)
 }

@@ -87,6 +87,7 @@ const ACCEPTED: Rows = &[
             "mb_optimize_scan",
             "dioread_lock",
             "dioread_nolock",
+            "nodioread_nolock",
             "max_batch_time=",
             "min_batch_time=",
             "journal_ioprio=",
@@ -181,7 +182,7 @@ fn reason(table: Rows, option: &str) -> Option<&'static str> {
 }
 
 /// Returns true if an option matches an entry of a table.
-fn matches(entry: &str, option: &str) -> bool {
+pub(super) fn matches(entry: &str, option: &str) -> bool {
     match (entry.split_once('='), option.split_once('=')) {
         (None, None) => entry == option,
         (Some((name, "")), Some((given, _))) => name == given,

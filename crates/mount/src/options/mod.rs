@@ -5,6 +5,8 @@ mod error;
 mod parse;
 mod setters;
 mod text;
+#[cfg(test)]
+mod words;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;

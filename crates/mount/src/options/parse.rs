@@ -34,8 +34,13 @@ impl MountOptions {
             // fuse2fs has this option for the behaviour of a mount by the kernel.
             "kernel" => (self.allow_other, self.suid, self.dev) = (true, true, true),
             "noatime" => self.atime = Atime::Never,
-            "relatime" | "norelatime" => self.atime = Atime::Relative,
+            "relatime" => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
+            // As with mount(8), these three only undo an earlier option, and the default is relatime.
+            "norelatime" => {}
+            "atime" if self.atime == Atime::Never => self.atime = Atime::Relative,
+            "nostrictatime" if self.atime == Atime::Strict => self.atime = Atime::Relative,
+            "atime" | "nostrictatime" => {}
             "suid" | "nosuid" => self.suid = option == "suid",
             "dev" | "nodev" => self.dev = option == "dev",
             "exec" | "noexec" => self.exec = option == "exec",
@@ -92,7 +97,7 @@ impl MountOptions {
             ("journal_path", "") => return Err(expected("a device")),
             ("journal_path", _) => self.journal = Some(value.into()),
             ("journal_dev", _) => {
-                let device = value.parse().ok().and_then(device_path);
+                let device = number(value).and_then(device_path);
                 self.journal = Some(device.ok_or_else(|| expected("the number of a block device"))?);
             }
             ("log", "") => return Err(expected("a file")),
@@ -115,6 +120,14 @@ fn device_path(number: u32) -> Option<PathBuf> {
     let facts = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).ok()?;
     let name = facts.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
     Some(Path::new("/dev").join(name))
+}
+
+/// Parses a decimal number, or a hexadecimal one after `0x`.
+fn number(value: &str) -> Option<u32> {
+    match value.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => value.parse().ok(),
+    }
 }
 
 /// Parses the number of a user or group. The largest number is invalid: it stands for none.
@@ -178,9 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_devices_may_be_hexadecimal() {
+        assert_eq!([number("2049"), number("0x801"), number("0y1")], [Some(2049), Some(2049), None]);
+    }
+
+    #[test]
     fn later_options_override_earlier_ones() {
         let options = parse("ro,rw,cache=direct,cache=kernel,noatime,strictatime").unwrap();
         assert_eq!(options, MountOptions::new().atime(Atime::Strict));
+        for (list, expected) in [
+            ("noatime,atime", Atime::Relative),
+            ("strictatime,atime", Atime::Strict),
+            ("strictatime,nostrictatime", Atime::Relative),
+            ("noatime,nostrictatime", Atime::Never),
+            ("noatime,norelatime", Atime::Never),
+        ] {
+            assert_eq!(parse(list).unwrap().atime, expected, "{list}");
+        }
     }
 
     #[test]

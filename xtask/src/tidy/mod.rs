@@ -10,6 +10,7 @@ mod modules;
 mod names;
 mod prose;
 mod source;
+mod unsafe_code;
 
 pub use finding::Finding;
 
@@ -30,6 +31,7 @@ pub fn run(report: &mut Report) -> Result<()> {
     citations.uncited.iter().for_each(|row| println!("  note  no comment cites {row}"));
     report.case("citations", || fail_on(citations.findings));
     report.case("names", || fail_on(names::check(&tree)));
+    report.case("unsafe code", || fail_on(unsafe_code::check(&tree)));
     report.case("files", || fail_on(files::check(&tree.rust)));
     report.case("phrases", || fail_on(prose::check(&tree)));
     Ok(())

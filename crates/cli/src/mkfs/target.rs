@@ -22,6 +22,18 @@ pub struct Part {
     pub size: Option<u64>,
 }
 
+impl Part {
+    /// Returns the end of a volume of `size` bytes.
+    fn end(self, size: u64) -> Result<u64> {
+        size.checked_add(self.offset).context("the size and the offset")
+    }
+
+    /// Returns true if the image is a file that gets the size of the volume.
+    fn resizes(self, image: &Path) -> bool {
+        self.offset == 0 && image.metadata().is_ok_and(|metadata| metadata.is_file())
+    }
+}
+
 /// Opens the device that will hold the volume. Returns true with it if all its bytes are known to be zero.
 ///
 /// Opens it through the page cache, because a volume may have smaller blocks than the device has sectors.
@@ -32,14 +44,13 @@ pub fn open(image: &Path, part: Part, force: bool) -> Result<(Arc<dyn Device>, b
         let Some(size) = size else {
             bail!("{}: no such file; --size says how large to make it", image.display())
         };
-        let end = size.checked_add(offset).context("the size and the offset")?;
-        return Ok((open_device(image, &options.create(end))?, true));
+        return Ok((open_device(image, &options.create(part.end(size)?))?, true));
     }
     if !force && is_url(image.as_os_str()) {
         refuse_before_the_open(image, &options)?;
     }
     if let Some(size) = size.filter(|_| is_created_by_open(image)) {
-        let device = open_volume_device(image, &options.create(size).len(size))?;
+        let device = open_volume_device(image, &options.create(part.end(size)?).len(size))?;
         if !force {
             refuse_to_overwrite(image, &*device)?;
         }
@@ -53,7 +64,7 @@ pub fn open(image: &Path, part: Part, force: bool) -> Result<(Arc<dyn Device>, b
         refuse_to_overwrite(image, &*device)?;
     }
     let Some(size) = size else { return Ok((device, false)) };
-    let is_file = offset == 0 && image.metadata().is_ok_and(|metadata| metadata.is_file());
+    let is_file = part.resizes(image);
     // The lock belongs to the open file, so the next open would fail.
     drop(device);
     let options = if is_file { options.create(size) } else { options.len(size) };
@@ -68,7 +79,8 @@ pub fn exists(image: &Path) -> Result<bool> {
         .with_context(|| image.display().to_string())
 }
 
-/// Returns the size of the volume on a device that is not opened for writing, and whether other machines reach the device.
+/// Returns the size of the volume that `open` would make room for, and whether other machines reach the device. Neither creates nor
+/// changes anything.
 pub fn size(image: &Path, part: Part) -> Result<(u64, bool)> {
     if !exists(image)? {
         let Some(size) = part.size else {
@@ -76,9 +88,21 @@ pub fn size(image: &Path, part: Part) -> Result<(u64, bool)> {
         };
         return Ok((size, false));
     }
-    let options = DeviceOptions::new().read_only(true).lock(false).offset(part.offset).direct(Direct::Never);
-    let device = open_device(image, &options)?;
-    Ok((part.size.unwrap_or(device.size()), device.sharing().is_shared()))
+    let mut options =
+        DeviceOptions::new().read_only(true).lock(false).offset(part.offset).direct(Direct::Never);
+    if let Some(size) = part.size.filter(|_| !part.resizes(image)) {
+        options = options.len(size);
+    }
+    match (open_device(image, &options), part.size) {
+        // An image that mkfs would create is on a network.
+        (Err(error), Some(size)) if error.kind() == ErrorKind::NotFound && is_created_by_open(image) => {
+            Ok((size, true))
+        }
+        (device, size) => {
+            let device = device?;
+            Ok((size.unwrap_or(device.size()), device.sharing().is_shared()))
+        }
+    }
 }
 
 /// Returns whether opening the image creates it, or leaves it as it is.

@@ -65,3 +65,42 @@ fn a_volume_may_be_smaller_than_the_image() {
     assert_eq!(bytes("blocks") * bytes("block_size"), 24 << 20, "{found}");
     cluster.export("roomy");
 }
+
+#[test]
+fn a_volume_may_begin_within_the_image() {
+    const OFFSET: u64 = 1 << 20;
+    let Some(cluster) = running() else { return };
+    let url = cluster.tenant("within");
+    let size = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap()["size"].as_u64();
+    let words = ["mkfs", "--json", "--size", "24M", "-E", "offset=1M", &url];
+    // Says what would be made, and creates no image.
+    let planned = parext4(&[&words[..], &["-n"]].concat());
+    assert_eq!(size(&planned), Some(24 << 20));
+    assert!(cluster.rbd(&["info", "within"]).is_err(), "-n has created an image");
+
+    let made = parext4(&words);
+    assert_eq!(size(&made), Some(24 << 20));
+    // What is planned is made, but for the UUID, which is random.
+    let features = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap()["features"].clone();
+    assert_eq!(features(&planned), features(&made));
+    assert_eq!(cluster.reader("within").size(), OFFSET + (24 << 20));
+    let file = cluster.dir().join("within.export");
+    cluster.rbd(&["export".as_ref(), "within".as_ref(), file.as_os_str()]).unwrap();
+    // The volume alone, because e2fsck leaves out an offset when it reads the block of multi-mount protection.
+    fs::write(&file, &fs::read(&file).unwrap()[OFFSET as usize..]).unwrap();
+    if let Some(output) = testkit::tool(Command::new("e2fsck").arg("-fn").arg(&file)) {
+        assert!(output.status.success(), "{}", testkit::tool::text(&output));
+    }
+
+    let fails = |more: &[&str], why: &str| {
+        let words = [&["mkfs", "-E", "offset=1M", &url][..], more].concat();
+        let output = Command::new(program()).args(&words).output().unwrap();
+        let text = testkit::tool::text(&output);
+        assert!(!output.status.success() && text.contains(why), "{words:?}: {text}");
+    };
+    // The volume is found where it is, and the image is too small for a larger one.
+    fails(&[], "an ext2, ext3 or ext4 file system");
+    fails(&["--force", "--size", "32M"], "`rbd resize` adds some");
+    fails(&["-n", "--size", "32M"], "26214400");
+    assert_eq!(size(&parext4(&["mkfs", "-n", "--json", "-E", "offset=1M", &url])), Some(24 << 20));
+}

@@ -24,6 +24,49 @@ pub struct CrashState {
     pub what: String,
 }
 
+/// The states of a volume during a run, in order, and which of them are durable.
+pub struct Timeline<'a, S> {
+    device: &'a RecordingDevice,
+    states: Vec<S>,
+    /// For each state the number of events that were recorded when it began.
+    begins: Vec<usize>,
+    /// Numbers of events, and the indices of the states that were durable then.
+    durable: Vec<(usize, usize)>,
+}
+
+impl<'a, S> Timeline<'a, S> {
+    /// Begins with a state that is durable.
+    pub fn new(device: &'a RecordingDevice, state: S) -> Self {
+        let mut timeline = Self { device, states: Vec::new(), begins: Vec::new(), durable: Vec::new() };
+        timeline.add(state);
+        timeline.sync();
+        timeline
+    }
+
+    /// Adds the state after a change.
+    pub fn add(&mut self, state: S) {
+        self.states.push(state);
+        self.begins.push(self.device.log().len());
+    }
+
+    /// Notes that the last state is durable.
+    pub fn sync(&mut self) {
+        self.durable.push((self.device.log().len(), self.states.len() - 1));
+    }
+
+    /// Returns the states that may be found after a crash; `None` if it precedes the first state.
+    #[must_use]
+    pub fn allowed(&self, crash: &CrashState) -> Option<&[S]> {
+        let epoch = &crash.epoch;
+        if epoch.start < self.begins[0] {
+            return None;
+        }
+        let first = self.durable.iter().rev().find(|(events, _)| *events <= epoch.start);
+        let end = self.begins.partition_point(|&begin| begin <= epoch.end);
+        Some(&self.states[first.map_or(0, |&(_, state)| state)..end])
+    }
+}
+
 /// Calls `check` with crash states of a device that was recorded from `base` on: a sample, larger with
 /// `PAREXT4_STRESS_ALL=1`.
 pub fn for_each_crash_state(

@@ -110,6 +110,16 @@ pub fn scratch() -> Volume {
     Volume::open_device(device, &VolumeOptions::new().cache_bytes(1 << 20)).expect("the volume opens")
 }
 
+/// Opens damaged bytes read-only and for writing, and calls `exercise` with each volume that opens.
+pub fn exercise_damaged(bytes: &[u8], exercise: impl Fn(&Volume)) {
+    for read_only in [true, false] {
+        let device = Arc::new(MemDevice::from_bytes(bytes.to_vec()));
+        let Ok(volume) = Volume::open_device(device, &untimed().read_only(read_only)) else { continue };
+        exercise(&volume);
+        let _ = volume.close();
+    }
+}
+
 /// Returns options with which only syncs, closing and full transactions commit, so that runs are reproducible.
 pub fn untimed() -> VolumeOptions {
     VolumeOptions::new().commit_interval(None)

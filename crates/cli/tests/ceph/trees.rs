@@ -73,14 +73,14 @@ fn a_volume_may_begin_within_the_image() {
     let url = cluster.tenant("within");
     let size = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap()["size"].as_u64();
     let words = ["mkfs", "--json", "--size", "24M", "-E", "offset=1M", &url];
-    // Says what would be made, and creates no image.
+    // Prints the geometry, and creates no image.
     let planned = parext4(&[&words[..], &["-n"]].concat());
     assert_eq!(size(&planned), Some(24 << 20));
     assert!(cluster.rbd(&["info", "within"]).is_err(), "-n has created an image");
 
     let made = parext4(&words);
     assert_eq!(size(&made), Some(24 << 20));
-    // What is planned is made, but for the UUID, which is random.
+    // `mkfs` then makes a volume with the features that `-n` printed.
     let features = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap()["features"].clone();
     assert_eq!(features(&planned), features(&made));
     assert_eq!(cluster.reader("within").size(), OFFSET + (24 << 20));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
 use parext4::{Device, MemDevice, MkfsOptions, NewInode, Volume, XattrMode, mkfs};
-use testkit::crash_states::for_each_crash_state;
+use testkit::crash_states::{Timeline, for_each_crash_state};
 use testkit::rng::Rng;
 use testkit::volume::{assert_clean, assert_recovers, untimed};
 
@@ -79,46 +79,40 @@ fn contents_are_in_one_place_after_a_crash() {
         volume.mkdir("/dir", 0o755).unwrap();
         volume.sync().unwrap();
         let mut rng = Rng::new(seed, 0);
-        let mut states: Vec<(usize, State)> = vec![(device.log().len(), read(&volume))];
-        let mut synced: Vec<(usize, usize)> = vec![(device.log().len(), 0)];
+        let mut timeline = Timeline::new(&device, read(&volume));
         for step in 0..70 {
             let must_sync = change(&volume, &mut rng, step);
-            states.push((device.log().len(), read(&volume)));
+            timeline.add(read(&volume));
             if must_sync || step % 9 == 8 {
                 volume.sync().unwrap();
-                synced.push((device.log().len(), states.len() - 1));
+                timeline.sync();
             }
         }
         volume.close().unwrap();
         let mut nth = 0;
         for_each_crash_state(&device, &base, &mut rng, |crash| {
-            if crash.epoch.start < states[0].0 {
-                return;
-            }
-            let at_least =
-                synced.iter().rev().find(|mark| mark.0 <= crash.epoch.start).map_or(0, |mark| mark.1);
-            let at_most = states.iter().rposition(|state| state.0 <= crash.epoch.end).unwrap();
+            let Some(allowed) = timeline.allowed(&crash) else { return };
             nth += 1;
             if nth % SAMPLE == 0 {
                 assert_recovers(&crash.image, &crash.what);
             }
-            check(crash.image, &states[at_least..=at_most], &crash.what);
+            check(crash.image, allowed, &crash.what);
         });
         assert!(nth > 50, "{nth}");
     }
 }
 
-fn check(image: MemDevice, allowed: &[(usize, State)], what: &str) {
+fn check(image: MemDevice, allowed: &[State], what: &str) {
     let image = Arc::new(image);
     let volume = Volume::open_device(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
     let (files, names) = read(&volume);
     for number in 0..FILES {
         let path = format!("/file{number}");
         let found = files.get(&path);
-        let fits = allowed.iter().any(|(_, (files, _))| files.get(&path) == found);
+        let fits = allowed.iter().any(|(files, _)| files.get(&path) == found);
         assert!(fits, "{what}: {path} has {found:?}");
     }
-    assert!(allowed.iter().any(|(_, state)| state.1 == names), "{what}: {names} names");
+    assert!(allowed.iter().any(|(_, count)| *count == names), "{what}: {names} names");
     volume.close().unwrap();
     if what.ends_with("none of them") {
         assert_clean(&image, what);

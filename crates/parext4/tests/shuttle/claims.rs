@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::fault::Fault;
-use parext4::{DirectFile, SplitAt};
+use parext4::{DirectFile, MemDevice, SplitAt, Volume};
 
 use super::conversions::Acknowledged;
 use super::support::*;
@@ -11,6 +11,19 @@ use testkit::volume::DirectFiles as _;
 
 /// Blocks below the single indirect block, and below the first two of the double one.
 const LEAVES: [u64; 3] = [20, 300, 600];
+
+/// Returns a volume with a file that has one block below each of [`LEAVES`]. No indirect block is in memory, and each that is read may
+/// displace the others.
+fn with_leaves(image: &MemDevice) -> (Arc<MemDevice>, Volume) {
+    let device = Arc::new(image.fork());
+    let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+    let file = volume.create_direct("/f").unwrap();
+    LEAVES.iter().for_each(|&leaf| write_block(&file, 1, leaf));
+    drop(file);
+    volume.close().unwrap();
+    let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+    (device, volume)
+}
 
 #[test]
 fn holes_of_one_indirect_block_are_filled_in_parallel() {
@@ -41,14 +54,7 @@ fn holes_of_one_indirect_block_are_filled_in_parallel() {
 #[test]
 fn indirect_blocks_in_use_stay_in_memory() {
     check_without_extents(100, &[Fault::LeavesDroppedInUse], |image| {
-        let device = Arc::new(image.fork());
-        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
-        let file = volume.create_direct("/f").unwrap();
-        LEAVES.iter().for_each(|&leaf| write_block(&file, 1, leaf));
-        drop(file);
-        volume.close().unwrap();
-        // No indirect block is in memory, and each that is read may displace the others.
-        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let (device, volume) = with_leaves(image);
         let file = volume.direct_file("/f").unwrap();
         let done = Acknowledged::default();
         let writer = done.clone();
@@ -69,14 +75,8 @@ fn indirect_blocks_in_use_stay_in_memory() {
 #[test]
 fn an_indirect_block_that_was_read_before_a_change_is_read_again() {
     check_stopping_without_extents(100, &[Fault::OldLeafKept], |image| {
-        let device = Arc::new(image.fork());
         let [single, double, other] = LEAVES;
-        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
-        let file = volume.create_direct("/f").unwrap();
-        LEAVES.iter().for_each(|&leaf| write_block(&file, 1, leaf));
-        drop(file);
-        volume.close().unwrap();
-        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let (_, volume) = with_leaves(image);
         let file = volume.direct_file("/f").unwrap();
         let one = |f: &DirectFile, block| {
             read(f, BLOCK / SECTOR, block * BLOCK as u64).iter().all(|&byte| byte == 1)

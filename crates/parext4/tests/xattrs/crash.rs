@@ -9,7 +9,7 @@ use parext4::device::RecordingDevice;
 use parext4::{Device, MemDevice, Node, Volume, XattrMode};
 use parext4_format::features::Incompat;
 use parext4_format::superblock::Superblock;
-use testkit::crash_states::for_each_crash_state;
+use testkit::crash_states::{Timeline, for_each_crash_state};
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
 
@@ -59,15 +59,13 @@ fn a_change_is_whole_after_a_crash() {
         let node = file(&volume, "file");
         volume.sync().unwrap();
         let mut rng = Rng::new(seed, 0);
-        // The states in order, each with the events recorded when it began and when it was synced.
-        let mut states: Vec<(usize, Attributes)> = vec![(device.log().len(), Attributes::new())];
-        let mut synced: Vec<(usize, usize)> = vec![(device.log().len(), 0)];
+        let mut timeline = Timeline::new(&device, Attributes::new());
         for n in 0..CHANGES {
             change(&node, &mut rng);
-            states.push((device.log().len(), attributes(&node)));
+            timeline.add(attributes(&node));
             if n % 4 == 3 {
                 volume.sync().unwrap();
-                synced.push((device.log().len(), states.len() - 1));
+                timeline.sync();
             }
         }
         drop(node);
@@ -75,28 +73,23 @@ fn a_change_is_whole_after_a_crash() {
 
         let mut nth = 0;
         for_each_crash_state(&device, &base, &mut rng, |crash| {
-            if crash.epoch.start < states[0].0 {
-                return;
-            }
-            let at_least =
-                synced.iter().rev().find(|mark| mark.0 <= crash.epoch.start).map_or(0, |mark| mark.1);
-            let at_most = states.iter().rposition(|state| state.0 <= crash.epoch.end).unwrap();
+            let Some(allowed) = timeline.allowed(&crash) else { return };
             nth += 1;
             if nth % SAMPLE == 0 {
                 assert_recovers(&crash.image, &crash.what);
             }
-            check(crash.image, &states[at_least..=at_most], &crash.what);
+            check(crash.image, allowed, &crash.what);
         });
         assert!(nth > 50);
     }
 }
 
-fn check(image: MemDevice, allowed: &[(usize, Attributes)], what: &str) {
+fn check(image: MemDevice, allowed: &[Attributes], what: &str) {
     let image = Arc::new(image);
     let volume = Volume::open_device(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
     let node = volume.resolve("/file").unwrap();
     let found = attributes(&node);
-    assert!(allowed.iter().any(|state| state.1 == found), "{what}: {:?}", found.keys());
+    assert!(allowed.contains(&found), "{what}: {:?}", found.keys());
     drop(node);
     volume.close().unwrap();
     if what.ends_with("none of them") {

@@ -13,6 +13,8 @@ use crate::problem::{PR_0_RESIZE_INODE_INVALID, Problem};
 use crate::volume::Volume;
 
 const PROBLEM: Problem = PR_0_RESIZE_INODE_INVALID;
+/// Bytes of the reserved blocks that are read at a time.
+const PIECE: usize = 256 << 10;
 /// Offset of the pointer to the double indirect block in `i_block`.
 const DOUBLE: usize = 13 * 4;
 
@@ -31,7 +33,7 @@ pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
         return fail("is not one double indirect block".to_owned(), double);
     }
     volume.claim_blocks(double, 1);
-    let (mut table, mut copies) = (volume.buffer(1), volume.buffer(1));
+    let (mut table, mut copies) = (volume.buffer(1), volume.buffer(PIECE / volume.block_size));
     if !volume.read(double, &mut table, "resize inode", PROBLEM) {
         return;
     }
@@ -46,13 +48,19 @@ pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
     }
     let backups: Vec<u32> =
         (1..volume.sb.group_count()).filter(|&group| volume.sb.has_backup(GroupNo(group))).collect();
-    for block in reserved.into_values() {
-        if !volume.read(block, &mut copies, "resize inode", PROBLEM) {
+    let (mut block, end) = (first, first + reserved.len() as u64);
+    while block < end {
+        let here = PIECE.min((end - block) as usize * volume.block_size);
+        let pieces = &mut copies[..here];
+        if !volume.read(block, pieces, "resize inode", PROBLEM) {
             return;
         }
-        let copy = |group: &u32| block + u64::from(*group) * u64::from(volume.sb.blocks_per_group());
-        if let Err((slot, expected)) = has_entries(&copies, |slot| backups.get(slot).map(copy)) {
-            return fail(format!("entry {slot} is {}, not {expected}", word(&copies, slot)), block);
+        for copies in pieces.chunks_exact(volume.block_size) {
+            let copy = |group: &u32| block + u64::from(*group) * u64::from(volume.sb.blocks_per_group());
+            if let Err((slot, expected)) = has_entries(copies, |slot| backups.get(slot).map(copy)) {
+                return fail(format!("entry {slot} is {}, not {expected}", word(copies, slot)), block);
+            }
+            block += 1;
         }
     }
 }

@@ -7,10 +7,15 @@
 use anyhow::Result;
 
 use crate::cargo_test;
+use crate::command::Cmd;
 use crate::nightly::{self, TARGET, nightly};
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::workspace;
+
+/// Words that select a test program, and a word that selects tests of it.
+const TESTS: [(&str, &str); 2] =
+    [("-p parext4-device --test device", "queue"), ("-p rangelock --test stress", "")];
 
 /// Runs the tests of the device queues, and of the range lock, under AddressSanitizer.
 pub fn run(_: Scope, report: &mut Report) -> Result<()> {
@@ -19,17 +24,23 @@ pub fn run(_: Scope, report: &mut Report) -> Result<()> {
         report.skip_allowed("asan", "no nightly toolchain (rustup toolchain install nightly)");
         return Ok(());
     }
-    // Of one crate there is one such test, of the other all whose names have the word.
-    for (words, only) in [("-p parext4-device --test device", "queue"), ("-p rangelock --test stress", "")] {
-        let command = nightly("cargo test")
-            .args(words)
-            .args("--target")
-            .arg(TARGET)
-            .args(only)
-            .dir(workspace::root())
-            .env("RUSTFLAGS", "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer")
-            .env("CARGO_TARGET_DIR", workspace::target().join("asan"));
-        cargo_test::run(command, "asan", report)?;
+    for (words, only) in TESTS {
+        cargo_test::run(test(words).args(only), "asan", report)?;
     }
     Ok(())
+}
+
+/// Returns the commands that run all tests of the test programs.
+pub fn tests() -> Vec<Cmd> {
+    TESTS.iter().map(|(words, _)| test(words)).collect()
+}
+
+fn test(words: &str) -> Cmd {
+    nightly("cargo test")
+        .args(words)
+        .args("--target")
+        .arg(TARGET)
+        .dir(workspace::root())
+        .env("RUSTFLAGS", "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer")
+        .env("CARGO_TARGET_DIR", workspace::target().join("asan"))
 }

@@ -8,6 +8,7 @@ mod bench_formats;
 mod bench_lock;
 mod bench_network;
 mod beside;
+mod build_ahead;
 mod campaign;
 mod cargo_test;
 mod command;

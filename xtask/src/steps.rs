@@ -11,7 +11,7 @@ use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::workspace::{cargo, target};
-use crate::{asan, beside, cargo_test, debian, tidy, tsan};
+use crate::{asan, beside, build_ahead, cargo_test, debian, tidy, tsan};
 
 /// A step of `cargo xtask test`.
 pub struct Step {
@@ -134,6 +134,8 @@ pub fn test(only: &[String]) -> Result<bool> {
     let names: Vec<_> = campaigns.iter().map(|step| step.name).collect();
     thread::scope(|scope| {
         let beside = (!names.is_empty()).then(|| scope.spawn(|| beside::run(&names)));
+        let builds = tests.iter().flat_map(|step| builds(step.name)).collect();
+        scope.spawn(|| build_ahead::run(builds));
         tests.iter().for_each(|step| run_step(step, Scope::Short, &mut report));
         match beside.map(|lines| lines.join().expect("it does not panic")) {
             Some(Ok(lines)) => report.add_summary(&lines, "campaigns"),
@@ -142,6 +144,19 @@ pub fn test(only: &[String]) -> Result<bool> {
         }
     });
     Ok(report.finish())
+}
+
+/// Returns the commands that build the tests of a step that has build outputs of its own.
+fn builds(step: &str) -> Vec<Cmd> {
+    let tests = match step {
+        "shuttle" => vec![shuttle_tests()],
+        "stress" => vec![stress_tests().args("--test *")],
+        // The step itself reports an error.
+        "tsan" => tsan::tests(Scope::Short).ok().flatten().into_iter().collect(),
+        "asan" => asan::tests(),
+        _ => Vec::new(),
+    };
+    tests.into_iter().map(|tests| tests.args("--no-run --quiet")).collect()
 }
 
 /// Runs one step alone.
@@ -252,12 +267,13 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {
-    let test = || {
-        let command = cargo("test -p parext4 --profile stress --no-fail-fast");
-        command.env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000")
-    };
-    test().args("--test * --no-run --quiet").run().context("building the tests")?;
-    run_programs(&test, "stress", |package| package == "parext4", report)
+    stress_tests().args("--test * --no-run --quiet").run().context("building the tests")?;
+    run_programs(&stress_tests, "stress", |package| package == "parext4", report)
+}
+
+fn stress_tests() -> Cmd {
+    let command = cargo("test -p parext4 --profile stress --no-fail-fast");
+    command.env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000")
 }
 
 /// Random operations on one file, `ops` in each configuration of blocks and memory.
@@ -267,12 +283,14 @@ pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
 }
 
 fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
+    cargo_test::run(shuttle_tests(), "shuttle", report)
+}
+
+fn shuttle_tests() -> Cmd {
     // Its own folder: other flags would rebuild everything each time.
-    let command =
-        cargo("test -p rangelock -p parext4 -p parext4-mount -p parext4-nbd --release --no-fail-fast --test shuttle*")
-            .env("RUSTFLAGS", "--cfg shuttle")
-            // Shorter builds.
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_TARGET_DIR", target().join("shuttle"));
-    cargo_test::run(command, "shuttle", report)
+    cargo("test -p rangelock -p parext4 -p parext4-mount -p parext4-nbd --release --no-fail-fast --test shuttle*")
+        .env("RUSTFLAGS", "--cfg shuttle")
+        // Shorter builds.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_TARGET_DIR", target().join("shuttle"))
 }

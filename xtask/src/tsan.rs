@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::cargo_test;
+use crate::command::Cmd;
 use crate::nightly::{self, TARGET, nightly};
 use crate::report::Report;
 use crate::scope::Scope;
@@ -17,18 +18,26 @@ const LIBRARIES: &str = "crates/parext4/tests/tsan-libraries.supp";
 
 /// Runs the stress tests under ThreadSanitizer.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    let Some(sysroot) = nightly::sysroot()? else {
+    match tests(scope)? {
+        Some(command) => cargo_test::run(command, "tsan", report)?,
         // Allowed under CI too: the project's toolchain is the stable one.
-        report.skip_allowed("tsan", "no nightly toolchain (rustup toolchain install nightly -c rust-src)");
-        return Ok(());
-    };
+        None => {
+            report.skip_allowed("tsan", "no nightly toolchain (rustup toolchain install nightly -c rust-src)")
+        }
+    }
+    Ok(())
+}
+
+/// Returns the command that runs the tests; `None` without the toolchain.
+pub fn tests(scope: Scope) -> Result<Option<Cmd>> {
+    let Some(sysroot) = nightly::sysroot()? else { return Ok(None) };
     // ThreadSanitizer sees synchronisation inside the standard library only if that is instrumented too.
     let command = if Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.lock").exists() {
         nightly("cargo test -Zbuild-std")
             .env("RUSTFLAGS", "-Zsanitizer=thread")
             .env("TSAN_OPTIONS", suppressions(&[LIBRARIES])?)
     } else {
-        println!("  component rust-src is missing: std's own synchronisation is suppressed, not seen");
+        // Synchronisation inside the standard library is suppressed, not seen.
         nightly("cargo test")
             .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
             .env("TSAN_OPTIONS", suppressions(&[STD, LIBRARIES])?)
@@ -39,7 +48,7 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
         .dir(workspace::root())
         .env("CARGO_TARGET_DIR", workspace::target().join("tsan"))
         .env("PAREXT4_STRESS_SECONDS", scope.pick("1", "30"));
-    cargo_test::run(command, "tsan", report)
+    Ok(Some(command))
 }
 
 /// Joins the files into the one that ThreadSanitizer reads.

@@ -167,6 +167,10 @@ pub enum Fault {
     DelayNothing,
     /// H29: the reservations of dropped pages are not released.
     DelayLeaked,
+    /// H29: an operation that unmaps blocks frees indirect blocks on which dirty pages rely.
+    DelayedIgnored,
+    /// H29: indirect blocks may be freed between the check that they exist and the count of the page's blocks.
+    DelayedUnlocked,
     /// H38: a thread that fills a part of a cluster does not lock the map while it looks up the rest.
     ClusterUnlocked,
     /// H38: an operation that unmaps blocks holds, and writes back, only the blocks of its range and not their clusters.

@@ -16,6 +16,7 @@ use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::{Cached, Inode};
+use crate::sync::Arc;
 
 /// Clusters of one file whose claims a fill has taken.
 pub(super) type Taken = SmallVec<[u32; 4]>;
@@ -24,16 +25,18 @@ impl Engine {
     /// Reserves space for `blocks` of a file, holes that are about to be dirty, on behalf of a caller with `credentials`.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::Error::NoSpace), with nothing changed.
+    /// [`NoSpace`](crate::Error::NoSpace). The file may keep blocks reserved for indirect blocks.
     pub(crate) fn delay(
         &self,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         cached: &Cached,
         blocks: &[FileBlock],
         credentials: Credentials,
     ) -> Result<()> {
         let count = saturating_u32(blocks.len());
         let bits = self.layout.cluster_bits;
+        // Held until the blocks count as delayed.
+        let _map = self.reserve_for_delayed(inode, blocks)?;
         if bits == 0 {
             inode.delay_quota(count, self.layout.block_size, credentials)?;
         }

@@ -18,6 +18,7 @@ use crate::body::Body;
 use crate::convert::saturating_u32;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::indirect_map::{IndirectMap, LeafPart, Writer};
 use crate::inode::{Cached, Inode, PastEnd};
 use crate::journal::Handle;
@@ -178,18 +179,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Reserves what writing `block` back will need besides the block itself.
+    /// Reserves the pointer blocks that are missing above `blocks`, holes that are about to be dirty. The existing ones stay while the
+    /// caller keeps the returned lock, and after that while the file has delayed blocks ([`may_remove`](Self::may_remove)).
     ///
     /// # Errors
     /// [`Error::NoSpace`]; a corrupt pointer block.
-    pub(crate) fn reserve_for_delayed(&self, inode: &Arc<Inode>, block: FileBlock) -> Result<()> {
-        match self.body(inode)? {
-            Body::Extents(_) | Body::Inline(_) => Ok(()),
-            Body::Indirect(map) => {
-                self.note_preallocated(inode);
-                self.reserve_pointers(map, BlockRange::of_block(block))
-            }
+    pub(super) fn reserve_for_delayed<'a>(
+        &self,
+        inode: &'a Arc<Inode>,
+        blocks: &[FileBlock],
+    ) -> Result<Option<Writer<'a>>> {
+        let Body::Indirect(map) = self.body(inode)? else { return Ok(None) };
+        self.note_preallocated(inode);
+        let mut writer = Some(map.lock_shared());
+        when_planted!(Fault::DelayedUnlocked, writer = None);
+        for &block in blocks {
+            self.reserve_pointers(map, BlockRange::of_block(block))?;
         }
+        Ok(writer)
+    }
+
+    /// Returns true if an operation that unmaps the blocks of `part` may remove the leaf, which is empty then: no dirty page relies
+    /// on its pointer block (H29). The operation drops the pages of its own blocks. The map is locked exclusively, so no thread
+    /// reserves the blocks of a page.
+    fn may_remove(&self, inode: &Inode, part: &LeafPart) -> bool {
+        let is_relied_on = || inode.cached().is_some_and(|cached| cached.delayed() > 0);
+        part.is_empty_leaf()
+            && (part.is_whole_leaf() || guarded!(Fault::DelayedIgnored, !is_relied_on(), true))
     }
 
     /// Adds the pointer blocks that the leaf of `part` lacks, near volume block `goal`. They are reserved. The map is locked
@@ -251,7 +267,7 @@ impl Engine {
     }
 
     /// As [`remove_range`](Self::remove_range). Claimed blocks are released at once. Also frees the pointer blocks that are
-    /// empty then.
+    /// empty then, unless dirty pages rely on them.
     pub(super) fn remove_pointers(
         &self,
         handle: &Handle<'_>,
@@ -260,6 +276,7 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<bool> {
         let writer = map.lock();
+        drop(self.allocator.attach(writer.release_reserved(blocks)));
         let metadata = inode.holds_metadata();
         let (mut rest, mut changed, mut revoked) = (blocks, false, 0);
         let mut freed = Vec::new();
@@ -292,7 +309,7 @@ impl Engine {
                 inode.sub_blocks(handle, u64::from(len), self.layout.block_size);
                 changed = true;
             }
-            if part.is_empty_leaf() {
+            if self.may_remove(inode, &part) {
                 if !handle.ensure(IndirectMap::CHANGE_CREDITS) && changed {
                     return Ok(false);
                 }

@@ -1,10 +1,11 @@
 //! Claims of blocks, and reservations of the pointer blocks that their conversion needs.
 
 use parext4_format::FileBlock;
-use parext4_format::indirect::{Holder, Place, PointerBlock};
+use parext4_format::indirect::{Place, PointerBlock};
 use smallvec::SmallVec;
 
 use super::leaf::Change;
+use super::nodes::path;
 use super::{IndirectMap, Leaf};
 use crate::allocator::Run;
 use crate::convert::saturating_u32;
@@ -57,12 +58,7 @@ impl IndirectMap {
         leaf: u32,
     ) -> impl Iterator<Item = PointerBlock> + use<'n> {
         let shape = self.source.shape;
-        let above = move |block: &PointerBlock| match shape.holder(*block) {
-            Holder::Root(_) => None,
-            Holder::Block(holder, _) => Some(holder),
-        };
-        std::iter::successors(Some(PointerBlock::Leaf(leaf)), above)
-            .take_while(move |&block| nodes.pointer(shape, block) == Some(0))
+        path(shape, PointerBlock::Leaf(leaf)).take_while(move |&block| nodes.pointer(shape, block) == Some(0))
     }
 
     /// Removes all claims and reservations. The caller holds the range of the whole file, and no page is dirty.

@@ -219,10 +219,27 @@ impl Nodes {
         self.unlinked.remove(&leaf);
     }
 
-    /// Returns true if a block above the leaves is in memory and has neither pointers nor leaves that need it.
+    /// Releases the reservations of the leaves for which `is_unneeded` is true, and of the blocks above that no other reserved leaf
+    /// needs. Returns their number.
+    pub(super) fn release_reserved(&mut self, shape: Shape, is_unneeded: impl Fn(u32) -> bool) -> u32 {
+        let before = self.reserved.len();
+        let is_kept = |block: &PointerBlock| !matches!(block, PointerBlock::Leaf(leaf) if is_unneeded(*leaf));
+        self.reserved.retain(is_kept);
+        if self.reserved.len() < before {
+            let leaves = self.reserved.iter().filter(|block| matches!(block, PointerBlock::Leaf(_)));
+            let needed: HashSet<PointerBlock> = leaves.flat_map(|&leaf| path(shape, leaf)).collect();
+            self.reserved.retain(|block| needed.contains(block));
+        }
+        saturating_u32(before - self.reserved.len())
+    }
+
+    /// Returns true if a block above the leaves is in memory and has no pointers, and if no leaf needs it that is in memory or
+    /// reserved.
     pub(super) fn is_empty(&self, shape: Shape, block: PointerBlock) -> bool {
-        let needed = |&leaf: &u32| is_below(shape, PointerBlock::Leaf(leaf), block);
-        self.loaded.get(&block).is_some_and(|node| node.used == 0) && !self.unlinked.iter().any(needed)
+        let is_below = |below| path(shape, below).skip(1).any(|above| above == block);
+        self.loaded.get(&block).is_some_and(|node| node.used == 0)
+            && !self.unlinked.iter().any(|&leaf| is_below(PointerBlock::Leaf(leaf)))
+            && !self.reserved.iter().any(|&reserved| is_below(reserved))
     }
 
     /// Returns a block above the leaves that is in memory and empty.
@@ -321,12 +338,12 @@ fn leaf_below(shape: Shape, block: PointerBlock, index: usize) -> Option<u32> {
     }
 }
 
-/// Returns true if `block` is reached through `above`.
-fn is_below(shape: Shape, block: PointerBlock, above: PointerBlock) -> bool {
-    match shape.holder(block) {
-        Holder::Root(_) => false,
-        Holder::Block(holder, _) => holder == above || is_below(shape, holder, above),
-    }
+/// Returns `block`, and the pointer blocks above it through which it is reached.
+pub(super) fn path(shape: Shape, block: PointerBlock) -> impl Iterator<Item = PointerBlock> {
+    std::iter::successors(Some(block), move |&block| match shape.holder(block) {
+        Holder::Root(_) => None,
+        Holder::Block(holder, _) => Some(holder),
+    })
 }
 
 /// Returns the contiguous blocks of `pointers`, as `(start, length)`.

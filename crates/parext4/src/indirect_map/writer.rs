@@ -140,6 +140,13 @@ impl Writer<'_> {
         saturating_u32(taken)
     }
 
+    /// Removes the reservations of the pointer blocks that only blocks of `unmapped` need. Returns their number.
+    pub(crate) fn release_reserved(&self, unmapped: BlockRange) -> u32 {
+        let map = self.map;
+        let is_unmapped = |leaf| map.blocks_of(leaf).intersection(unmapped) == map.blocks_of(leaf);
+        map.nodes.write().release_reserved(map.source.shape, is_unmapped)
+    }
+
     /// Acquires the map exclusively instead of shared. Other threads may change it in between.
     pub(crate) fn make_exclusive(&mut self) {
         if !matches!(self.lock, Lock::Exclusive(_)) {
@@ -225,6 +232,11 @@ impl LeafPart {
     /// Returns true if the leaf is a pointer block, or in memory only, and maps no block.
     pub(crate) fn is_empty_leaf(&self) -> bool {
         self.leaf.is_empty() && self.leaf.blocks().start() != FileBlock::ZERO
+    }
+
+    /// Returns true if these are all blocks of the leaf.
+    pub(crate) fn is_whole_leaf(&self) -> bool {
+        self.blocks == self.leaf.blocks()
     }
 
     /// Returns the first file block of the leaf.

@@ -111,6 +111,62 @@ fn a_full_volume_loses_no_block() {
     assert_clean(&device, "after the volume was full");
 }
 
+/// Writes data until the volume has no block left for it.
+fn fill_up(volume: &Volume) {
+    let ballast = volume.create_direct("/ballast").unwrap();
+    for blocks in [64, 1] {
+        let bytes = vec![9; blocks * BLOCK as usize];
+        while ballast.append(&bytes).is_ok() {}
+    }
+}
+
+/// Each of many dirty pages needs an indirect block that a punch of other blocks empties, or the block above it. There are more
+/// pages than blocks in the reserve for metadata. So the pages can be written back only if each keeps its indirect blocks.
+#[test]
+fn dirty_pages_keep_their_indirect_blocks_when_other_blocks_are_punched() {
+    const PAGES: u64 = 130;
+    // The distance between the pages, and the place of each, in blocks. The first block of each distance is punched.
+    let (below_one_leaf, below_one_double) = ((LEAF, 100), (LEAF * LEAF, LEAF));
+    for (distance, place) in [below_one_leaf, below_one_double] {
+        let device = Arc::new(Shape { mib: 5, ..shape() }.make());
+        let quiet = untimed().write_back_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &quiet).unwrap();
+        let free = volume.space().free_blocks;
+        let file = volume.create_direct("/file").unwrap();
+        let start = |nth: u64| (12 + LEAF + LEAF * LEAF + nth * distance) * BLOCK;
+        for nth in 0..PAGES {
+            file.write_at(&[7; BLOCK as usize], start(nth)).unwrap();
+        }
+        let buffered = file.buffered().unwrap();
+        for nth in 0..PAGES {
+            buffered.write_at(&[8; BLOCK as usize], start(nth) + place * BLOCK).unwrap();
+        }
+        for nth in 0..PAGES {
+            file.punch_hole(start(nth), place.min(LEAF) * BLOCK).unwrap();
+        }
+        fill_up(&volume);
+        buffered.sync_all().expect("accepted data has its space");
+        let mut bytes = [0; BLOCK as usize];
+        for nth in 0..PAGES {
+            file.read_exact_at(&mut bytes, start(nth) + place * BLOCK).unwrap();
+            assert_eq!(bytes, [8; BLOCK as usize], "page {nth}");
+        }
+        drop((buffered, file));
+        volume.close().unwrap();
+        assert_clean(&device, "pages that kept their indirect blocks");
+
+        let volume = open(&device);
+        let file = volume.direct_file("/file").unwrap();
+        volume.remove_file("/ballast").unwrap();
+        volume.sync().unwrap();
+        // A page that is dropped keeps nothing.
+        file.buffered().unwrap().write_at(&[8; BLOCK as usize], start(PAGES)).unwrap();
+        file.set_len(0).unwrap();
+        volume.sync().unwrap();
+        assert_eq!((file.node().metadata().sectors, volume.space().free_blocks), (0, free));
+    }
+}
+
 /// Fails the writes of this length.
 #[derive(Debug)]
 struct FailsLength(usize);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parext4::fault::Fault;
+use parext4::models::leave_blocks;
 use parext4::{DirectFile, MemDevice, SplitAt, Volume};
 
 use super::conversions::Acknowledged;
@@ -48,6 +49,26 @@ fn holes_of_one_indirect_block_are_filled_in_parallel() {
         syncer.join().unwrap();
         done.sync(&file, &device);
         file.set_len(0).unwrap();
+    });
+}
+
+/// The indirect block of a dirty page has one other block, which a punch frees.
+#[test]
+fn a_dirty_page_keeps_its_indirect_block() {
+    check_stopping_without_extents(100, &[Fault::DelayedIgnored, Fault::DelayedUnlocked], |image| {
+        let (_, volume) = with_leaves(image);
+        let file = volume.direct_file("/f").unwrap();
+        let [single, ..] = LEAVES;
+        let at = |block: u64| block * BLOCK as u64;
+        let buffered = file.buffered().unwrap();
+        let page = single + 8;
+        let write = move |f: &DirectFile| f.buffered().unwrap().write_at(&[2; BLOCK], at(page)).unwrap();
+        race(&file, write, move |f| f.punch_hole(at(single), at(1)).unwrap());
+        // A freed block can be allocated, and is.
+        volume.create_direct("/other").unwrap().sync_all().unwrap();
+        leave_blocks(&volume, -1000);
+        buffered.sync_data().expect("accepted data can be written back");
+        assert!(read(&file, BLOCK / SECTOR, at(page)).iter().all(|&byte| byte == 2));
     });
 }
 

@@ -30,6 +30,7 @@
 //! | H27 | appends are lost, torn or overwrite each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_races_with_a_write_past_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end`, `appends::an_append_whose_block_is_punched_leaves_no_gap`, `queues::an_append_of_a_queue_whose_block_is_punched_leaves_no_gap` | `AppendAtSize`, `WithdrawLate`, `ClaimAgain` |
 //! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes`, `buffered::a_dirty_page_stays_until_it_is_zeroed` | theirs, and `DroppedUnwritten` |
 //! | H29 | data in memory finds no space, or keeps its reservation for good | `buffered::accepted_data_has_its_space_reserved`, `buffered::reserved_space_is_released` | `DelayNothing`, `DelayLeaked` |
+//! | H29 | the indirect block of a dirty page is freed | `claims::a_dirty_page_keeps_its_indirect_block` | `DelayedIgnored`, `DelayedUnlocked` |
 //! | H30 | a copy of the map or of the size is stale | `sizes::a_reader_within_the_size_sees_the_data`, `queues::a_read_of_a_queue_within_the_size_sees_the_data` | `StaleSize` |
 //! | H30 | a read goes past the range that it holds, to a size that was raised during the read | `queues::a_read_of_a_queue_ends_where_its_range_does` | `ReadPastRange` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |

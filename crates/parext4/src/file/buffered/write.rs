@@ -375,9 +375,6 @@ impl DirectFile {
             return Ok(0);
         }
         let blocks: SmallVec<[FileBlock; 4]> = self.node.units().blocks_of(index, units).collect();
-        for &block in &blocks {
-            self.engine().reserve_for_delayed(self.inode(), block)?;
-        }
         self.engine().delay(self.inode(), cached, &blocks, self.credentials())?;
         Ok(units)
     }

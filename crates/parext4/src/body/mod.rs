@@ -229,14 +229,15 @@ impl Body {
         }
     }
 
-    /// Checks all of the body that was not checked when it was loaded: reads all indirect blocks.
+    /// Checks what was not checked when the body was loaded of the blocks from `start` on, which are about to be freed: reads the
+    /// indirect blocks from that of `start` on.
     ///
     /// # Errors
     /// Corruption, a failed read.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check_from(&self, start: FileBlock) -> Result<()> {
         match self {
             Self::Extents(_) | Self::Inline(_) => Ok(()),
-            Self::Indirect(map) => map.check(),
+            Self::Indirect(map) => map.check_from(start),
         }
     }
 

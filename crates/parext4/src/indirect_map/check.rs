@@ -1,24 +1,32 @@
-//! The check of a whole tree.
+//! The check of a tree, before its blocks are freed.
 
-use parext4_format::indirect::PointerBlock;
+use parext4_format::FileBlock;
+use parext4_format::indirect::{Place, PointerBlock};
 
 use super::IndirectMap;
 use super::nodes::{check_disjoint, runs};
 use crate::error::Result;
 
-/// Number of runs up to which the check for blocks that appear twice covers the whole file.
+/// Number of runs up to which the check finds blocks that appear below two indirect blocks.
 const MAX_RUNS: usize = 1 << 20;
 
 impl IndirectMap {
-    /// Reads all indirect blocks, which checks each of them, and checks that no block of the file appears twice, unless the
-    /// file is in more than 2^20 pieces. Keeps no leaf in memory that was not there. No block is unmapped meanwhile.
+    /// Reads all leaves from that of `start` on and the blocks above them, which checks each of them, and checks that no block
+    /// appears twice in these leaves, unless they have more than 2^20 runs. Keeps no leaf in memory that was not there. No block
+    /// is unmapped meanwhile.
     ///
     /// # Errors
     /// Corruption, a failed read.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check_from(&self, start: FileBlock) -> Result<()> {
         let _changing = self.changing.read();
-        let mut all: Vec<(u64, u64)> = runs(&self.direct.pointers()).collect();
-        let mut next = Some(0);
+        let mut all = Vec::new();
+        let mut next = match self.source.shape.place(start) {
+            Place::Direct(_) => {
+                all.extend(runs(&self.direct.pointers()));
+                Some(0)
+            }
+            Place::Leaf(number, _) => Some(number).filter(|&number| number <= self.max_leaf()),
+        };
         while let Some(from) = next {
             let Some(number) = self.nodes.write().next_leaf(&self.source, from)? else { break };
             if all.len() < MAX_RUNS {

@@ -3,6 +3,7 @@
 //! The count of an inode that is not a directory changes only under the lock of the inode's attributes
 //! (`Inode::xattrs`). So a check that depends on the count stays true until the change that it was made for.
 
+use parext4_format::FileBlock;
 use parext4_format::features::RoCompat;
 
 use super::dir::Dir;
@@ -47,7 +48,8 @@ pub(super) fn lock_losing_link(node: &Node) -> Result<XattrsLock<'_>> {
 /// Returns an error if the inode's blocks cannot be freed.
 fn check_deletable(node: &Node, xattrs: &XattrsLock<'_>) -> Result<()> {
     if node.inode.has_body() {
-        node.engine.body(&node.inode)?.check().map_err(|error| node.engine.health.note(node.ino(), error))?;
+        let body = node.engine.body(&node.inode)?;
+        body.check_from(FileBlock::ZERO).map_err(|error| node.engine.health.note(node.ino(), error))?;
     }
     xattrs.load()?;
     Ok(())

@@ -4,4 +4,5 @@
 mod edges;
 mod hostile;
 mod kernel;
+mod mapped_twice;
 mod sparse;

@@ -41,6 +41,7 @@ impl DirectFile {
                 self.zero_tail(held.hold())?;
             }
         } else {
+            self.check_tail(size)?;
             // Truncated data must not reappear when the file grows again.
             self.node.zero_rest_of_block(held.hold(), size)?;
             self.inode().set_tail_clean();
@@ -58,6 +59,14 @@ impl DirectFile {
         // Appends that wait for this range lose the offsets that they claimed.
         self.inode().tail.lock().set(self.size());
         result
+    }
+
+    /// Checks that the blocks past `size` can be freed, before anything is changed.
+    fn check_tail(&self, size: u64) -> Result<()> {
+        let (engine, inode) = (self.engine(), self.inode());
+        let tail = engine.layout.block_size.blocks_from(size);
+        let checked = engine.body(inode)?.check_from(tail.start());
+        checked.map_err(|error| engine.health.note(inode.ino(), error))
     }
 
     /// Sets the size in one transaction, and frees the truncated blocks in that transaction and as many more as

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::plan::{CallInfo, CallKind, FaultPlan};
+use crate::aligned::AlignedBuf;
 use crate::device::Device;
 use crate::forward_device;
-use crate::iovec;
+use crate::iovec::{self, Scatter};
+use crate::short_transfer::end_of_file;
 
 /// A device that forwards calls to another device and fails them with `EIO` as its [`FaultPlan`] says.
 ///
@@ -30,7 +32,7 @@ struct State {
 enum Action {
     Forward,
     Fail,
-    /// Write the first half, then fail.
+    /// Transfer the first half, then fail.
     Tear,
 }
 
@@ -72,19 +74,27 @@ impl FaultDevice {
         match state.plan.fail_at {
             Some(at) if number == at => {
                 state.failed = Some(CallInfo { number, kind, offset, len });
-                if state.plan.torn && kind == CallKind::Write { Action::Tear } else { Action::Fail }
+                let has_halves = matches!(kind, CallKind::Read | CallKind::Write);
+                if state.plan.torn && has_halves { Action::Tear } else { Action::Fail }
             }
             Some(at) if number > at && state.plan.sticky => Action::Fail,
             _ => Action::Forward,
         }
     }
 
-    /// Writes the first half of a request's sectors.
-    fn tear(&self, offset: u64, bufs: &[IoSlice<'_>], len: u64) {
+    /// Returns the length of the first half of a request's sectors.
+    fn half(&self, len: u64) -> u64 {
         let sector = u64::from(self.inner.sector_size());
-        let half = len / sector / 2 * sector;
-        // The call fails with EIO, whether this succeeds or not.
-        let _ = self.inner.write_at(offset, &iovec::prefix(bufs, half));
+        len / sector / 2 * sector
+    }
+
+    /// Reads the first half of a request's sectors. The rest of the buffers keeps its contents.
+    fn cut_short(&self, offset: u64, bufs: &mut [IoSliceMut<'_>], len: u64) -> io::Result<()> {
+        let half = self.half(len);
+        let mut bytes = AlignedBuf::zeroed(usize::try_from(half).map_err(io::Error::other)?);
+        self.inner.read_at(offset, &mut [IoSliceMut::new(&mut bytes)])?;
+        Scatter::new(bufs).copy_from(&bytes);
+        Err(end_of_file(offset + half))
     }
 }
 
@@ -96,9 +106,11 @@ impl Device for FaultDevice {
     forward_device!(this => this.inner; size, sector_size, network, read_only);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        match self.count(CallKind::Read, offset, iovec::total(bufs)?) {
+        let len = iovec::total(bufs)?;
+        match self.count(CallKind::Read, offset, len) {
             Action::Forward => self.inner.read_at(offset, bufs),
-            Action::Fail | Action::Tear => eio(),
+            Action::Fail => eio(),
+            Action::Tear => self.cut_short(offset, bufs, len),
         }
     }
 
@@ -107,7 +119,8 @@ impl Device for FaultDevice {
         match self.count(CallKind::Write, offset, len) {
             Action::Forward => return self.inner.write_at(offset, bufs),
             Action::Fail => {}
-            Action::Tear => self.tear(offset, bufs, len),
+            // The call fails, whether this succeeds or not.
+            Action::Tear => drop(self.inner.write_at(offset, &iovec::prefix(bufs, self.half(len)))),
         }
         eio()
     }

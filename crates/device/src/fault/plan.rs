@@ -13,6 +13,8 @@ pub enum FaultKind {
     Writes,
     /// Flushes.
     Flushes,
+    /// Discards.
+    Discards,
 }
 
 /// A call of a device.
@@ -37,6 +39,7 @@ impl FaultKind {
             Self::Reads => call == CallKind::Read,
             Self::Writes => matches!(call, CallKind::Write | CallKind::Discard),
             Self::Flushes => call == CallKind::Flush,
+            Self::Discards => call == CallKind::Discard,
         }
     }
 }
@@ -51,7 +54,8 @@ pub struct FaultPlan {
     pub kind: FaultKind,
     /// Whether all later calls of `kind` fail too.
     pub sticky: bool,
-    /// Whether a failing write first writes the first half of its sectors, rounded down.
+    /// Whether a failing read or write first transfers the first half of its sectors, rounded down. Such a read fails as one that
+    /// ends before its last byte.
     pub torn: bool,
 }
 

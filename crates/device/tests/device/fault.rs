@@ -2,7 +2,7 @@
 
 use super::{pattern, read, write};
 use parext4_device::{CallInfo, CallKind, Device, FaultDevice, FaultKind, FaultPlan, MemDevice};
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 const EIO: i32 = 5;
@@ -42,6 +42,7 @@ fn kinds_are_counted_apart() {
     assert_eq!(results(FaultKind::Reads), [false, true, true, true]);
     assert_eq!(results(FaultKind::Writes), [true, false, true, true]);
     assert_eq!(results(FaultKind::Flushes), [true, true, false, true]);
+    assert_eq!(results(FaultKind::Discards), [true, true, true, false]);
     let device = device(FaultPlan::default().kind(FaultKind::Writes));
     assert_eq!(calls(&device), [true; 4]);
     assert_eq!((device.calls(), device.failed()), (2, None));
@@ -72,6 +73,21 @@ fn a_torn_write_leaves_its_first_half() {
     let after = read(&device, 4096, 5 * 512).unwrap();
     assert_eq!(after[..1024], bytes[..1024]);
     assert!(after[1024..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_torn_read_ends_after_its_first_half() {
+    let device = device(FaultPlan::default());
+    let bytes = pattern(7, 5 * 512);
+    write(&device, 4096, &bytes).unwrap();
+    device.arm(FaultPlan::at(1).torn(true));
+    let (mut head, mut tail) = ([9; 700], [9; 5 * 512 - 700]);
+    let mut bufs = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
+    let error = device.read_at(4096, &mut bufs).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(head[..], bytes[..700]);
+    assert_eq!(tail[..324], bytes[700..1024]);
+    assert!(tail[324..].iter().all(|&byte| byte == 9));
 }
 
 #[test]

@@ -226,27 +226,31 @@ impl Journal {
     /// Commits the running transaction. Returns false if it was empty.
     fn commit_running(&self, log: &mut Option<Log>) -> Result<bool> {
         let Some(frozen) = self.close_running()? else { return Ok(false) };
-        match log {
-            Some(log) => {
-                self.checkpoint.make_room(log.blocks_needed(&frozen))?;
-                if log.is_unused() {
-                    self.checkpoint.begin_log(log.head(), frozen.tid)?;
-                }
-                let span = log.write(&frozen)?;
-                self.checkpoint.add(frozen.tid, frozen.blocks, span);
-            }
-            None => {
-                // The flush comes first: writing the metadata home may reveal file data.
-                self.flush()?;
-                self.checkpoint.add(frozen.tid, frozen.blocks, LogSpan::default());
-                self.checkpoint.checkpoint_all()?;
-            }
+        let written = self.write_log(log, &frozen);
+        // The device has old contents, so a stopped volume must not read the blocks again.
+        let span = written.inspect_err(|_| self.running.keep_in_memory(&frozen.blocks))?;
+        self.checkpoint.add(frozen.tid, frozen.blocks, span);
+        if log.is_none() {
+            self.checkpoint.checkpoint_all()?;
         }
         self.checkpoint.drop_freed(&frozen.freed);
         self.hooks.released(&frozen.freed);
         self.committed.store(frozen.tid, Ordering::Release);
         self.checkpoint.start_rounds_if_due()?;
         Ok(true)
+    }
+
+    /// Makes a transaction durable in the log. Without a log, makes the file data durable that the transaction may reveal.
+    fn write_log(&self, log: &mut Option<Log>, frozen: &FrozenTransaction) -> Result<LogSpan> {
+        let Some(log) = log else {
+            self.flush()?;
+            return Ok(LogSpan::default());
+        };
+        self.checkpoint.make_room(log.blocks_needed(frozen))?;
+        if log.is_unused() {
+            self.checkpoint.begin_log(log.head(), frozen.tid)?;
+        }
+        log.write(frozen)
     }
 
     /// Closes the running transaction and opens the next one. Returns `None` if the transaction was empty.

@@ -92,6 +92,12 @@ impl Transaction {
         contents.revoked.len()
     }
 
+    /// Keeps the blocks of a transaction that could not be committed in memory, until the volume is closed.
+    pub(super) fn keep_in_memory(&self, blocks: &[FrozenBlock]) {
+        let blocks = blocks.iter().map(|frozen| Arc::clone(&frozen.block));
+        self.contents.lock().blocks.extend(blocks);
+    }
+
     /// Encodes every participant, freezes every block, and returns them as transaction `tid`. The caller has closed the
     /// gate, so no handle is open.
     pub(super) fn freeze(&self, tid: u64) -> Result<FrozenTransaction> {

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
     Device, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, SetAttributes, Volume, VolumeOptions, mkfs,
 };
 
 use testkit::device::{GatedDevice, HookedDevice, Hooks};
+use testkit::volume::Shape;
 
 const BUDGET: usize = 1 << 20;
 
@@ -186,4 +188,25 @@ fn a_block_is_in_memory_once_after_a_read_that_failed() {
     let volume = open(memory);
     let uid = |id| volume.node(id).unwrap().metadata().uid;
     assert_eq!((uid(one), uid(other)), (1, 2), "a change is lost");
+}
+
+/// The device has the old contents of the blocks that a failed commit would have written.
+#[test]
+fn blocks_of_a_failed_commit_stay_in_memory() {
+    for journal in [true, false] {
+        let device =
+            Arc::new(FaultDevice::new(Arc::new(Shape::new(16, 1024, journal).make()), FaultPlan::default()));
+        let options = VolumeOptions::new().metadata_cache_bytes(1).commit_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
+        let names = |nth: u32| format!("/{nth}");
+        (0..20).for_each(|nth| drop(volume.mkdir(names(nth), 0o755).unwrap()));
+        volume.sync().unwrap();
+        (20..40).for_each(|nth| drop(volume.mkdir(names(nth), 0o755).unwrap()));
+        device.arm(FaultPlan::at(1).kind(FaultKind::Flushes));
+        assert!(matches!(volume.sync(), Err(Error::Device { .. })));
+        for nth in (0..40).chain(0..40) {
+            assert!(volume.exists(names(nth)).unwrap(), "{nth}, with a journal: {journal}");
+            assert_eq!(volume.read_dir(names(nth)).unwrap().count(), 0);
+        }
+    }
 }

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{formats, mount, network, programs};
+use crate::campaign::{faults, formats, mount, network, programs};
 use crate::scope::Scope;
 
 #[derive(Parser)]
@@ -67,6 +67,8 @@ enum Command {
     Dirty(Length),
     /// parext4 killed in the middle of a put
     Kill(Length),
+    /// Workloads over all operations with each request of the device failing, and with little memory and space
+    Faults(faults::Args),
     /// Random operations of every kind on one file, buffered and direct, against a model
     Fsx {
         /// Operations in each configuration
@@ -161,6 +163,9 @@ fn run(command: Command) -> Result<bool> {
         Command::Tidy => ("tidy", Length { long: false }),
         Command::Formats(args) => {
             return Ok(steps::alone("formats", |report| formats::run_some(&args, report)));
+        }
+        Command::Faults(args) => {
+            return Ok(steps::alone("faults", |report| faults::run_some(&args, report)));
         }
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),

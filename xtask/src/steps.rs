@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::campaign::{dirty, formats, kill, mkfs, network, programs, split_brain};
+use crate::campaign::{dirty, faults, formats, kill, mkfs, network, programs, split_brain};
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
@@ -51,6 +51,12 @@ const TESTS: &[Step] = &[
         about: "all tests of the engine, optimised, with debug checks: stress, full volumes, faults, crashes",
         mounts: false,
         run: stress,
+    },
+    Step {
+        name: "faults",
+        about: "workloads with a sample of the requests of the device failing, and with little memory and space",
+        mounts: false,
+        run: faults::run,
     },
     Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
     Step {
@@ -227,20 +233,23 @@ fn unit(_: Scope, report: &mut Report) -> Result<()> {
     let test = |words: &str| cargo("test --workspace --no-fail-fast").args(words);
     cargo_test::run(test("--lib --bins"), "unit", report)?;
     test("--exclude parext4 --test * --no-run --quiet").run().context("building the tests")?;
-    run_programs(&|| test("--exclude parext4"), "unit", |package| package != "parext4", report)
+    run_programs(&|| test("--exclude parext4"), "unit", |package| package != "parext4", None, report)
 }
 
-/// Runs the test programs of some packages. The programs that [`WAITING`] lists run beside the rest.
+/// Runs the test programs of some packages, without the tests whose names contain `skip`. The programs that [`WAITING`] lists run beside
+/// the rest.
 fn run_programs(
     command: &dyn Fn() -> Cmd,
     name: &str,
     of: fn(&str) -> bool,
+    skip: Option<&str>,
     report: &mut Report,
 ) -> Result<()> {
     let (waiting, busy): (Vec<_>, Vec<_>) =
         test_programs(of)?.into_iter().partition(|program| WAITING.contains(&&**program));
     let together = [waiting, busy].map(|programs| {
-        programs.iter().fold(command(), |command, program| command.arg("--test").arg(program))
+        let command = programs.iter().fold(command(), |command, program| command.arg("--test").arg(program));
+        skip.iter().fold(command, |command, skip| command.args("-- --skip").arg(skip))
     });
     cargo_test::run_all(together.into(), name, report)
 }
@@ -268,7 +277,8 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {
     stress_tests().args("--test * --no-run --quiet").run().context("building the tests")?;
-    run_programs(&stress_tests, "stress", |package| package == "parext4", report)
+    // The fault sweep is a step of its own.
+    run_programs(&stress_tests, "stress", |package| package == "parext4", Some(faults::ALL), report)
 }
 
 fn stress_tests() -> Cmd {

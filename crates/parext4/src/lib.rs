@@ -149,6 +149,8 @@ pub use stats::{Admissions, Contender, Explanation, Stats};
 #[cfg(all(debug_assertions, not(shuttle)))]
 #[doc(hidden)]
 pub use sync::delay_steps;
+#[doc(hidden)]
+pub use volume::Held;
 pub use volume::{
     Info, OnError, Quota, QuotaGraces, QuotaLimits, RecordedError, RecordedErrors, Replayed, Space, Volume,
     VolumeOptions, Walk,

@@ -20,6 +20,7 @@
 //! | [`workload`] | random operations on a volume, with a model of it |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`damage`] | hostile images: damage to every structure, and all uses of a damaged volume |
+//! | [`fault_sweep`] | workloads that are repeated with each request failing |
 //! | [`durability`], [`crash_states`] | what must be found after a crash, and the states that a crash can leave |
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ pub mod device;
 pub mod device_contract;
 pub mod durability;
 pub mod encrypted;
+pub mod fault_sweep;
 pub mod file_model;
 pub mod file_op;
 pub mod full_volume;

@@ -22,6 +22,11 @@ pub fn damaged_images() -> usize {
     number("PAREXT4_DAMAGE").unwrap_or(25)
 }
 
+/// Returns the only fault of the fault sweep: `PAREXT4_FAULT`.
+pub fn fault() -> Option<String> {
+    std::env::var("PAREXT4_FAULT").ok()
+}
+
 /// Returns the number of operations in each configuration of the random tests of one file: `PAREXT4_FSX_OPS`.
 pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)

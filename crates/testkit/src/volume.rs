@@ -10,6 +10,8 @@ use parext4::{
     replay_in_memory,
 };
 use parext4_check::{CheckOptions, check};
+use parext4_format::jbd2::JournalSuperblock;
+use parext4_format::superblock::{STATE_ERROR, Superblock};
 
 use crate::tool;
 
@@ -216,6 +218,22 @@ fn is_about_quota_of_orphans(finding: &str, text: &str, device: &MemDevice) -> b
     let (view, _) = replay_in_memory(Arc::new(device.fork())).expect("the log is replayed");
     assert_no_findings(&*view, "before the orphans are deleted");
     true
+}
+
+/// Returns the volume without the record that an error stopped it. e2fsck does not trust the orphan list of a volume with errors, and
+/// asks about each orphan.
+pub fn without_error_record(device: &MemDevice) -> MemDevice {
+    let mut bytes = device.snapshot();
+    let mut superblock = Superblock::parse(&bytes[1024..2048]).expect("a superblock");
+    superblock.set_state(superblock.state() & !STATE_ERROR);
+    superblock.encode(&mut bytes[1024..2048]);
+    for block in bytes.chunks_exact_mut(superblock.block_size() as usize) {
+        if let Ok(mut journal) = JournalSuperblock::parse(block) {
+            journal.set_errno(0);
+            journal.encode(block);
+        }
+    }
+    MemDevice::from_bytes(bytes)
 }
 
 /// Shortcuts of tests for files of direct I/O.

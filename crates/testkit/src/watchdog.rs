@@ -20,6 +20,8 @@ const DELAY_ONE_IN: u32 = 100;
 /// Watches the operations of several threads. Stops when dropped.
 pub struct Watchdog {
     shared: Arc<Shared>,
+    /// Whether this delays the engine's threads.
+    delays: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -32,12 +34,21 @@ struct Shared {
 impl Watchdog {
     /// Watches `threads` threads of a run of `name` with `seed`.
     pub fn start(name: &str, seed: u64, threads: usize) -> Self {
+        Self::new(name, seed, threads, true)
+    }
+
+    /// Like [`start`](Self::start), but delays no thread.
+    pub fn without_delays(name: &str, seed: u64, threads: usize) -> Self {
+        Self::new(name, seed, threads, false)
+    }
+
+    fn new(name: &str, seed: u64, threads: usize, delays: bool) -> Self {
         let slots = (0..threads).map(|_| AtomicU64::new(0)).collect();
         let shared = Arc::new(Shared { slots, stop: AtomicU64::new(0) });
         let watched = Arc::clone(&shared);
         let name = name.to_owned();
-        let thread = std::thread::spawn(move || watched.watch(&name, seed));
-        Self { shared, thread: Some(thread) }
+        let thread = std::thread::spawn(move || watched.watch(&name, seed, delays));
+        Self { shared, delays, thread: Some(thread) }
     }
 
     /// Runs an operation of `thread`, which the watchdog aborts if it does not return.
@@ -52,13 +63,15 @@ impl Watchdog {
 }
 
 impl Shared {
-    fn watch(&self, name: &str, seed: u64) {
+    fn watch(&self, name: &str, seed: u64, with_delays: bool) {
         // The last count of each thread, and the number of consecutive checks that found it.
         let mut seen = vec![(0, 0); self.slots.len()];
         let mut delays = false;
         while self.stop.load(Ordering::Relaxed) == 0 {
-            delays = !delays;
-            delay_steps(delays);
+            if with_delays {
+                delays = !delays;
+                delay_steps(delays);
+            }
             std::thread::park_timeout(INTERVAL);
             for (thread, (slot, seen)) in self.slots.iter().zip(&mut seen).enumerate() {
                 let now = slot.load(Ordering::Relaxed);
@@ -93,6 +106,8 @@ impl Drop for Watchdog {
             thread.thread().unpark();
             let _ = thread.join();
         }
-        delay_steps(false);
+        if self.delays {
+            delay_steps(false);
+        }
     }
 }

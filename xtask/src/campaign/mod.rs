@@ -3,6 +3,7 @@
 pub mod churn;
 pub mod dirty;
 pub mod fast_commit;
+pub mod faults;
 pub mod formats;
 pub mod journal_diff;
 pub mod journal_formats;

@@ -174,6 +174,14 @@ impl Allocator {
         free.saturating_sub(self.blocks_in(self.pool.cast_unsigned()) + reserved)
     }
 
+    /// Returns the number of blocks that are reserved, except for delayed blocks. Exact only while no thread reserves or frees blocks.
+    pub(crate) fn reserved_blocks(&self) -> i64 {
+        let free = self.counts.free_blocks() >> self.layout.cluster_bits;
+        let unclaimed = self.unclaimed.load(Ordering::Relaxed);
+        let clusters = free.cast_signed() - self.held.load(Ordering::Relaxed).cast_signed() - unclaimed;
+        (clusters << self.layout.cluster_bits) - self.delayed_blocks().cast_signed()
+    }
+
     /// Returns the volume's counters.
     pub(crate) fn counts(&self) -> &Arc<SuperCounts> {
         &self.counts

@@ -46,6 +46,11 @@ impl InFlight {
         }
     }
 
+    /// Returns the number of operations in flight.
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.iter().map(|count| u64::from(count.load(Ordering::SeqCst))).sum()
+    }
+
     /// Opens the gate again.
     pub(crate) fn reopen(&self) {
         self.closed.store(false, Ordering::SeqCst);

@@ -71,6 +71,17 @@ impl InodeCache {
         self.inodes.len()
     }
 
+    /// Calls `visit` with each inode in memory.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Inode)) {
+        let mut inodes = Vec::new();
+        self.inodes.for_each(|entry| {
+            if let CacheEntry::Present(inode) = entry {
+                inodes.push(Arc::clone(inode));
+            }
+        });
+        inodes.iter().for_each(|inode| visit(inode));
+    }
+
     /// Returns a charge of 0 bytes for an inode, which sets the amount itself.
     pub(crate) fn charge(&self) -> Charge {
         self.inodes.budget().charge(0)

@@ -31,6 +31,11 @@ impl Tail {
         Self { end: size, claims: 0, announced: Vec::new(), epoch: 0 }
     }
 
+    /// Returns true if no end is claimed or announced.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.claims == 0 && self.announced.is_empty()
+    }
+
     /// Returns the offset of the next claim.
     pub(crate) fn end(&self) -> u64 {
         self.end

@@ -191,6 +191,11 @@ impl Gate {
         }
     }
 
+    /// Returns the number of handles that are inside.
+    pub(super) fn handles(&self) -> u64 {
+        self.words.iter().map(|word| (word.load(Ordering::Acquire) & HANDLES) / HANDLE).sum()
+    }
+
     fn has_handles(&self) -> bool {
         // Acquire pairs with the Release in `leave`, so that the committer sees the changes of the handles that left.
         self.words.iter().any(|word| word.load(Ordering::Acquire) & HANDLES != 0)

@@ -188,6 +188,11 @@ impl Journal {
         }
     }
 
+    /// Returns the number of open handles.
+    pub(crate) fn open_handles(&self) -> u64 {
+        self.gate.handles()
+    }
+
     /// Returns true if transaction `tid` is durable and the allocator has its freed blocks.
     pub(crate) fn is_committed(&self, tid: u64) -> bool {
         // Pairs with the Release in `commit_running`.

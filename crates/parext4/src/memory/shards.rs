@@ -77,6 +77,13 @@ impl<V: Debug> Shards<V> {
         self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
     }
 
+    /// Calls `visit` with each entry, under the lock of its shard.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&V)) {
+        self.shards
+            .iter()
+            .for_each(|shard| shard.lock().entries.values().for_each(|entry| visit(&entry.value)));
+    }
+
     fn next_shard(&self) -> MutexGuard<'_, Shard<V>> {
         self.shards[self.next.load(Ordering::Relaxed) % SHARDS].lock()
     }

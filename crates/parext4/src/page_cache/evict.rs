@@ -62,6 +62,16 @@ impl PageCache {
         evicted
     }
 
+    /// Returns the number of pages that are pinned, filled or written back.
+    pub fn busy_pages(&self) -> u64 {
+        let eviction = self.eviction.lock();
+        let is_busy = |id: &SlotId| {
+            let state = PageState(self.nodes.slot(id.node(), id.nth()).word.load(Ordering::Acquire));
+            state.pins() > 0 || state.is_filling() || state.is_in_write_back()
+        };
+        eviction.queues.slots().filter(is_busy).count() as u64
+    }
+
     /// Frees the slots of removed pages, and the frames of the pages that had one.
     pub(super) fn release(&self, gone: impl IntoIterator<Item = (SlotId, Option<u32>)>) {
         let mut eviction = self.eviction.lock();

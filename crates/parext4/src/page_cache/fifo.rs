@@ -105,6 +105,14 @@ impl Queues {
         self.small.len + self.main.len
     }
 
+    /// Returns the slots of the pages in both queues.
+    pub fn slots(&self) -> impl Iterator<Item = SlotId> {
+        [self.small.head, self.main.head].into_iter().flat_map(|head| {
+            let link = |frame: u32| self.links.get(frame as usize);
+            std::iter::successors(link(head), move |last| link(last.next)).map(|link| link.id)
+        })
+    }
+
     /// Assigns a free frame to the page in slot `id`, whose ghost would be `ghost`. Returns `None` if no frame is free.
     pub fn allocate(&mut self, id: SlotId, ghost: u64) -> Option<u32> {
         let frame = self.free.pop().or_else(|| self.cold.pop())?;

@@ -146,6 +146,11 @@ impl Dquot {
         set(&mut limits.inode_time, inodes, limits.inode_soft, graces.1);
     }
 
+    /// Returns the reserved space, in bytes.
+    pub(super) fn reserved_space(&self) -> i64 {
+        self.reserved_space.load(Ordering::Relaxed)
+    }
+
     /// Returns what the limits concern: the usage and the reservations.
     fn taken(&self) -> Amount {
         let sum = |used: &AtomicI64, reserved: &AtomicI64| {

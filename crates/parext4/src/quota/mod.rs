@@ -59,6 +59,11 @@ impl Quotas {
         self.tables[kind as usize].as_ref()
     }
 
+    /// Returns the bytes that are reserved, of all ids.
+    pub(crate) fn reserved(&self) -> i64 {
+        self.tables.iter().flatten().map(QuotaTable::reserved).sum()
+    }
+
     /// Returns the entries of `ids`, so far as there are any.
     ///
     /// # Errors

@@ -102,6 +102,12 @@ impl QuotaTable {
         ids
     }
 
+    /// Returns the bytes that are reserved, of all ids.
+    pub(super) fn reserved(&self) -> i64 {
+        let in_use = self.in_use.lock();
+        in_use.dquots.values().filter_map(Weak::upgrade).map(|dquot| dquot.reserved_space()).sum()
+    }
+
     /// Returns the entry of `id`, if the file has one.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod dead_owner;
 mod dir_stack;
 mod fast_commit;
 mod geometry;
+mod held;
 mod journal_device;
 mod label;
 mod last_mounted;
@@ -29,6 +30,7 @@ mod tree;
 mod trim;
 
 pub use geometry::{Info, OnError, Space};
+pub use held::Held;
 pub use journal_device::is_journal_device;
 pub use open_device::open_volume_device;
 pub use options::VolumeOptions;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use parext4::device::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 use parext4::{Device, Error, MemDevice, Volume};
-use parext4_format::jbd2::JournalSuperblock;
-use parext4_format::superblock::{STATE_ERROR, Superblock};
 
 use testkit::durability::{DurabilityModel, read};
 use testkit::settings;
-use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
+use testkit::volume::{
+    DirectFiles as _, Shape, assert_clean, assert_recovers, untimed, without_error_record,
+};
 use testkit::workload::{Name, Operation, State, Workload, run};
 
 const OPERATIONS: usize = 300;
@@ -137,7 +137,7 @@ impl Case<'_> {
             return;
         }
         if with_e2fsck {
-            assert_recovers(&without_record(&memory, self.shape.block_size), &what);
+            assert_recovers(&without_error_record(&memory), &what);
         }
         let image: Arc<dyn Device> = Arc::clone(&memory) as _;
         let volume = Volume::open_device(image, &untimed()).unwrap_or_else(|e| panic!("{e} after {what}"));
@@ -147,22 +147,6 @@ impl Case<'_> {
             assert_clean(&memory, &what);
         }
     }
-}
-
-/// Clears the record that an error stopped the volume. e2fsck does not trust the orphan list of a volume with errors,
-/// and asks about each orphan.
-fn without_record(memory: &MemDevice, block_size: u32) -> MemDevice {
-    let mut bytes = memory.snapshot();
-    let mut superblock = Superblock::parse(&bytes[1024..2048]).unwrap();
-    superblock.set_state(superblock.state() & !STATE_ERROR);
-    superblock.encode(&mut bytes[1024..2048]);
-    for block in bytes.chunks_exact_mut(block_size as usize) {
-        if let Ok(mut journal) = JournalSuperblock::parse(block) {
-            journal.set_errno(0);
-            journal.encode(block);
-        }
-    }
-    MemDevice::from_bytes(bytes)
 }
 
 /// Returns the operations of a run without faults, and its number of calls of a kind.

@@ -13,3 +13,4 @@ mod recovery;
 mod replace;
 mod replay;
 mod sequence;
+mod sweep;

@@ -1,0 +1,266 @@
+//! One case: a workload with one fault, and all that must hold afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parext4::device::{CallInfo, CallKind, FaultDevice};
+use parext4::{Device, Error, MemDevice, OpenOptions, Volume, VolumeOptions, replay_in_memory};
+
+use super::point::{FaultPoint, Manner};
+use super::run::Run;
+use super::snapshot::{OWN, Snapshot};
+use super::states::{Progress, States};
+use super::{Workload, full};
+use crate::volume::{assert_clean, assert_no_findings, assert_recovers, untimed, without_error_record};
+
+/// Time for threads in the background to end what they do.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A workload with a fault.
+pub struct Case<'a> {
+    pub workload: &'a Workload,
+    /// The device before the run.
+    pub base: &'a MemDevice,
+    pub states: &'a States,
+    pub point: FaultPoint,
+    /// Whether the volume has a journal.
+    pub journal: bool,
+    /// Whether e2fsck checks the images.
+    pub with_e2fsck: bool,
+}
+
+impl Case<'_> {
+    /// Runs the case. Returns false if the run ended before the fault.
+    pub fn run(&self) -> bool {
+        let panics = PANICS.load(Relaxed);
+        let memory = Arc::new(self.base.fork());
+        if let FaultPoint::Full(free) = self.point
+            && !full::leave(&memory, free)
+        {
+            return false;
+        }
+        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, self.point.plan()));
+        let mut run = Run::with_states(&device, options(self.workload, self.point), self.states);
+        // The run keeps the errors.
+        let ended = (self.workload.run)(&mut run);
+        assert_eq!(
+            ended.is_err(),
+            !run.failures.is_empty(),
+            "{}: a workload ends with its error",
+            self.point
+        );
+        let (crashed, at_crash) = (memory.fork(), run.progress.clone());
+        let was_opened = run.open_volume().is_some();
+        self.after_the_fault(&device, &mut run);
+        let closed = run.close();
+        let outcome = Outcome { failed: device.failed(), failures: &run.failures, point: self.point };
+        if !outcome.is_hit() {
+            assert!(run.failures.is_empty(), "{outcome}: failed without a fault");
+            return false;
+        }
+        outcome.assert_reported();
+        assert_eq!(PANICS.load(Relaxed), panics, "{outcome}: a thread of the engine panicked");
+        let progress = run.progress.clone();
+        let is_recorded = was_opened && closed.is_err() && outcome.is_recordable();
+        // The run and this function refer to the device, too.
+        eventually(
+            || Arc::strong_count(&device) == 2,
+            || format!("{outcome}: the engine is still in memory"),
+        );
+        if outcome.tears_superblock() {
+            return true;
+        }
+        if self.journal {
+            self.verify(crashed, &at_crash, false, &format!("{outcome}, after a crash"));
+        }
+        if self.journal || closed.is_ok() {
+            let closed = memory.fork();
+            self.verify(closed, &progress, is_recorded, &format!("{outcome}, after close"));
+        }
+        true
+    }
+
+    /// Asserts what must hold while the volume is still open: a failed write or flush has stopped it, other failures have not damaged
+    /// it, and all operations have released what they held.
+    fn after_the_fault(&self, device: &FaultDevice, run: &mut Run<'_>) {
+        let Some(volume) = run.open_volume().cloned() else { return };
+        let outcome = Outcome { failed: device.failed(), failures: &run.failures, point: self.point };
+        if !outcome.is_hit() {
+            return;
+        }
+        released(&volume, &outcome, false);
+        // A failed read within a change stops the volume, with a part of the change in memory.
+        let is_whole = outcome.must_stop() || volume.stopped().is_none();
+        if self.point.reads_later() && is_whole {
+            let progress =
+                Progress { durable: run.progress.begun - run.failed_steps(), ..run.progress.clone() };
+            let found =
+                Snapshot::take(&volume, None).unwrap_or_else(|e| panic!("{outcome}: reading it all: {e}"));
+            self.states.check(&found, &progress).unwrap_or_else(|e| panic!("{outcome}, while open: {e}"));
+        }
+        if outcome.must_stop() {
+            assert_stopped(&volume, &outcome);
+        } else if let FaultPoint::Full(_) = self.point {
+            full::empty(&volume).unwrap_or_else(|e| panic!("{outcome}: freeing space: {e}"));
+            assert_usable(&volume, &outcome);
+        } else if volume.stopped().is_none() && self.point.works_later() {
+            assert_usable(&volume, &outcome);
+        }
+        released(&volume, &outcome, volume.stopped().is_none() && self.point.works_later());
+    }
+
+    /// Asserts that an image is consistent, and has what the run has made durable.
+    fn verify(&self, image: MemDevice, progress: &Progress, is_recorded: bool, what: &str) {
+        let image = Arc::new(image);
+        let (view, _) =
+            replay_in_memory(Arc::new(image.fork())).unwrap_or_else(|e| panic!("{what}: replay: {e}"));
+        assert_no_findings(&*view, what);
+        if self.with_e2fsck && self.journal {
+            assert_recovers(&without_error_record(&image), what);
+        }
+        let device: Arc<dyn Device> = Arc::clone(&image) as _;
+        let volume =
+            Volume::open_device(device, &untimed()).unwrap_or_else(|e| panic!("{what}: the next open: {e}"));
+        if is_recorded {
+            assert!(volume.info().errors.is_some(), "{what}: the superblock does not tell of the error");
+        }
+        let found = Snapshot::take(&volume, None).unwrap_or_else(|e| panic!("{what}: {e}"));
+        self.states.check(&found, progress).unwrap_or_else(|e| panic!("{what}: {e}"));
+        volume.close().unwrap_or_else(|e| panic!("{what}: the next close: {e}"));
+        assert_no_findings(&*image, what);
+        if self.with_e2fsck {
+            assert_clean(&without_error_record(&image), what);
+        }
+    }
+}
+
+/// Returns the options with which the volume is opened.
+pub fn options(workload: &Workload, point: FaultPoint) -> VolumeOptions {
+    let options = (workload.options)();
+    match point.little_memory() {
+        true => options.metadata_cache_bytes(1).cache_bytes(1),
+        false => options,
+    }
+}
+
+/// The fault and the errors that callers saw.
+struct Outcome<'a> {
+    failed: Option<CallInfo>,
+    failures: &'a [(String, Error)],
+    point: FaultPoint,
+}
+
+impl Outcome<'_> {
+    fn is_hit(&self) -> bool {
+        match self.point {
+            FaultPoint::Full(_) => !self.failures.is_empty(),
+            FaultPoint::Request { .. } => self.failed.is_some(),
+        }
+    }
+
+    /// Returns true if the failure stops the volume (I8).
+    fn must_stop(&self) -> bool {
+        self.failed.is_some_and(|call| matches!(call.kind, CallKind::Write | CallKind::Flush))
+    }
+
+    /// Returns true if the device can record the error that has stopped the volume.
+    fn is_recordable(&self) -> bool {
+        self.must_stop() && self.point.works_later()
+    }
+
+    /// Asserts that a caller saw the error, and no other one.
+    fn assert_reported(&self) {
+        assert!(!self.must_stop() || !self.failures.is_empty(), "{self}: no caller saw the error");
+        for (what, error) in self.failures {
+            let is_expected = match self.point {
+                FaultPoint::Full(_) => matches!(error, Error::NoSpace),
+                FaultPoint::Request { .. } => matches!(error, Error::Device { .. } | Error::Stopped(_)),
+            };
+            assert!(is_expected, "{self}: {what}: an unexpected error: {error:?}");
+        }
+    }
+
+    /// Returns true if half a superblock was written. On devices with sectors of 512 bytes it spans two, with the checksum in the
+    /// second, so only e2fsck opens the volume, from a backup.
+    fn tears_superblock(&self) -> bool {
+        let is_torn = matches!(self.point, FaultPoint::Request { manner: Manner::Torn, .. });
+        let is_superblock =
+            |call: CallInfo| call.kind == CallKind::Write && (call.offset, call.len) == (1024, 1024);
+        is_torn && self.failed.is_some_and(is_superblock)
+    }
+}
+
+impl std::fmt::Display for Outcome<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.point)?;
+        if let Some(CallInfo { kind, offset, len, .. }) = self.failed {
+            write!(f, " ({kind:?} of {len} bytes at {offset})")?;
+        }
+        self.failures.iter().try_for_each(|(what, error)| write!(f, ", {what}: {error}"))
+    }
+}
+
+/// Asserts that a volume refuses changes.
+fn assert_stopped(volume: &Volume, outcome: &Outcome<'_>) {
+    for (what, result) in
+        [("mkdir", volume.mkdir(format!("{OWN}-stopped"), 0o755).map(drop)), ("sync", volume.sync())]
+    {
+        let is_refused = matches!(result, Err(Error::Stopped(_) | Error::Device { .. }));
+        assert!(is_refused, "{outcome}: {what} of a volume that must have stopped: {result:?}");
+    }
+}
+
+/// Asserts that a volume can be changed and synced.
+fn assert_usable(volume: &Volume, outcome: &Outcome<'_>) {
+    let path = format!("{OWN}-usable");
+    let used = || {
+        let file = volume.open(&path, &OpenOptions::read_write().create(true))?;
+        file.write_at(&[7; 20_000], 300)?;
+        volume.sync()?;
+        let mut seen = vec![0; 20_000];
+        file.read_exact_at(&mut seen, 300)?;
+        assert!(seen.iter().all(|&byte| byte == 7), "{outcome}: data that was written afterwards");
+        volume.remove_file(&path)
+    };
+    used().unwrap_or_else(|e: Error| panic!("{outcome}: a volume that has not stopped: {e}"));
+}
+
+/// Asserts that no operation holds anything any more; with `clean`, that no page is dirty either. A dirty page keeps its space, and
+/// the blocks that its write-back has claimed.
+fn released(volume: &Volume, outcome: &Outcome<'_>, clean: bool) {
+    let left = || {
+        let mut held = volume.held();
+        if !clean && held.dirty_pages > 0 {
+            (held.dirty_pages, held.delayed_blocks, held.reserved_quota, held.reserved_blocks) = (0, 0, 0, 0);
+        }
+        held
+    };
+    eventually(|| left() == parext4::Held::default(), || format!("{outcome}: still held: {:?}", left()));
+}
+
+/// Asserts that a condition becomes true soon.
+fn eventually(mut is_true: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let begin = Instant::now();
+    while !is_true() {
+        assert!(begin.elapsed() < PATIENCE, "{}", what());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Number of panics of the engine's own threads.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts the panics of the engine's own threads from now on. A thread that a test waits for fails the test itself.
+pub fn count_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if std::thread::current().name().is_some_and(|name| name.starts_with("parext4-")) {
+                PANICS.fetch_add(1, Relaxed);
+            }
+            report(panic);
+        }));
+    });
+}

@@ -1,0 +1,49 @@
+//! The fault sweep: workloads over all operations, repeated with each request of the device failing, with little memory, and with each
+//! number of free blocks that does not suffice. The workloads are tests; `testkit::fault_sweep` has what they assert.
+
+use anyhow::{Result, ensure};
+
+use crate::cargo_test;
+use crate::report::Report;
+use crate::scope::Scope;
+use crate::workspace::cargo;
+
+/// The part of the tests' names that selects all workloads, and no other test.
+pub const ALL: &str = "sweep::";
+
+/// What fails.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Every fault, not a sample
+    #[arg(long)]
+    long: bool,
+    /// Only workloads whose names contain this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Only this fault of the workload, such as writes:17:once, as a failure prints it
+    #[arg(long, value_name = "FAULT", requires = "only")]
+    point: Option<String>,
+    /// Seed of the sample
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    seed: u64,
+}
+
+/// Runs all workloads.
+pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
+    run_some(&Args { long: scope == Scope::Long, only: None, point: None, seed: 20 }, report)
+}
+
+/// Runs the workloads and faults that the arguments select.
+pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
+    let only = args.only.as_deref().unwrap_or(ALL);
+    ensure!(!only.contains(' '), "--only {only}: a name has no spaces");
+    let words = format!("test -p parext4 --profile stress --no-fail-fast --test crash {only} -- --nocapture");
+    let mut command = cargo(&words).env("PAREXT4_STRESS_SEED", args.seed.to_string());
+    if args.long {
+        command = command.env("PAREXT4_STRESS_ALL", "1");
+    }
+    if let Some(point) = &args.point {
+        command = command.env("PAREXT4_FAULT", point);
+    }
+    cargo_test::run(command, "faults", report)
+}

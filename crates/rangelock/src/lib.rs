@@ -12,6 +12,8 @@ mod fault;
 mod grid;
 mod guard;
 mod lock;
+#[cfg(all(any(test, fuzzing), not(shuttle)))]
+pub mod oracle;
 mod queue;
 mod range;
 mod request;

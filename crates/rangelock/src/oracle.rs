@@ -1,25 +1,78 @@
-//! Property test on one thread: for random sequences of operations the lock grants exactly when a naive model does.
+//! The lock beside its definition, on one thread: for any sequence of operations it grants exactly when a naive model does. For tests and
+//! for the fuzzer.
+//!
 //! Ranges are multiples of a unit, so that they lie in one stripe of the lock, in several, or are wide.
-#![cfg(not(shuttle))]
 
-use proptest::prelude::*;
-use rangelock::{ByteRange, Mode, OwnedRangeGuard, RangeLock, Request};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use crate::sync::Mutex;
+use crate::{ByteRange, Mode, OwnedRangeGuard, RangeLock, Request};
+
+/// An operation. It chooses one of the holders, or of the requests, by a number modulo how many there are.
 #[derive(Clone, Debug)]
-enum Op {
+pub enum Op {
+    /// Requests a range with a callback.
     Request(ByteRange, Mode),
+    /// Tries to acquire a range.
     Try(ByteRange, Mode),
     /// Makes a `Request` that is never waited for.
     Enqueue(ByteRange, Mode),
     /// Cancels one of these requests, granted or not.
-    Cancel(prop::sample::Index),
-    /// Releases one of the holders, chosen by the index; so for the operations below.
-    Release(prop::sample::Index),
-    Downgrade(prop::sample::Index),
-    /// Shrinks to the part of the held range that is in this one, if they overlap.
-    Shrink(prop::sample::Index, ByteRange),
+    Cancel(usize),
+    /// Releases one of the holders.
+    Release(usize),
+    /// Downgrades one of the holders.
+    Downgrade(usize),
+    /// Shrinks one of the holders to the part of its range that is in this one, if they overlap.
+    Shrink(usize, ByteRange),
+}
+
+/// Units of ranges in bytes: ranges within one stripe, across stripes at odd offsets, of whole stripes, and wide.
+pub const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
+
+/// Performs operations on a lock and on the model, and compares the two after each.
+///
+/// # Panics
+/// If they differ.
+pub fn compare(ops: impl IntoIterator<Item = Op>) {
+    let lock = Arc::new(RangeLock::new());
+    let mut pair = Pair::new(&lock);
+    for op in ops {
+        pair.apply(op);
+        pair.check();
+    }
+    while let Some((id, ..)) = pair.model.holders().first().copied() {
+        pair.release(Some(id));
+        pair.check();
+    }
+    assert!(lock.is_idle());
+}
+
+/// Returns the operations that the bytes of a fuzzer stand for.
+pub fn decode(bytes: &[u8]) -> impl Iterator<Item = Op> {
+    let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    let unit = UNITS[usize::from(*first) % UNITS.len()];
+    rest.chunks_exact(4).map(move |op| {
+        let (index, mode) = (usize::from(op[1]), if op[3] & 1 == 0 { Mode::Shared } else { Mode::Exclusive });
+        let (start, len) = (u64::from(op[1]) % 32, u64::from(op[2] % 16));
+        // Some ranges have no end, and some requests have one range in common.
+        let (start, end) = match op[3] >> 1 & 15 {
+            0 => (start, u64::MAX),
+            1 => (7, 8),
+            _ => (start, start + 1 + len),
+        };
+        let range = ByteRange::new(start * unit, end.saturating_mul(unit));
+        match op[0] % 12 {
+            0..4 => Op::Request(range, mode),
+            4 => Op::Try(range, mode),
+            5 => Op::Enqueue(range, mode),
+            6 => Op::Cancel(index),
+            7..10 => Op::Release(index),
+            10 => Op::Downgrade(index),
+            _ => Op::Shrink(usize::from(op[2]), range),
+        }
+    })
 }
 
 struct Claim {
@@ -130,7 +183,7 @@ impl<'a> Pair<'a> {
         self.model.regrant();
     }
 
-    fn narrow(&mut self, index: prop::sample::Index, change: impl FnOnce(&mut OwnedRangeGuard)) {
+    fn narrow(&mut self, index: usize, change: impl FnOnce(&mut OwnedRangeGuard)) {
         let Some(id) = self.choose_holder(index) else { return };
         let mut guard = self.held.lock().unwrap().remove(&id).expect("the id was chosen from the map");
         change(&mut guard);
@@ -140,7 +193,7 @@ impl<'a> Pair<'a> {
         self.held.lock().unwrap().insert(id, guard);
     }
 
-    fn choose_holder(&self, index: prop::sample::Index) -> Option<usize> {
+    fn choose_holder(&self, index: usize) -> Option<usize> {
         choose(self.held.lock().unwrap().keys().copied().collect(), index)
     }
 
@@ -161,66 +214,9 @@ impl<'a> Pair<'a> {
     }
 }
 
-fn choose(ids: Vec<usize>, index: prop::sample::Index) -> Option<usize> {
-    (!ids.is_empty()).then(|| *index.get(&ids))
+fn choose(ids: Vec<usize>, index: usize) -> Option<usize> {
+    (!ids.is_empty()).then(|| ids[index % ids.len()])
 }
 
-/// Units in bytes: ranges within one stripe, across stripes at odd offsets, of whole stripes, and wide.
-const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
-
-/// Most ranges that are held before the random operations start, so that the lock expands early.
-const CROWD: u64 = 20;
-
-fn range(unit: u64) -> impl Strategy<Value = ByteRange> {
-    prop_oneof![
-        8 => (0u64..32, 1u64..12).prop_map(move |(start, len)| (start, start + len)),
-        2 => (0u64..32).prop_map(move |start| (start, start + 1)),
-        // A range that many requests have in common.
-        2 => Just((7, 8)),
-        1 => (0u64..32).prop_map(move |start| (start, u64::MAX)),
-    ]
-    .prop_map(move |(start, end)| ByteRange::new(start * unit, end.saturating_mul(unit)))
-}
-
-fn mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::Shared), Just(Mode::Exclusive)]
-}
-
-fn op(unit: u64) -> impl Strategy<Value = Op> {
-    prop_oneof![
-        4 => (range(unit), mode()).prop_map(|(r, m)| Op::Request(r, m)),
-        1 => (range(unit), mode()).prop_map(|(r, m)| Op::Try(r, m)),
-        3 => any::<prop::sample::Index>().prop_map(Op::Release),
-        1 => (range(unit), mode()).prop_map(|(r, m)| Op::Enqueue(r, m)),
-        1 => any::<prop::sample::Index>().prop_map(Op::Cancel),
-        1 => any::<prop::sample::Index>().prop_map(Op::Downgrade),
-        1 => (any::<prop::sample::Index>(), range(unit)).prop_map(|(i, r)| Op::Shrink(i, r)),
-    ]
-}
-
-/// A number of shared requests for adjacent ranges, followed by random operations.
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let crowd = prop_oneof![Just(0), 0..=CROWD];
-    (prop::sample::select(UNITS.to_vec()), crowd).prop_flat_map(|(unit, count)| {
-        let crowd = move |i: u64| Op::Request(ByteRange::new(i * unit, (i + 1) * unit), Mode::Shared);
-        let first: Vec<_> = (0..count).map(crowd).collect();
-        prop::collection::vec(op(unit), 1..80).prop_map(move |ops| [first.clone(), ops].concat())
-    })
-}
-
-proptest! {
-    #[test]
-    fn grants_exactly_when_the_model_does(ops in ops()) {
-        let lock = Arc::new(RangeLock::new());
-        let mut pair = Pair::new(&lock);
-        for op in ops {
-            pair.apply(op);
-            pair.check();
-        }
-        while let Some((id, ..)) = pair.model.holders().first().copied() {
-            pair.release(Some(id));
-            pair.check();
-        }
-        prop_assert!(lock.is_idle());
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@
 mod client;
 mod connection;
 mod dispatch;
+#[cfg(all(any(test, fuzzing), not(shuttle)))]
+pub mod fuzz;
 mod in_flight;
 mod inodes;
 mod kernel_cache;

@@ -1,0 +1,151 @@
+//! Requests and replies of the protocol as bytes (`include/uapi/linux/fuse.h`).
+
+/// The `unique` of the first request.
+pub const FIRST: u64 = 2;
+/// Bytes of `struct fuse_in_header` and `struct fuse_out_header`.
+const IN_HEADER: usize = 40;
+const OUT_HEADER: usize = 16;
+/// The longest body that one byte of an input stands for: its last byte is repeated.
+const LONG: usize = 9000;
+
+// Operations with a meaning here.
+const LOOKUP: u32 = 1;
+const FORGET: u32 = 2;
+const SYMLINK: u32 = 6;
+const MKNOD: u32 = 8;
+const MKDIR: u32 = 9;
+const LINK: u32 = 13;
+const READ: u32 = 15;
+const INIT: u32 = 26;
+const READDIR: u32 = 28;
+const CREATE: u32 = 35;
+const DESTROY: u32 = 38;
+const BATCH_FORGET: u32 = 42;
+const READDIRPLUS: u32 = 44;
+/// The highest number of an operation, with some numbers after it that no operation has.
+const OPERATIONS: u32 = 56;
+/// Where the size of a buffer is in `struct fuse_read_in`, and the largest one here. The kernel does not ask for more than its pages.
+const SIZE_AT: usize = 16;
+const MOST_READ: u32 = 128 << 10;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Message {
+    operation: u32,
+    node: u64,
+    /// User, group and process.
+    ids: [u32; 3],
+    body: Vec<u8>,
+}
+
+/// The nodes that replies named.
+#[derive(Debug)]
+pub struct Nodes(Vec<u64>);
+
+/// A reply.
+#[derive(Debug)]
+pub struct Reply {
+    /// The number of the request.
+    pub unique: u64,
+    error: i32,
+    body: Vec<u8>,
+}
+
+impl Message {
+    /// Decodes the next message of an input: a byte each for the operation, the node, the user, and the length of the body, which
+    /// follows.
+    pub fn decode(input: &mut &[u8], nodes: &Nodes) -> Option<Self> {
+        let (&[operation, node, ids, len], rest) = input.split_first_chunk()?;
+        let (body, rest) = rest.split_at(rest.len().min(usize::from(len)));
+        *input = rest;
+        let mut body = body.to_vec();
+        if let (u8::MAX, Some(last)) = (len, body.last()) {
+            body.resize(LONG, *last);
+        }
+        let operation = u32::from(operation) % OPERATIONS;
+        if matches!(operation, READ | READDIR | READDIRPLUS)
+            && let Some(size) = body.get_mut(SIZE_AT..SIZE_AT + 4)
+        {
+            let asked = u32::from_le_bytes([size[0], size[1], size[2], size[3]]);
+            size.copy_from_slice(&asked.min(MOST_READ).to_le_bytes());
+        }
+        let (uid, gid) = [(0, 0), (1000, 1000), (7, 0), (u32::MAX, u32::MAX)][usize::from(ids & 3)];
+        Some(Self { operation, node: nodes.choose(node), ids: [uid, gid, u32::from(ids >> 2)], body })
+    }
+
+    /// Returns the request that ends a connection.
+    pub fn destroy() -> Self {
+        Self { operation: DESTROY, node: 0, ids: [0; 3], body: Vec::new() }
+    }
+
+    /// Returns false for requests that the server does not answer.
+    pub fn has_reply(&self) -> bool {
+        !matches!(self.operation, FORGET | BATCH_FORGET)
+    }
+
+    /// Returns true for the request that ends the connection.
+    pub fn is_last(&self) -> bool {
+        self.operation == DESTROY
+    }
+
+    /// Returns the bytes of the request.
+    pub fn encode(&self, unique: u64) -> Vec<u8> {
+        let len = u32::try_from(IN_HEADER + self.body.len()).expect("a short request");
+        let [uid, gid, pid] = self.ids;
+        let numbers = [len, self.operation].map(u32::to_le_bytes).concat();
+        let long = [unique, self.node].map(u64::to_le_bytes).concat();
+        let ids = [uid, gid, pid, 0].map(u32::to_le_bytes).concat();
+        [numbers, long, ids, self.body.clone()].concat()
+    }
+}
+
+/// Returns the first request of a connection: the kernel has all capabilities.
+pub fn init() -> Vec<u8> {
+    let mut body = [7, 40, 1 << 17, u32::MAX, u32::MAX].map(u32::to_le_bytes).concat();
+    body.resize(64, 0);
+    Message { operation: INIT, node: 0, ids: [0; 3], body }.encode(FIRST)
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self(vec![1])
+    }
+}
+
+impl Nodes {
+    /// Returns a node that a reply named, or for large bytes one that need not exist.
+    fn choose(&self, byte: u8) -> u64 {
+        match byte {
+            0xff => u64::MAX,
+            0xe0.. => u64::from(byte - 0xe0),
+            _ => self.0[usize::from(byte) % self.0.len()],
+        }
+    }
+
+    /// Remembers the node that a reply names.
+    pub fn learn(&mut self, message: &Message, reply: &Reply) {
+        let names_a_node = matches!(message.operation, LOOKUP | SYMLINK | MKNOD | MKDIR | LINK | CREATE);
+        if let (true, 0, Some(node)) = (names_a_node, reply.error, reply.body.first_chunk())
+            && !self.0.contains(&u64::from_le_bytes(*node))
+        {
+            self.0.push(u64::from_le_bytes(*node));
+        }
+    }
+}
+
+impl Reply {
+    /// Parses a reply or a notification.
+    ///
+    /// # Panics
+    /// If its length is wrong, or its error is not one that the kernel accepts.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).expect("four bytes");
+        let unique = u64::from(word(12)) << 32 | u64::from(word(8));
+        let error = word(4).cast_signed();
+        assert_eq!(word(0) as usize, bytes.len(), "the length of a reply");
+        // A notification has its kind there.
+        assert!(unique == 0 || matches!(error, -511..=0), "error {error}");
+        assert!(error == 0 || unique == 0 || bytes.len() == OUT_HEADER, "an error with a body");
+        Self { unique, error, body: bytes[OUT_HEADER..].to_vec() }
+    }
+}

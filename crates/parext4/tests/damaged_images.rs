@@ -4,28 +4,13 @@
 //! `PAREXT4_DAMAGE` is the number of damaged images of each kind.
 
 use testkit::damage::{Anatomy, BUDGET, exercise, seeds};
+use testkit::peak_memory::measured;
 use testkit::rng::Rng;
 use testkit::watchdog::Watchdog;
 use testkit::{kinds, settings};
 
 /// Kinds that a test run tries.
 const SAMPLE: usize = 12;
-
-/// Returns a line of `/proc/self/status`, in bytes.
-fn status(name: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
-}
-
-/// Returns the result of a call, and the memory that it needed at most.
-fn measured<R>(call: impl FnOnce() -> R) -> (R, u64) {
-    // Resets the peak.
-    std::fs::write("/proc/self/clear_refs", "5").unwrap();
-    let before = status("VmRSS:");
-    let result = call();
-    (result, status("VmHWM:").saturating_sub(before))
-}
 
 #[test]
 fn damaged_images_of_all_kinds_do_no_harm() {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use parext4::device::{Event, RecordingDevice};
 use parext4::{Device, MemDevice};
 
+use crate::choices::Choices;
 use crate::rng::Rng;
 use crate::sector::SECTOR;
 use crate::settings;
@@ -107,6 +108,38 @@ pub fn for_each_crash_state(
         let all: Vec<_> = epoch.clone().collect();
         check(subset(&state, &log, &all, false), "with all of them");
     }
+}
+
+/// Returns a state that a crash can leave after event `since` at the earliest, and now at the latest, by choices.
+pub fn chosen_crash_state(
+    device: &RecordingDevice,
+    base: &MemDevice,
+    since: usize,
+    choices: &mut dyn Choices,
+) -> CrashState {
+    let log = device.log();
+    let end = log.len() - index(choices.below((log.len() - since + 1) as u64));
+    let epochs = device.flush_epochs();
+    let start = epochs.iter().map(|epoch| epoch.start).filter(|start| *start <= end).max().unwrap_or(0);
+    let state = base.fork();
+    device.replay_onto(&state, 0..start);
+    let torn = choices.chance(25);
+    let chosen: Vec<_> = match choices.below(4) {
+        0 => (start..end).collect(),
+        1 => Vec::new(),
+        2 => (start..start + index(choices.below((end - start + 1) as u64))).collect(),
+        _ => {
+            let mut rng = Rng::new(choices.below(1 << 16), 0);
+            (start..end).filter(|_| rng.chance(50)).collect()
+        }
+    };
+    let image = subset(&state, &log, &chosen, torn);
+    let what = format!("a crash in events {start}..{end} with {chosen:?}, torn: {torn}");
+    CrashState { epoch: start..end, image, what }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("an index")
 }
 
 /// Returns all subsets of the events except the empty one.

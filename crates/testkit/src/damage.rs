@@ -1,21 +1,29 @@
 //! Damage to the structures of a sound volume, as a hostile image has it: fields get other values, and checksums are made right again
-//! so that the checks of the structures themselves are reached (I9).
+//! so that the checks of the structures themselves are reached (I9). Logs are also composed from the start.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `structure` | [`Structure`]: a place in the image, its fields, and how its checksum is made |
 //! | `fields` | where the fields of each structure are |
-//! | `seal` | checksums |
+//! | `seal`, `holder` | checksums in a structure, and of it in another one |
+//! | `bytes` | bytes at any place of a device |
 //! | `finder` | collects structures |
 //! | `anatomy`, `journal` | [`Anatomy`]: finds the structures of a volume and of its log |
+//! | `log`, `fast_commits` | compose a log of several transactions, and fast commits |
 //! | `seeds` | [`seeds`]: sound volumes of a kind |
 //! | `exercise` | [`exercise`]: reads, checks, recovers and changes a damaged volume |
+//! | `replay` | [`replay`], [`replay_as_e2fsck`]: replays a log in all ways |
 
 mod anatomy;
+mod bytes;
 mod exercise;
+mod fast_commits;
 mod fields;
 mod finder;
+mod holder;
 mod journal;
+mod log;
+mod replay;
 mod seal;
 mod seeds;
 mod structure;
@@ -23,15 +31,12 @@ mod structure;
 pub use anatomy::Anatomy;
 pub use exercise::{BUDGET, exercise};
 pub use fields::SUPERBLOCK;
+pub use log::Composed;
+pub use replay::{replay, replay_as_e2fsck};
 pub use seeds::seeds;
 pub use structure::{Class, Structure};
 
-use std::io::{IoSlice, IoSliceMut};
-use std::ops::Range;
-
-use parext4::{Device, MemDevice};
-
-use crate::sector::SECTOR;
+use parext4::MemDevice;
 
 /// The most fields that are changed at once.
 const MOST: u64 = 4;
@@ -48,7 +53,7 @@ impl Anatomy {
 
     fn damage_one(&self, device: &MemDevice, below: &mut dyn FnMut(u64) -> u64) -> String {
         let structure = self.choose(below);
-        let mut bytes = read(device, structure);
+        let mut bytes = bytes::read(device, structure.at, structure.len);
         let (at, width) = structure.fields[index(below(structure.fields.len() as u64))];
         let old = structure.get(&bytes, at, width);
         let new = match below(8) {
@@ -62,8 +67,7 @@ impl Anatomy {
             _ => self.field_of_another(device, below),
         };
         structure.set(&mut bytes, at, width, new);
-        structure.seal(&self.superblock, &mut bytes);
-        write(device, structure, &bytes);
+        structure.store(&self.superblock, device, &mut bytes);
         format!("{:?} at {:#x}+{at:#x}, {width} bytes: {old:#x} to {new:#x}", structure.class, structure.at)
     }
 
@@ -76,7 +80,7 @@ impl Anatomy {
     /// Returns a value that has a meaning elsewhere, such as the number of a block.
     fn field_of_another(&self, device: &MemDevice, below: &mut dyn FnMut(u64) -> u64) -> u64 {
         let other = self.choose(below);
-        let bytes = read(device, other);
+        let bytes = bytes::read(device, other.at, other.len);
         let (at, width) = other.fields[index(below(other.fields.len() as u64))];
         other.get(&bytes, at, width)
     }
@@ -105,26 +109,6 @@ const INTERESTING: &[u64] = &[
     0x7fff_ffff,
     0x8000_0000,
 ];
-
-/// Reads the whole sectors around a structure, and returns their offset, their bytes, and the place of the structure in them.
-fn sectors(device: &MemDevice, structure: &Structure) -> (u64, Vec<u8>, Range<usize>) {
-    let start = structure.at - structure.at % SECTOR as u64;
-    let within = index(structure.at - start);
-    let mut bytes = vec![0; (within + structure.len).next_multiple_of(SECTOR)];
-    device.read_at(start, &mut [IoSliceMut::new(&mut bytes)]).expect("a place in the volume");
-    (start, bytes, within..within + structure.len)
-}
-
-fn read(device: &MemDevice, structure: &Structure) -> Vec<u8> {
-    let (_, bytes, place) = sectors(device, structure);
-    bytes[place].to_vec()
-}
-
-fn write(device: &MemDevice, structure: &Structure, new: &[u8]) {
-    let (start, mut bytes, place) = sectors(device, structure);
-    bytes[place].copy_from_slice(new);
-    device.write_at(start, &[IoSlice::new(&bytes)]).expect("a place in the volume");
-}
 
 fn index(number: u64) -> usize {
     usize::try_from(number).expect("an index")

@@ -1,6 +1,6 @@
 //! A model of what a volume may hold after a crash or a fault, given the operations and the syncs before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parext4::{DirectFile, FileType, Volume};
@@ -8,6 +8,9 @@ use parext4::{DirectFile, FileType, Volume};
 use crate::sector::{SECTOR, Seen, identify_all};
 use crate::volume::DirectFiles as _;
 use crate::workload::{FILE, Name, Operation, State, after};
+
+/// Added to the numbers of inodes of files that [`DurabilityModel::of`] finds. The numbers of new files are below.
+const FOUND: u64 = 1 << 32;
 
 /// The states of a volume during a workload, and which of them its syncs made durable.
 #[derive(Clone, Debug)]
@@ -40,6 +43,27 @@ impl DurabilityModel {
         }
     }
 
+    /// Returns the model of a volume that nothing has changed since it was opened.
+    ///
+    /// # Errors
+    /// If a file holds anything but zeros and sectors of the workload.
+    pub fn of(volume: &Volume, block_size: u32) -> Result<Self, String> {
+        let mut found = BTreeMap::new();
+        walk(volume, "", &mut found)?;
+        let mut state = State::default();
+        for (path, file) in found {
+            let Some(file) = file else {
+                state.names.insert(path, Name::Directory);
+                continue;
+            };
+            let number = FOUND + u64::from(file.node().ino().get());
+            state.files.insert(number, Arc::new(read(&file)?));
+            state.names.insert(path, Name::File(number));
+        }
+        let births = state.names.keys().map(|path| (path.clone(), 0)).collect();
+        Ok(Self { states: vec![Arc::new(state)], births, ..Self::new(block_size) })
+    }
+
     /// Returns the state after the last operation.
     pub fn state(&self) -> &State {
         self.states.last().expect("a model has a first state")
@@ -55,7 +79,9 @@ impl DurabilityModel {
         let now = self.states.len() - 1;
         match operation {
             Operation::Create { path, .. } => drop(self.births.insert(path.clone(), now)),
-            Operation::Rename { to, .. } => drop(self.births.insert(to.clone(), now)),
+            Operation::Rename { to, .. } | Operation::Link { to, .. } => {
+                self.births.insert(to.clone(), now);
+            }
             _ => {}
         }
     }
@@ -109,7 +135,17 @@ impl DurabilityModel {
         &self.states[self.durable]
     }
 
-    /// Checks an open volume, and returns the number of its names.
+    /// Checks that an open volume is in the last state.
+    ///
+    /// # Errors
+    /// A description of a difference.
+    pub fn check_now(&self, volume: &Volume) -> Result<usize, String> {
+        let mut now = self.clone();
+        now.all_durable();
+        now.check(volume)
+    }
+
+    /// Checks an open volume, and returns the number of inodes with names.
     ///
     /// # Errors
     /// A description of what is missing, or should not be there.
@@ -123,7 +159,7 @@ impl DurabilityModel {
                 continue;
             }
             match self.check_files(state, &found) {
-                Ok(()) => return Ok(found.len()),
+                Ok(()) => return Ok(inodes(&found)),
                 Err(error) => last = error,
             }
         }
@@ -160,6 +196,12 @@ impl DurabilityModel {
         }
         Ok(())
     }
+}
+
+/// Returns the number of inodes of the names found. Directories have one name.
+fn inodes(found: &BTreeMap<String, Option<DirectFile>>) -> usize {
+    let files: BTreeSet<_> = found.values().flatten().map(|file| file.node().ino().get()).collect();
+    found.values().filter(|file| file.is_none()).count() + files.len()
 }
 
 /// Returns true if the names found, and their kinds, agree with `state`.

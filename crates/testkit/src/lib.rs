@@ -2,10 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`rng`], [`settings`] | random choices from a seed; what the environment asks of a test run |
+//! | [`rng`], [`choices`], [`settings`] | random choices from a seed, or from the bytes of a fuzzer; what the environment asks of a test run |
 //! | [`skip`], [`kernel`] | tests that cannot run here; what the kernel lacks for mounting a volume |
 //! | [`sector`] | sectors that name the operation that wrote them |
 //! | [`watchdog`], [`slowest`], [`poll`] | operations that do not return; the slowest calls; conditions to wait for |
+//! | [`peak_memory`] | the memory that a call needs |
 //! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
 //! | [`kinds`] | tests over the kinds of images |
 //! | [`encrypted`] | encrypted directories, which the kernel makes |
@@ -21,11 +22,13 @@
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`damage`] | hostile images: damage to every structure, and all uses of a damaged volume |
 //! | [`fault_sweep`] | workloads that are repeated with each request failing |
-//! | [`durability`], [`crash_states`] | what must be found after a crash, and the states that a crash can leave |
+//! | [`durability`], [`crash_states`], [`recorded_run`] | what must be found after a crash, the states that a crash can leave, and runs that crash afterwards |
+//! | [`sequence`] | operations, compared with their model, with crashes in between, as a fuzzer chooses |
 
 #![forbid(unsafe_code)]
 
 pub mod ceph;
+pub mod choices;
 pub mod command;
 pub mod crash_states;
 pub mod damage;
@@ -47,9 +50,12 @@ pub mod kernel_mount;
 pub mod kinds;
 pub mod linearizability;
 pub mod nbd;
+pub mod peak_memory;
 pub mod poll;
+pub mod recorded_run;
 pub mod rng;
 pub mod sector;
+pub mod sequence;
 pub mod served;
 pub mod settings;
 pub mod skip;

@@ -1,12 +1,13 @@
-//! A sequence of operations of all kinds, determined by a seed, with a model of the state after each.
+//! A sequence of operations of all kinds, determined by choices, with a model of the state after each.
 
 #![allow(missing_docs, reason = "the fields and variants explain themselves")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parext4::{DirectFile, Error, Volume};
+use parext4::{DirectFile, Error, File, OpenOptions, Volume};
 
+use crate::choices::Choices;
 use crate::rng::Rng;
 use crate::sector::{SECTOR, Seen, Stamp, filled};
 use crate::volume::DirectFiles as _;
@@ -55,6 +56,18 @@ pub enum Operation {
         sectors: u64,
         sequence: u64,
     },
+    /// Through the page cache.
+    WriteBuffered {
+        path: String,
+        first: u64,
+        sectors: u64,
+        sequence: u64,
+    },
+    PunchHole {
+        path: String,
+        first: u64,
+        sectors: u64,
+    },
     SetLen {
         path: String,
         sectors: u64,
@@ -69,6 +82,11 @@ pub enum Operation {
         from: String,
         to: String,
     },
+    /// Gives a file a further name.
+    Link {
+        from: String,
+        to: String,
+    },
     Remove(String),
     /// Removes a file that is open, writes to it, syncs, and closes it.
     RemoveOpen(String),
@@ -78,23 +96,44 @@ pub enum Operation {
 
 /// Chooses operations.
 #[derive(Debug)]
-pub struct Workload {
-    rng: Rng,
+pub struct Workload<C = Rng> {
+    choices: C,
     sequence: u64,
     /// Whether files can be preallocated, for which they need extents.
     allocates: bool,
+    /// Whether files are also written through the page cache, and get holes and further names.
+    more: bool,
 }
 
 impl Workload {
     /// Returns the workload of a seed.
     pub fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed, 0), sequence: 0, allocates: true }
+        Self::from_choices(Rng::new(seed, 0))
+    }
+}
+
+impl<C: Choices> Workload<C> {
+    /// Returns the workload that `choices` determine.
+    pub fn from_choices(choices: C) -> Self {
+        Self { choices, sequence: 0, allocates: true, more: false }
+    }
+
+    /// Returns what determines the workload, to make other choices in between.
+    pub fn choices(&mut self) -> &mut C {
+        &mut self.choices
     }
 
     /// Leaves out operations that need extents, if there are none.
     #[must_use]
     pub fn with_extents(mut self, extents: bool) -> Self {
         self.allocates = extents;
+        self
+    }
+
+    /// Adds writes through the page cache, holes and further names.
+    #[must_use]
+    pub fn with_more(mut self) -> Self {
+        self.more = true;
         self
     }
 
@@ -107,14 +146,15 @@ impl Workload {
         }
     }
 
-    fn choose(&mut self, state: &State) -> Option<Operation> {
+    /// Like [`next`](Self::next), or `None` if the operation that was chosen would not succeed.
+    pub fn choose(&mut self, state: &State) -> Option<Operation> {
         let path = self.path();
         let exists = state.names.contains_key(&path);
         self.sequence += 1;
         let sequence = self.sequence;
-        let kind = self.rng.below(100);
+        let kind = self.choices.below(100);
         if kind < 12 {
-            let directory = DIRECTORIES[usize::try_from(self.rng.below(4)).unwrap()].to_owned();
+            let directory = DIRECTORIES[usize::try_from(self.choices.below(4)).unwrap()].to_owned();
             return directory_operation(directory, state);
         }
         if kind < 15 {
@@ -124,16 +164,21 @@ impl Workload {
             let possible = state.names.contains_key(parent(&path));
             return possible.then_some(Operation::Create { path, number: sequence });
         }
-        let (first, sectors) = (self.rng.below(LONGEST), self.rng.log_uniform(LONGEST));
+        let (first, sectors) = (self.choices.below(LONGEST), self.choices.log_uniform(LONGEST));
+        if self.more && self.choices.chance(30) {
+            return self.choose_more(state, path, (first, sectors), sequence);
+        }
         Some(match kind {
             15..40 => Operation::Write { path, first, sectors, sequence },
             40..55 => Operation::Append { path, sectors, sequence },
             55..62 => Operation::SetLen { path, sectors: first },
             62..70 if !self.allocates => return None,
-            62..70 => Operation::Allocate { path, first, sectors, keep_size: self.rng.chance(50) },
+            62..70 => Operation::Allocate { path, first, sectors, keep_size: self.choices.chance(50) },
             70..78 => {
                 let to = self.path();
-                let possible = state.names.contains_key(parent(&to)) && to != path;
+                // A rename of one name of a file to another one of it does nothing.
+                let possible =
+                    state.names.contains_key(parent(&to)) && state.names.get(&to) != state.names.get(&path);
                 return possible.then_some(Operation::Rename { from: path, to });
             }
             78..82 => Operation::Remove(path),
@@ -142,10 +187,28 @@ impl Workload {
         })
     }
 
+    fn choose_more(
+        &mut self,
+        state: &State,
+        path: String,
+        (first, sectors): (u64, u64),
+        sequence: u64,
+    ) -> Option<Operation> {
+        Some(match self.choices.below(4) {
+            0 => Operation::PunchHole { path, first, sectors },
+            1 => {
+                let to = self.path();
+                let possible = state.names.contains_key(parent(&to)) && !state.names.contains_key(&to);
+                return possible.then_some(Operation::Link { from: path, to });
+            }
+            _ => Operation::WriteBuffered { path, first, sectors, sequence },
+        })
+    }
+
     /// Returns a name for a file.
     fn path(&mut self) -> String {
-        let directory = DIRECTORIES[usize::try_from(self.rng.below(4)).unwrap()];
-        format!("{directory}/{}", self.rng.below(3))
+        let directory = DIRECTORIES[usize::try_from(self.choices.below(4)).unwrap()];
+        format!("{directory}/{}", self.choices.below(3))
     }
 }
 
@@ -191,11 +254,19 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
             let first = file.size() / SECTOR as u64;
             file.append(&data(first, *sectors, *sequence)).map(drop)
         }
+        Operation::WriteBuffered { path, first, sectors, sequence } => {
+            let file = File::new(volume.resolve(path)?, &OpenOptions::read_write())?;
+            file.write_at(&data(*first, *sectors, *sequence), bytes(*first)).map(drop)
+        }
+        Operation::PunchHole { path, first, sectors } => {
+            open(path)?.punch_hole(bytes(*first), bytes(*sectors))
+        }
         Operation::SetLen { path, sectors } => open(path)?.set_len(bytes(*sectors)),
         Operation::Allocate { path, first, sectors, keep_size } => {
             open(path)?.allocate(bytes(*first), bytes(*sectors), *keep_size)
         }
         Operation::Rename { from, to } => volume.rename(from, to),
+        Operation::Link { from, to } => volume.link(from, to),
         Operation::Remove(path) => volume.remove_file(path),
         Operation::RemoveOpen(path) => {
             let file: DirectFile = open(path)?;
@@ -222,7 +293,15 @@ pub fn after(state: &State, operation: &Operation) -> State {
             state.write(path, 0, 8, 0);
             state.names.remove(path);
         }
-        Operation::Write { path, first, sectors, sequence } => state.write(path, *first, *sectors, *sequence),
+        Operation::Write { path, first, sectors, sequence }
+        | Operation::WriteBuffered { path, first, sectors, sequence } => {
+            state.write(path, *first, *sectors, *sequence);
+        }
+        Operation::PunchHole { path, first, sectors } => {
+            let file = state.file(path);
+            let end = usize::try_from(first + sectors).unwrap().min(file.len());
+            file.get_mut(usize::try_from(*first).unwrap()..end).unwrap_or_default().fill(Seen::Zero);
+        }
         Operation::Append { path, sectors, sequence } => {
             let end = state.file(path).len() as u64;
             state.write(path, end, *sectors, *sequence);
@@ -237,6 +316,10 @@ pub fn after(state: &State, operation: &Operation) -> State {
         }
         Operation::Rename { from, to } => {
             let name = state.names.remove(from).expect("a name to rename");
+            state.names.insert(to.clone(), name);
+        }
+        Operation::Link { from, to } => {
+            let name = state.names[from];
             state.names.insert(to.clone(), name);
         }
         Operation::SyncFile(_) | Operation::SyncVolume => {}

@@ -2,6 +2,8 @@
 
 mod buffered;
 mod checkpoint;
+mod chosen;
+mod composed;
 mod fast_commit;
 mod fast_commit_area;
 mod faults;

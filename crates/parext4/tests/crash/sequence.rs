@@ -14,11 +14,12 @@ use parext4::{Device, DirectFile, MemDevice, Volume, VolumeOptions};
 use parext4_format::superblock::Superblock;
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::durability::{DurabilityModel, read};
+use testkit::recorded_run::RecordedRun;
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled};
 use testkit::settings;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
-use testkit::workload::{FILE, Operation, Workload, run};
+use testkit::workload::{FILE, Operation, Workload};
 
 const OPERATIONS: usize = 240;
 /// e2fsck checks one of this many consecutive crash states.
@@ -33,26 +34,14 @@ const THREADS: u64 = 4;
 /// How many times the volume is synced in between.
 const SYNCS: u32 = 8;
 
-/// The model of a crash from this event on.
-struct Mark {
-    /// Events recorded at this point of the model.
-    events: usize,
-    model: DurabilityModel,
-}
-
-/// A run on a recording device.
+/// A run on a recording device, and what its checks need to know.
 pub struct Recording {
-    base: MemDevice,
-    device: Arc<RecordingDevice>,
+    run: RecordedRun,
     block_size: u32,
     extents: bool,
-    /// The contents of the empty volume.
+    /// Free inodes of the empty volume.
     free_inodes: u32,
     seed: u64,
-    /// The model at the beginning of each operation.
-    begun: Vec<Mark>,
-    /// The model after each operation succeeded.
-    ended: Vec<Mark>,
 }
 
 impl Recording {
@@ -64,56 +53,40 @@ impl Recording {
         let empty =
             Volume::open_device(Arc::new(base.fork()), &VolumeOptions::new().read_only(true)).expect("open");
         let free_inodes = empty.space().free_inodes;
-        let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-        let (begun, ended) = (Vec::new(), Vec::new());
-        Self { base, device, block_size, extents, free_inodes, seed, begun, ended }
-    }
-
-    fn mark(&self, model: &DurabilityModel) -> Mark {
-        Mark { events: self.device.events(), model: model.clone() }
+        let run = RecordedRun::new(base, &DurabilityModel::new(block_size));
+        Self { run, block_size, extents, free_inodes, seed }
     }
 
     /// Runs the workload and records it.
     pub fn record(&mut self, operations: usize) {
         let mut model = DurabilityModel::new(self.block_size);
-        self.ended.push(self.mark(&model));
-        let volume =
-            Volume::open_device(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
+        let volume = self.run.open();
         let mut workload = Workload::new(self.seed).with_extents(self.extents);
         for number in 0..operations {
             if number % PARALLEL == PARALLEL / 2 {
                 self.parallel(&volume, &mut model, number as u64);
             }
             let operation = workload.next(model.state());
-            self.step(&volume, &mut model, &operation);
+            self.run.step(&volume, &mut model, &operation);
         }
         volume.close().expect("close");
         model.all_durable();
-        self.ended.push(self.mark(&model));
-    }
-
-    fn step(&mut self, volume: &Volume, model: &mut DurabilityModel, operation: &Operation) {
-        let events = self.device.events();
-        model.begin(operation);
-        self.begun.push(Mark { events, model: model.clone() });
-        run(volume, operation).unwrap_or_else(|e| panic!("{operation:?}: {e}"));
-        model.succeeded(operation);
-        self.ended.push(self.mark(model));
+        self.run.mark_ended(&model);
     }
 
     /// Several threads write into preallocated blocks, append to the same file, and sync it, all at once.
     fn parallel(&mut self, volume: &Volume, model: &mut DurabilityModel, number: u64) {
         let path = format!("/parallel-{number}");
-        self.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
+        self.run.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
         let ahead = if self.extents {
             Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false }
         } else {
             Operation::SetLen { path: path.clone(), sectors: 256 }
         };
-        self.step(volume, model, &ahead);
+        self.run.step(volume, model, &ahead);
         let file = volume.direct_file(&path).expect("open_file");
 
-        let events = self.device.events();
+        let events = self.run.device.events();
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (file, seed) = (&file, self.seed);
@@ -133,17 +106,8 @@ impl Recording {
             *state.file(&path) = contents;
             model.push(state);
         }
-        self.begun.push(Mark { events, model: model.clone() });
-        self.step(volume, model, &Operation::SyncFile(path));
-    }
-
-    /// Returns the model of a crash in which all events before `durable` are certainly on the device, and no event
-    /// from `last` on has begun.
-    fn model(&self, durable: usize, last: usize) -> DurabilityModel {
-        let ended =
-            self.ended.iter().rev().find(|mark| mark.events <= durable).expect("the first mark is at 0");
-        let begun = self.begun.iter().rev().find(|mark| mark.events <= last);
-        begun.map_or_else(|| ended.model.clone(), |begun| begun.model.with_syncs_of(&ended.model))
+        self.run.mark_begun(events, model);
+        self.run.step(volume, model, &Operation::SyncFile(path));
     }
 
     /// Checks all crash states of the run, and returns their number.
@@ -151,12 +115,12 @@ impl Recording {
         let mut count = 0;
         let again = if settings::all() { AGAIN / 10 } else { AGAIN };
         for_each_crash_state(
-            &self.device,
-            &self.base,
+            &self.run.device,
+            &self.run.base,
             &mut Rng::new(self.seed, 1),
             |CrashState { epoch, image, what }| {
                 count += 1;
-                let model = self.model(epoch.start, epoch.end);
+                let model = self.run.model(epoch.start, epoch.end);
                 let what = format!("seed {}, {what}", self.seed);
                 if count % again == again / 2 {
                     self.crash_again(&image, &model, &what);
@@ -240,7 +204,7 @@ fn crash(name: &str, shape: Shape, default_seed: u64) {
     let mut recording = Recording::new(shape.make_poisoned(), shape.has_extents(), seed);
     recording.record(OPERATIONS);
     let count = recording.check();
-    eprintln!("{name}: {} events, {count} crashes", recording.device.events());
+    eprintln!("{name}: {} events, {count} crashes", recording.run.device.events());
 }
 
 #[test]

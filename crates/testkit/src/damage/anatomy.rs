@@ -9,6 +9,7 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap, htree};
 
 use super::finder::Finder;
+use super::holder::{Bitmap, Holder};
 use super::seal::Seal;
 use super::structure::{Class, Structure};
 use super::{fields, journal};
@@ -22,7 +23,15 @@ pub struct Anatomy {
     pub(super) superblock: Superblock,
     /// By class.
     pub(super) structures: Vec<Vec<Structure>>,
+    /// The blocks of the journal, if the volume has one of its own.
+    pub(super) journal: Vec<u64>,
+    /// Blocks of metadata that a replay of the log does not depend on, so that every program replays the same.
+    pub(super) independent: Vec<u64>,
 }
+
+/// The classes in [`Anatomy::independent`].
+const INDEPENDENT: [Class; 6] =
+    [Class::Bitmap, Class::Extents, Class::Pointers, Class::Directory, Class::Index, Class::Attributes];
 
 impl Anatomy {
     /// Finds the structures of the volume on `device`.
@@ -37,13 +46,25 @@ impl Anatomy {
         for group in 0..superblock.group_count() {
             finder.group(GroupNo(group));
         }
+        // Last: the log has copies of the other structures.
+        let journal = std::mem::take(&mut finder.journal);
+        journal::add(&mut finder, &journal);
         let structures = finder.finish();
-        Self { superblock, structures }
+        let all = structures.iter().flatten();
+        let independent = all.filter(|structure| INDEPENDENT.contains(&structure.class));
+        let block_size = u64::from(superblock.block_size());
+        let independent = independent.map(|structure| structure.at / block_size).collect();
+        Self { superblock, structures, journal, independent }
     }
 
     /// Returns the number of structures of each class.
     pub fn counts(&self) -> Vec<(Class, usize)> {
         self.structures.iter().map(|class| (class[0].class, class.len())).collect()
+    }
+
+    /// Returns true if the volume has a journal of its own.
+    pub fn has_journal(&self) -> bool {
+        !self.journal.is_empty()
     }
 
     /// Returns true if the log has blocks besides its superblock.
@@ -53,10 +74,19 @@ impl Anatomy {
         })
     }
 
+    /// Returns the numbers of the inodes in use, as many as are kept.
+    pub(super) fn inodes(&self) -> impl Iterator<Item = InodeNo> {
+        self.structures.iter().flatten().filter_map(|structure| match (structure.class, structure.seal) {
+            (Class::Inode, Seal::Inode(ino)) => Some(ino),
+            _ => None,
+        })
+    }
+
     /// Keeps only structures of the log.
     #[must_use]
     pub fn only_journal(mut self) -> Self {
-        self.structures.retain(|class| matches!(class[0].class, Class::Journal | Class::FastCommit));
+        self.structures
+            .retain(|class| matches!(class[0].class, Class::Journal | Class::Logged | Class::FastCommit));
         self
     }
 }
@@ -69,9 +99,11 @@ impl Finder<'_> {
         let bytes = &block[within..within + size];
         self.add(Class::Descriptor, at + within, size, fields::descriptor(size), Seal::Descriptor(group));
         let desc = GroupDesc::parse(bytes, self.superblock, group).ok()?;
-        for bitmap in [desc.block_bitmap, desc.inode_bitmap] {
+        let descriptor = ((at + within) as u64, size);
+        for (bitmap, of_inodes) in [(desc.block_bitmap, false), (desc.inode_bitmap, true)] {
             let (at, block) = self.block(bitmap.get())?;
-            self.add(Class::Bitmap, at, block.len(), fields::bitmap(block), Seal::None);
+            let holder = Bitmap { at: (at as u64, block.len()), descriptor, group, of_inodes };
+            self.add_held(Class::Bitmap, (at, block), fields::bitmap(block), Holder::Descriptor(holder));
         }
         if desc.flags.contains(GroupFlags::INODE_UNINIT) && self.superblock.has_group_checksums() {
             return None;
@@ -104,7 +136,11 @@ impl Finder<'_> {
         };
         let blocks = if is_mapped { self.blocks(&inode, seed) } else { Vec::new() };
         if ino.get() == self.superblock.journal_inode() {
-            journal::add(self, &blocks);
+            self.journal = blocks;
+        } else if self.quotas.contains(&ino.get()) {
+            for (at, bytes) in blocks.into_iter().filter_map(|block| self.block(block)).collect::<Vec<_>>() {
+                self.add(Class::Quota, at, bytes.len(), fields::quota(bytes), Seal::None);
+            }
         } else if ino.get() == self.superblock.orphan_file_inode() {
             for block in blocks {
                 let (at, bytes) = self.block(block)?;

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use parext4::{
     Device, FileType, MemDevice, NewInode, Node, OpenOptions, RenameMode, Result, SetAttributes, Volume,
-    VolumeOptions, XattrMode, replay_in_memory,
+    VolumeOptions, XattrMode, replay_in_memory, replay_journal,
 };
 use parext4_check::{CheckOptions, check};
+
+use crate::volume::{assert_clean, assert_no_findings, e2fsck};
 
 /// Memory of the process above twice the image that one volume may need, in bytes.
 pub const BUDGET: u64 = 64 << 20;
@@ -20,9 +22,13 @@ const MAX_BYTES: u64 = 256 << 10;
 const MAX_CHANGED: usize = 60;
 
 /// Uses the volume on `device` in every way. Returns true if it could be opened for writing.
+///
+/// # Panics
+/// If e2fsck accepted the volume before it was changed, and not afterwards.
 pub fn exercise(device: MemDevice) -> bool {
-    let device: Arc<dyn Device> = Arc::new(device);
-    check_volume(&device);
+    let bytes = Arc::new(device);
+    let device: Arc<dyn Device> = Arc::clone(&bytes) as _;
+    let is_sound = check_volume(&device) && is_accepted(&bytes);
     let options =
         VolumeOptions::new().cache_bytes(4 << 20).metadata_cache_bytes(4 << 20).commit_interval(None);
     if let Ok(volume) = Volume::open_device(Arc::clone(&device), &options.clone().read_only(true)) {
@@ -40,20 +46,31 @@ pub fn exercise(device: MemDevice) -> bool {
     }
     let _ = volume.sync();
     let _ = volume.trim(0..u64::MAX, 0);
-    let _ = volume.close();
+    let is_closed = volume.close().is_ok();
     check_volume(&device);
+    if is_sound && is_closed {
+        assert_clean(&bytes, "a volume that e2fsck accepted before it was changed");
+        assert_no_findings(&*device, "a volume that e2fsck accepts");
+    }
     true
 }
 
-/// Checks the volume as the command does: after a replay in memory, if that succeeds.
-fn check_volume(device: &Arc<dyn Device>) {
+/// Checks the volume as the command does: after a replay in memory, if that succeeds. Returns true if it has no findings then.
+fn check_volume(device: &Arc<dyn Device>) -> bool {
     let options = CheckOptions::new().threads(2).limit(100);
-    let _ = check(&**device, &options);
-    if let Ok((view, replayed)) = replay_in_memory(Arc::clone(device))
-        && replayed.transactions > 0
-    {
-        let _ = check(&*view, &options.is_replayed(true));
+    let mut report = check(&**device, &options);
+    let Ok((view, replayed)) = replay_in_memory(Arc::clone(device)) else { return false };
+    if replayed.transactions > 0 {
+        report = check(&*view, &options.is_replayed(true));
     }
+    report.refused.is_none() && report.findings.is_empty()
+}
+
+/// Returns true if e2fsck finds no error once the log is replayed.
+fn is_accepted(device: &MemDevice) -> bool {
+    let copy = Arc::new(device.fork());
+    let is_replayed = replay_journal(Arc::clone(&copy) as Arc<dyn Device>).is_ok();
+    is_replayed && e2fsck(&copy, "-fn").is_some_and(|(status, _)| status == Some(0))
 }
 
 /// Reads facts, names, attributes and contents. Returns the paths and kinds of entries.

@@ -1,5 +1,7 @@
 //! Where the fields of each structure are. Every function returns offset and width in bytes.
 
+use parext4_format::jbd2::TagFormat;
+
 /// Fields of the superblock on which the geometry and the meaning of other structures depend.
 pub const SUPERBLOCK: &[(usize, usize)] = &[
     (0x00, 4),  // s_inodes_count
@@ -41,8 +43,33 @@ pub const SUPERBLOCK: &[(usize, usize)] = &[
     (0x270, 4), // s_checksum_seed
     (0x27c, 2), // s_encoding
     (0x280, 4), // s_orphan_file_inum
+    (0x0c, 4),  // s_free_blocks_count_lo
+    (0x10, 4),  // s_free_inodes_count
+    (0x3a, 2),  // s_state
+    (0x3c, 2),  // s_errors
+    (0x50, 2),  // s_def_resuid
+    (0x68, 4),  // s_uuid
+    (0xec, 4),  // s_hash_seed
+    (0xfd, 1),  // s_jnl_backup_type
+    (0x100, 4), // s_default_mount_opts
+    (0x10c, 4), // s_jnl_blocks
+    (0x164, 2), // s_raid_stride
+    (0x170, 4), // s_raid_stripe_width
+    (0x175, 1), // s_checksum_type
+    (0x176, 1), // s_encryption_level
+    (0x194, 4), // s_error_count
+    (0x19c, 4), // s_first_error_ino
+    (0x240, 4), // s_usr_quota_inum
+    (0x244, 4), // s_grp_quota_inum
+    (0x248, 4), // s_overhead_blocks
+    (0x268, 4), // s_lpf_ino
+    (0x26c, 4), // s_prj_quota_inum
+    (0x27e, 2), // s_encoding_flags
 ];
 
+/// Flags of the tags of descriptors (`t_flags`).
+const SAME_UUID: u32 = 2;
+const LAST_TAG: u32 = 8;
 /// The type of the last tag of a fast commit.
 pub const TAIL: u16 = 8;
 
@@ -170,6 +197,31 @@ pub fn journal_superblock() -> Fields {
 /// Returns the fields of another block of a journal: its header, and its first tags or records.
 pub fn journal_block() -> Fields {
     row(0, 4, 3).chain(row(0xc, 4, 30)).chain(row(0xc, 2, 60)).collect()
+}
+
+/// Returns the offset of each tag of a descriptor of the log, and the block of the volume that it names.
+pub fn tags(bytes: &[u8], format: TagFormat) -> Vec<(usize, u64)> {
+    let wide = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let len = match (format.csum_v3, format.csum_v2, format.bit64) {
+        (true, ..) => 16,
+        (_, csum_v2, bit64) => 8 + if csum_v2 { 2 } else { 0 } + if bit64 { 4 } else { 0 },
+    };
+    let (mut at, mut tags) = (12, Vec::new());
+    while at + len <= bytes.len() {
+        let flags = if format.csum_v3 { wide(at + 4) } else { wide(at + 4) & 0xffff };
+        let high = if format.bit64 { u64::from(wide(at + 8)) << 32 } else { 0 };
+        tags.push((at, high | u64::from(wide(at))));
+        if flags & LAST_TAG != 0 {
+            break;
+        }
+        at += len + if flags & SAME_UUID == 0 { 16 } else { 0 };
+    }
+    tags
+}
+
+/// Returns the numbers of a block of a quota file.
+pub fn quota(bytes: &[u8]) -> Fields {
+    row(0, 4, bytes.len() / 4).filter(|(at, _)| *at < 32 || word(bytes, *at) != 0).collect()
 }
 
 /// Returns the offset, the type and the length of each tag of fast commits.

@@ -1,7 +1,10 @@
-//! A place in the image, its fields, and how its checksum is made.
+//! A place in the image, its fields, and how its checksums are made.
 
+use parext4::MemDevice;
 use parext4_format::superblock::Superblock;
 
+use super::bytes;
+use super::holder::Holder;
 use super::seal::{Seal, seal};
 
 /// The kinds of structures.
@@ -27,8 +30,12 @@ pub enum Class {
     Attributes,
     /// A block of the file of orphans.
     Orphans,
+    /// A block of the tree of a quota file.
+    Quota,
     /// A block of the log: its superblock, a descriptor, a revocation or a commit.
     Journal,
+    /// A copy of a structure in the log, which a replay writes to its place.
+    Logged,
     /// Fast commits.
     FastCommit,
 }
@@ -46,6 +53,8 @@ pub struct Structure {
     pub fields: Vec<(usize, usize)>,
     /// How its checksum is made.
     pub seal: Seal,
+    /// What else has a checksum of it.
+    pub holder: Option<Holder>,
 }
 
 impl Structure {
@@ -70,8 +79,12 @@ impl Structure {
         }
     }
 
-    /// Makes the checksum right.
-    pub fn seal(&self, superblock: &Superblock, bytes: &mut [u8]) {
+    /// Writes the structure, and makes all checksums of it right.
+    pub fn store(&self, superblock: &Superblock, device: &MemDevice, bytes: &mut [u8]) {
         seal(self.seal, superblock, bytes);
+        bytes::write(device, self.at, bytes);
+        if let Some(holder) = &self.holder {
+            holder.update(superblock, device);
+        }
     }
 }

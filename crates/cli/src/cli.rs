@@ -91,6 +91,18 @@ impl Cli {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+impl Cli {
+    /// Parses what the commands parse after the command line, for the fuzzer. Returns the volume that mkfs makes.
+    pub fn prepare(self) -> Result<Option<parext4::MemDevice>> {
+        match self.command {
+            Command::Mkfs(args) => mkfs::make_in_memory(&args),
+            Command::Mount(args) => args.mount_options().map(|_| None),
+            _ => Ok(None),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

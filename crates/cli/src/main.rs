@@ -1,64 +1,8 @@
-//! `parext4`: ext4 images and devices from the command line.
+//! The program `parext4`.
 #![forbid(unsafe_code)]
-
-mod bench;
-mod cat;
-mod check;
-mod chmod;
-mod cli;
-mod completions;
-mod demo;
-mod disk;
-mod error;
-mod fallocate;
-mod fiemap;
-mod get;
-mod hints;
-mod image;
-mod image_path;
-mod in_use;
-mod info;
-mod install_helper;
-mod json;
-mod ls;
-mod man;
-mod mkdir;
-mod mkfs;
-mod mmp;
-mod mode;
-mod mount;
-mod output;
-mod policy;
-mod progress;
-mod put;
-mod quota;
-mod recorded;
-mod recover;
-mod rm;
-mod size;
-mod source_date;
-mod stat;
-mod takeover;
-mod transfer;
-mod tree;
-mod umount;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let called_by_mount = std::env::args_os().next().and_then(|name| mount::Helper::parse(&name));
-    let result = match called_by_mount {
-        Some(helper) => helper.run(),
-        None => cli::Cli::parse().run(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("parext4: {}", error::describe(&error));
-            error.downcast_ref().map_or(ExitCode::FAILURE, |failure: &check::Failure| failure.status().into())
-        }
-    }
+    parext4_cli::main()
 }

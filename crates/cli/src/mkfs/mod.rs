@@ -2,7 +2,7 @@
 
 mod report;
 mod target;
-mod words;
+pub mod words;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -201,6 +201,21 @@ impl Args {
             (false, false) => report::print(&self.image, summary),
         }
     }
+}
+
+/// Makes the volume in memory, for the fuzzer: of `MOST` bytes at most. `None` if the journal is on another device.
+#[cfg(any(test, fuzzing))]
+pub fn make_in_memory(args: &Args) -> Result<Option<parext4::MemDevice>> {
+    const MOST: u64 = 64 << 20;
+    const DEFAULT: u64 = 16 << 20;
+    if args.journal_words.as_ref().is_some_and(|words| words.device.is_some()) {
+        return Ok(None);
+    }
+    let (options, size) = (args.options()?, args.part()?.size.unwrap_or(DEFAULT));
+    plan(size, &args.in_blocks(options.clone(), size)?)?;
+    let device = parext4::MemDevice::new(size.min(MOST));
+    make(&device, args, options.device_is_zero(true), false)?;
+    Ok(Some(device))
 }
 
 /// Opens a journal for the new volume.

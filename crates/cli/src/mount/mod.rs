@@ -63,7 +63,7 @@ impl Args {
         self.options.iter().cloned().chain(journal).collect()
     }
 
-    fn mount_options(&self) -> Result<MountOptions> {
+    pub fn mount_options(&self) -> Result<MountOptions> {
         let mut options = MountOptions::new();
         self.lists().iter().try_for_each(|list| options.add(list))?;
         options.standby |= self.standby;

@@ -27,6 +27,11 @@ const MOST_NODES: u32 = 1 << 20;
 /// Applies the manifest in the file `manifest` to the tree at `dest`.
 pub fn apply(volume: &Volume, manifest: &Path, dest: &ImagePath) -> Result<()> {
     let text = fs::read_to_string(manifest).with_context(|| manifest.display().to_string())?;
+    apply_text(volume, &text, manifest, dest)
+}
+
+/// Applies the lines of `text`, which messages call `manifest`.
+pub fn apply_text(volume: &Volume, text: &str, manifest: &Path, dest: &ImagePath) -> Result<()> {
     let root = volume.resolve(&dest.path).with_context(|| dest.to_string())?;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();

@@ -107,6 +107,19 @@ pub fn run(args: &Args) -> Result<()> {
     if args.json { json::print(&json::with_names(summary, args.dest.names())) } else { Ok(()) }
 }
 
+/// Unpacks an archive, or applies a manifest, into the root of a volume, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub fn put_bytes(volume: &Volume, bytes: Vec<u8>, is_manifest: bool) -> Result<()> {
+    let dest = ImagePath { image: "image".into(), path: "/".into() };
+    if is_manifest {
+        return manifest::apply_text(volume, &String::from_utf8_lossy(&bytes), Path::new("manifest"), &dest);
+    }
+    let durable = Durable::new(volume.clone(), None, false);
+    let (progress, rules, image) = (Progress::new(true), RuleArgs::default(), dest.image.clone());
+    let shared = Arc::new(Shared { source_date: None, progress, durable, image, rules });
+    archive::unpack(volume, Box::new(std::io::Cursor::new(bytes)), Path::new("archive"), &dest, &shared)
+}
+
 /// Copies the files. Returns the counters of the summary.
 fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Value> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);

@@ -31,13 +31,24 @@ const SHOWN: usize = 255;
 
 /// Unpacks the archive at `path`, or from standard input if that is `-`, into the directory `dest`.
 pub fn put(volume: &Volume, path: &Path, dest: &ImagePath, shared: &Arc<Shared>) -> Result<()> {
-    let root = volume.resolve(&dest.path).with_context(|| dest.to_string())?;
-    ensure!(root.file_type() == FileType::Directory, "{dest}: not a directory");
     let input: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
         Box::new(File::open(path).with_context(|| path.display().to_string())?)
     };
+    unpack(volume, input, path, dest, shared)
+}
+
+/// Unpacks the archive that `input` reads and messages call `path`.
+pub fn unpack(
+    volume: &Volume,
+    input: Box<dyn Read>,
+    path: &Path,
+    dest: &ImagePath,
+    shared: &Arc<Shared>,
+) -> Result<()> {
+    let root = volume.resolve(&dest.path).with_context(|| dest.to_string())?;
+    ensure!(root.file_type() == FileType::Directory, "{dest}: not a directory");
     let mut archive = Reader::new(BufReader::with_capacity(CHUNK, input));
     let inside = Inside::new(root, dest.path.clone());
     let mut unpacker =

@@ -1,42 +1,65 @@
-//! Sound images that the fuzz targets damage, and choices from the bytes of the fuzzer.
+//! Sound images that the fuzz targets damage, and the limits under which they use them.
 //!
-//! `cargo run --release --example seeds`, in this folder, makes the images once, with mke2fs. `cargo +nightly fuzz run image` then
-//! damages them: each input of the fuzzer is a list of choices (which image, which fields, which values), so inputs stay small. A run
-//! with limits of time and memory for each input:
-//!
-//! ```sh
-//! cargo +nightly fuzz run --sanitizer none image -- -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=96
-//! ```
+//! `cargo xtask fuzz` builds the targets and runs them. A target that needs the images makes them if there are none. An input of the fuzzer
+//! is a list of choices (which image, which fields, which values), so inputs stay small.
 
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
+use image_kinds::{KINDS, combinations};
 use parext4::MemDevice;
-use testkit::damage::Anatomy;
+use testkit::choices::{Bytes, Choices};
+use testkit::damage::{Anatomy, BUDGET};
+use testkit::peak_memory::measured;
 
 /// The environment variable with a number N: a target keeps only one in N of the images in memory.
 const ONE_IN: &str = "PAREXT4_FUZZ_ONE_IN";
+/// The environment variable that has a target print what an input means.
+const SHOW: &str = "PAREXT4_FUZZ_SHOW";
+/// Bytes of the stack of the thread that uses a volume. Recursion as deep as the fuzzer chooses would not fit.
+const STACK: usize = 512 << 10;
 
-/// Returns the folder with the sound images.
-pub fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("seeds")
+/// Returns the folder with the sound images. Makes images of all kinds in it, as sparse files, if there is no such folder.
+fn folder() -> io::Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    if !folder.exists() {
+        // Complete when it gets its name.
+        let making = folder.with_extension("part");
+        std::fs::create_dir_all(&making)?;
+        make_seeds(&making)?;
+        std::fs::rename(making, &folder)?;
+    }
+    Ok(folder)
+}
+
+fn make_seeds(folder: &Path) -> io::Result<()> {
+    // Volumes with multi-mount protection only open after a wait.
+    let kinds = KINDS.iter().cloned().chain(combinations(1)).filter(|kind| !kind.mke2fs.contains("mmp"));
+    for kind in kinds {
+        for (nth, device) in testkit::damage::seeds(&kind).into_iter().flatten().enumerate() {
+            let name: String = kind.name.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+            device.save(folder.join(format!("{name}-{nth}")))?;
+        }
+    }
+    Ok(())
 }
 
 /// A sound image, and its structures.
 pub struct Seed {
-    image: MemDevice,
-    anatomy: Anatomy,
+    pub image: MemDevice,
+    pub anatomy: Anatomy,
 }
 
 /// Reads the sound images; `select` chooses their structures, or leaves an image out.
 ///
 /// # Panics
-/// If there are none.
+/// If mke2fs is not installed.
 pub fn seeds(select: impl Fn(Anatomy) -> Option<Anatomy>) -> Vec<Seed> {
     let one_in = std::env::var(ONE_IN).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let mut paths: Vec<_> =
-        std::fs::read_dir(folder()).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let entries = folder().and_then(std::fs::read_dir).expect("the folder of images");
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let seeds = paths.into_iter().step_by(one_in).filter_map(|path| {
         let image = MemDevice::from_bytes(std::fs::read(path).expect("an image"));
@@ -44,31 +67,42 @@ pub fn seeds(select: impl Fn(Anatomy) -> Option<Anatomy>) -> Vec<Seed> {
         Some(Seed { image, anatomy })
     });
     let seeds: Vec<_> = seeds.collect();
-    assert!(!seeds.is_empty(), "no images; make them with `cargo run --release --example seeds`");
+    assert!(!seeds.is_empty(), "no images: mke2fs is not installed");
     seeds
 }
 
-/// Damages one of the images as the choices in `data` say, and returns it.
-pub fn damaged(seeds: &[Seed], data: &[u8]) -> MemDevice {
-    let mut choices = Choices(data);
-    let seed = &seeds[usize::try_from(choices.below(seeds.len() as u64)).expect("an index")];
+/// Returns one of the images, by choice.
+pub fn choose<'a>(seeds: &'a [Seed], choices: &mut Bytes<'_>) -> &'a Seed {
+    choices.pick(seeds)
+}
+
+/// Damages a copy of an image as `choices` say, and returns it.
+pub fn damaged(seed: &Seed, choices: &mut Bytes<'_>) -> MemDevice {
     let image = seed.image.fork();
     let changes = seed.anatomy.damage(&image, &mut |limit| choices.below(limit));
-    if std::env::var_os("PAREXT4_FUZZ_SHOW").is_some() {
-        eprintln!("{changes:#?}");
-    }
+    show(&changes);
     image
 }
 
-/// The bytes of the fuzzer that are left. After the last one, all choices are 0.
-struct Choices<'a>(&'a [u8]);
-
-impl Choices<'_> {
-    /// Returns a number below `limit` from as many bytes as it needs.
-    fn below(&mut self, limit: u64) -> u64 {
-        let bytes = (64 - (limit - 1).leading_zeros()).div_ceil(8) as usize;
-        let (used, rest) = self.0.split_at(bytes.min(self.0.len()));
-        self.0 = rest;
-        used.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)) % limit
+/// Prints what an input means, if the environment asks for it.
+pub fn show(what: &impl std::fmt::Debug) {
+    if std::env::var_os(SHOW).is_some() {
+        eprintln!("{what:#?}");
     }
+}
+
+/// Uses an image of `len` bytes in a thread with a small stack.
+///
+/// # Panics
+/// If the use does, or if it needs more memory than twice the image and [`BUDGET`].
+pub fn within_limits(len: u64, using: impl FnOnce() + Send) {
+    let thread = || {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            thread.spawn_scoped(scope, using).expect("a thread").join()
+        })
+    };
+    let (result, memory) = measured(thread);
+    assert!(result.is_ok(), "the message is above");
+    assert!(memory <= BUDGET + 2 * len, "{} MiB for an image of {} MiB", memory >> 20, len >> 20);
 }

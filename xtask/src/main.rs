@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{faults, formats, mount, network, programs};
+use crate::campaign::{faults, formats, fuzz, mount, network, programs};
 use crate::scope::Scope;
 
 #[derive(Parser)]
@@ -61,6 +61,9 @@ enum Command {
     Tidy,
     /// Images of all kinds that mke2fs makes, alone and combined, changed and read by parext4 and the kernel in turn
     Formats(formats::Args),
+    /// Fuzz targets: damaged images and logs, sequences of operations with crashes, the range lock, requests of a mount, and what
+    /// users type
+    Fuzz(fuzz::Args),
     /// Volumes that parext4 makes, under fio in the kernel
     Mkfs(Length),
     /// Recovery of journals that the kernel left dirty
@@ -166,6 +169,9 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Faults(args) => {
             return Ok(steps::alone("faults", |report| faults::run_some(&args, report)));
+        }
+        Command::Fuzz(args) => {
+            return Ok(steps::alone("fuzz", |report| fuzz::run_some(&args, report)));
         }
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),

@@ -5,6 +5,7 @@ pub mod dirty;
 pub mod fast_commit;
 pub mod faults;
 pub mod formats;
+pub mod fuzz;
 pub mod journal_diff;
 pub mod journal_formats;
 pub mod kill;

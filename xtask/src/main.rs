@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{faults, formats, fuzz, mount, network, programs};
+use crate::campaign::{crash, faults, formats, fuzz, mount, network, programs};
 use crate::scope::Scope;
 
 #[derive(Parser)]
@@ -70,6 +70,8 @@ enum Command {
     Dirty(Length),
     /// parext4 killed in the middle of a put
     Kill(Length),
+    /// Power cuts during short sequences of operations and histories of threads: what recovery leaves, against an oracle
+    Crash(crash::Args),
     /// Workloads over all operations with each request of the device failing, and with little memory and space
     Faults(faults::Args),
     /// Random operations of every kind on one file, buffered and direct, against a model
@@ -176,6 +178,9 @@ fn run(command: Command) -> Result<bool> {
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),
         Command::Kill(length) => ("kill", length),
+        Command::Crash(args) => {
+            return Ok(steps::alone("crash", |report| crash::run_some(&args, report)));
+        }
         Command::Fsx { ops } => return Ok(steps::alone("fsx", |report| steps::fsx(ops, report))),
         Command::MountFsx { ops } => {
             return Ok(steps::alone("mount-fsx", |report| mount::fsx(ops, report)));

@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::campaign::{dirty, faults, formats, kill, mkfs, network, programs, split_brain};
+use crate::campaign::{crash, dirty, faults, formats, kill, mkfs, network, programs, split_brain};
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
@@ -80,6 +80,12 @@ const CAMPAIGNS: &[Step] = &[
         about: "volumes that parext4 makes, under fio in the kernel",
         mounts: true,
         run: mkfs::run,
+    },
+    Step {
+        name: "crash",
+        about: "power cuts during short sequences of operations and histories of threads, against an oracle",
+        mounts: false,
+        run: crash::run,
     },
     Step {
         name: "dirty",

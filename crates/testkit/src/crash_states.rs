@@ -1,15 +1,14 @@
 //! The states that a crash can leave on a device: any writes since the last flush may be lost, and the last one torn.
 //! Of at most 3 such writes all subsets are tried, of more a random sample.
 
-use std::io::IoSlice;
 use std::ops::Range;
 
-use parext4::device::{Event, RecordingDevice};
-use parext4::{Device, MemDevice};
+use parext4::MemDevice;
+use parext4::device::RecordingDevice;
 
 use crate::choices::Choices;
+use crate::cut::Cut;
 use crate::rng::Rng;
-use crate::sector::SECTOR;
 use crate::settings;
 
 /// The most writes since a flush of which all subsets are tried.
@@ -83,30 +82,30 @@ pub fn for_each_crash_state(
     for epoch in device.flush_epochs() {
         device.replay_onto(&state, done..epoch.start);
         done = done.max(epoch.start);
-        let mut check = |image: MemDevice, what: &str| {
-            let what = format!("a crash in events {epoch:?}, {what}");
+        let mut check = |events: &[usize], torn: bool| {
+            let cut = Cut::of(epoch.clone(), events, &log, torn);
+            let (image, what) = (cut.image(&state, &log), cut.to_string());
             check(CrashState { epoch: epoch.clone(), image, what });
         };
-        check(state.fork(), "with none of them");
+        check(&[], false);
         if epoch.len() <= MAX_EXHAUSTIVE {
             for chosen in subsets_of(&epoch) {
-                check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
-                check(subset(&state, &log, &chosen, true), &format!("with {chosen:?}, the last torn"));
+                check(&chosen, false);
+                check(&chosen, true);
             }
             continue;
         }
         for _ in 0..subsets {
             let keep = 20 + rng.below(70);
             let chosen: Vec<_> = epoch.clone().filter(|_| rng.chance(keep)).collect();
-            check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
-            check(subset(&state, &log, &chosen, true), &format!("with {chosen:?}, the last torn"));
+            check(&chosen, false);
+            check(&chosen, true);
             let prefix: Vec<_> = (epoch.start
                 ..epoch.start + usize::try_from(rng.below(epoch.len() as u64)).unwrap())
                 .collect();
-            check(subset(&state, &log, &prefix, true), &format!("with {prefix:?}, the last torn"));
+            check(&prefix, true);
         }
-        let all: Vec<_> = epoch.clone().collect();
-        check(subset(&state, &log, &all, false), "with all of them");
+        check(&epoch.clone().collect::<Vec<_>>(), false);
     }
 }
 
@@ -133,9 +132,8 @@ pub fn chosen_crash_state(
             (start..end).filter(|_| rng.chance(50)).collect()
         }
     };
-    let image = subset(&state, &log, &chosen, torn);
-    let what = format!("a crash in events {start}..{end} with {chosen:?}, torn: {torn}");
-    CrashState { epoch: start..end, image, what }
+    let cut = Cut::of(start..end, &chosen, &log, torn);
+    CrashState { epoch: start..end, image: cut.image(&state, &log), what: cut.to_string() }
 }
 
 fn index(number: u64) -> usize {
@@ -143,29 +141,9 @@ fn index(number: u64) -> usize {
 }
 
 /// Returns all subsets of the events except the empty one.
-fn subsets_of(events: &Range<usize>) -> impl Iterator<Item = Vec<usize>> {
+pub fn subsets_of(events: &Range<usize>) -> impl Iterator<Item = Vec<usize>> {
     let events = events.clone();
     (1..1_usize << events.len()).map(move |mask| {
         events.clone().enumerate().filter(|(nth, _)| mask >> nth & 1 == 1).map(|(_, event)| event).collect()
     })
-}
-
-/// Returns `base` with the chosen events applied; of the last write only the first half if `torn`.
-fn subset(base: &MemDevice, log: &[Event], chosen: &[usize], torn: bool) -> MemDevice {
-    let state = base.fork();
-    let last_write = chosen.iter().rev().find(|&&index| matches!(log[index], Event::Write { .. }));
-    for index in chosen {
-        if let Event::Write { offset, bytes } = &log[*index] {
-            let half = torn && Some(index) == last_write && !is_superblock(*offset, bytes);
-            let len = if half { bytes.len() / SECTOR / 2 * SECTOR } else { bytes.len() };
-            state.write_at(*offset, &[IoSlice::new(&bytes[..len])]).expect("a write that was recorded");
-        }
-    }
-    state
-}
-
-/// Returns true for a write of the superblock. It spans two sectors, with the checksum in the second, so a volume with a torn
-/// superblock cannot be opened.
-fn is_superblock(offset: u64, bytes: &[u8]) -> bool {
-    offset == 1024 && bytes.len() == 1024
 }

@@ -22,7 +22,7 @@
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`damage`] | hostile images: damage to every structure, and all uses of a damaged volume |
 //! | [`fault_sweep`] | workloads that are repeated with each request failing |
-//! | [`durability`], [`crash_states`], [`recorded_run`] | what must be found after a crash, the states that a crash can leave, and runs that crash afterwards |
+//! | [`durability`], [`crash_states`], [`cut`], [`recorded_run`] | what must be found after a crash, the states that a crash can leave, and runs that crash afterwards |
 //! | [`sequence`] | operations, compared with their model, with crashes in between, as a fuzzer chooses |
 
 #![forbid(unsafe_code)]
@@ -31,6 +31,7 @@ pub mod ceph;
 pub mod choices;
 pub mod command;
 pub mod crash_states;
+pub mod cut;
 pub mod damage;
 pub mod device;
 pub mod device_contract;

@@ -101,8 +101,13 @@ impl Shape {
         for mib in 0..self.mib {
             device.write_at(mib << 20, &[IoSlice::new(&poison)]).unwrap();
         }
-        mkfs(&device, &self.options()).unwrap();
+        self.make_over(&device);
         device
+    }
+
+    /// Makes an empty volume over what the device has.
+    pub fn make_over(self, device: &dyn Device) {
+        mkfs(device, &self.options()).unwrap();
     }
 }
 
@@ -137,9 +142,14 @@ pub fn recover(device: &Arc<MemDevice>) {
 /// Runs e2fsck on a copy of the volume. Returns its exit status and messages, or `None` if it is not installed.
 pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    device.save(file.path()).unwrap();
+    e2fsck_in(file.path(), device, flags)
+}
+
+/// Like [`e2fsck`], on a copy in a file.
+fn e2fsck_in(path: &Path, device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> {
+    device.save(path).unwrap();
     // An extent tree that could be shorter is no error.
-    let output = tool(Command::new("e2fsck").args([flags, "-E", "no_optimize_extents"]).arg(file.path()))?;
+    let output = tool(Command::new("e2fsck").args([flags, "-E", "no_optimize_extents"]).arg(path))?;
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     Some((output.status.code(), text))
@@ -185,15 +195,21 @@ pub fn assert_no_findings(device: &dyn Device, what: &str) {
 /// Asserts that e2fsck finds no error in a volume after a crash, once it has replayed the journal and deleted the orphans,
 /// which it does without asking.
 pub fn assert_recovers(device: &MemDevice, what: &str) {
-    if let Some((status, text)) = e2fsck(device, "-fy") {
-        let repaired = text
-            .split("\n\n")
-            .filter(|finding| {
-                !is_about_orphan_file(finding) && !is_about_quota_of_orphans(finding, &text, device)
-            })
-            .any(|finding| finding.contains("? yes") || finding.contains("IGNORED"));
-        assert!(matches!(status, Some(0 | 1)) && !repaired, "{what}: e2fsck -fy: {status:?} {text}");
-    }
+    recovered_by_e2fsck(device, what);
+}
+
+/// Like [`assert_recovers`], and returns the volume as e2fsck leaves it, or `None` if it is not installed.
+pub fn recovered_by_e2fsck(device: &MemDevice, what: &str) -> Option<MemDevice> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (status, text) = e2fsck_in(file.path(), device, "-fy")?;
+    let repaired = text
+        .split("\n\n")
+        .filter(|finding| {
+            !is_about_orphan_file(finding) && !is_about_quota_of_orphans(finding, &text, device)
+        })
+        .any(|finding| finding.contains("? yes") || finding.contains("IGNORED"));
+    assert!(matches!(status, Some(0 | 1)) && !repaired, "{what}: e2fsck -fy: {status:?} {text}");
+    Some(MemDevice::from_bytes(std::fs::read(file.path()).unwrap()))
 }
 
 /// Returns true for the findings that e2fsck also has after a crash of the kernel: the kernel sets the feature `orphan_present` when it

@@ -1,6 +1,7 @@
 //! The campaigns: parext4 against e2fsprogs and the kernel, on real images.
 
 pub mod churn;
+pub mod crash;
 pub mod dirty;
 pub mod fast_commit;
 pub mod faults;

@@ -1,0 +1,125 @@
+//! Sequences in the manner of ACE: every operation over two directories with two files each, with every persistence.
+
+use std::sync::LazyLock;
+
+use parext4::EmptiedLog;
+use testkit::rng::Rng;
+
+use crate::op::{FILE_BYTES, Op, PERSISTS, PIECE, Persist, Step, Way};
+use crate::tree::{Tree, byte};
+
+/// Offsets of writes: at the start, overlapping it, in the middle, and over the end of a file of [`FILE_BYTES`].
+const OFFSETS: [u64; 4] = [0, PIECE / 2, 2 * PIECE, FILE_BYTES - PIECE / 2];
+/// An offset inside a sector, for buffered writes.
+const UNALIGNED: u64 = 700;
+
+/// The operations. `/a/1` and `/b/1` exist with data, `/b` also has `2`; `/a/2` is free.
+static OPERATIONS: LazyLock<Vec<Op>> = LazyLock::new(operations);
+
+fn operations() -> Vec<Op> {
+    let (old, free, other) = ("/a/1", "/a/2", "/b/1");
+    let mut ops = vec![
+        Op::Create(free),
+        Op::MakeDir("/a/d"),
+        Op::MakeDir("/c"),
+        Op::Link(old, free),
+        Op::Symlink(free),
+        Op::Rename(old, free),
+        Op::Rename(old, other),
+        Op::Rename("/b/2", old),
+        Op::Rename("/a", "/c"),
+        Op::Exchange(old, other),
+        Op::Unlink(old),
+        Op::UnlinkOpen(other),
+        Op::RemoveDir("/e"),
+        Op::SetXattr(old),
+        Op::RemoveXattr(other),
+        Op::Chmod(old),
+        Op::Chmod("/b"),
+        Op::Collapse(old),
+        Op::Insert(old),
+        Op::Write(old, UNALIGNED, Way::Buffered),
+    ];
+    for way in [Way::Buffered, Way::Direct, Way::Queued] {
+        ops.extend(OFFSETS.map(|offset| Op::Write(old, offset, way)));
+        ops.push(Op::Write(free, 0, way));
+        ops.push(Op::Append(old, way));
+    }
+    ops.extend([0, PIECE / 2, FILE_BYTES + PIECE].map(|size| Op::SetLen(old, size)));
+    for keep_size in [false, true] {
+        ops.extend([Op::Allocate(old, FILE_BYTES, keep_size), Op::Zero(old, PIECE / 2, keep_size)]);
+        ops.push(Op::Zero(old, FILE_BYTES - PIECE / 2, keep_size));
+    }
+    ops.extend([Op::Punch(old, PIECE / 2), Op::Punch(old, FILE_BYTES - PIECE)]);
+    ops
+}
+
+/// Returns the number of all sequences of `length` steps, the impossible ones included.
+pub fn count(length: u32) -> u64 {
+    ((OPERATIONS.len() * PERSISTS.len()) as u64).pow(length)
+}
+
+/// Returns sequence `index` of all sequences of `length` steps; `None` if one of its operations would fail.
+pub fn sequence(length: u32, mut index: u64) -> Option<Vec<Step>> {
+    let mut choose = |len: usize| {
+        let chosen = index % len as u64;
+        index /= len as u64;
+        usize::try_from(chosen).expect("below a length")
+    };
+    let steps: Vec<Step> = (0..length)
+        .map(|_| (OPERATIONS[choose(OPERATIONS.len())], PERSISTS[choose(PERSISTS.len())]))
+        .collect();
+    trees(0, &steps).is_some().then_some(steps)
+}
+
+/// Returns the trees before the first step of a thread and after each; `None` if a step would fail.
+pub fn trees(thread: u8, steps: &[Step]) -> Option<Vec<Tree>> {
+    let mut trees = vec![Tree::initial(thread)];
+    for (nth, (op, _)) in (0..).zip(steps) {
+        let next = trees.last().expect("the first tree").after(op, byte(thread, nth))?;
+        trees.push(next);
+    }
+    Some(trees)
+}
+
+/// Returns `length` random steps that succeed in turn and that `usable` accepts.
+pub fn random(rng: &mut Rng, length: usize, usable: impl Fn(&Op) -> bool) -> Vec<Step> {
+    let ops: Vec<Op> = OPERATIONS.iter().copied().filter(usable).collect();
+    let mut tree = Tree::initial(0);
+    let mut sequence = Vec::new();
+    while sequence.len() < length {
+        let op = ops[below(rng, ops.len())];
+        let nth = u8::try_from(sequence.len()).expect("few steps");
+        if let Some(next) = tree.after(&op, byte(0, nth)) {
+            tree = next;
+            sequence.push((op, persistence(rng)));
+        }
+    }
+    sequence
+}
+
+fn persistence(rng: &mut Rng) -> Persist {
+    const EMPTIED: [EmptiedLog; 3] = [EmptiedLog::Kept, EmptiedLog::Discarded, EmptiedLog::Zeroed];
+    if rng.chance(8) {
+        Persist::Empty(EMPTIED[below(rng, EMPTIED.len())])
+    } else {
+        PERSISTS[below(rng, PERSISTS.len())]
+    }
+}
+
+fn below(rng: &mut Rng, limit: usize) -> usize {
+    usize::try_from(rng.below(limit as u64)).expect("below a length")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearly_every_operation_succeeds_alone() {
+        let impossible = (0..count(1)).filter(|&index| sequence(1, index).is_none()).count();
+        // Writes in three ways to the file that does not exist yet.
+        assert_eq!(impossible, 3 * PERSISTS.len());
+        assert_eq!(random(&mut Rng::new(1, 0), 9, |_| true).len(), 9);
+    }
+}

@@ -1,0 +1,79 @@
+//! A sequence of steps of one thread, recorded.
+
+use testkit::cut::Cut;
+
+use crate::experiment::Experiment;
+use crate::kind::options;
+use crate::op::Step;
+use crate::oracle::{Durable, Oracle};
+use crate::record::{Recorder, Recording};
+use crate::run::{Runner, commit};
+use crate::tree::{Tree, byte};
+
+use parext4::{Device, MemDevice, Volume};
+use std::sync::Arc;
+
+/// A sequence that was run on a volume, and then closed.
+#[derive(Debug)]
+pub struct Sequence {
+    recording: Recording,
+    oracle: Oracle,
+    steps: Vec<Step>,
+    /// Events before each step began.
+    begun: Vec<usize>,
+    /// Events when a call had made something durable.
+    durable: Vec<(usize, Durable)>,
+}
+
+impl Sequence {
+    /// Makes `commits` commits and runs steps on a copy of `base`, and closes the volume.
+    ///
+    /// # Errors
+    /// A step that failed.
+    pub fn record(base: &MemDevice, steps: &[Step], commits: u64) -> Result<Self, String> {
+        let oracle = Oracle::new(0, steps);
+        let recorder = Recorder::new(base);
+        let device = Arc::clone(&recorder) as Arc<dyn Device>;
+        let volume = Volume::open_device(device, &options()).map_err(|e| format!("open: {e}"))?;
+        (0..commits).try_for_each(|_| commit(&volume)).map_err(|e| format!("commit: {e}"))?;
+        let (mut begun, mut durable) = (Vec::new(), Vec::new());
+        let mut runner = Runner::new(&volume, "");
+        for (nth, (op, persist)) in (0..).zip(steps) {
+            begun.push(recorder.events());
+            runner.run(op, byte(0, nth)).map_err(|e| format!("{op:?}: {e}"))?;
+            runner.persist(op, *persist).map_err(|e| format!("{persist:?} after {op:?}: {e}"))?;
+            durable.push((recorder.events(), oracle.persisted(usize::from(nth), *persist)));
+        }
+        drop(runner);
+        volume.close().map_err(|e| format!("close: {e}"))?;
+        durable.push((recorder.events(), oracle.all(steps.len())));
+        let recording = Recording::new(base.fork(), &recorder);
+        Ok(Self { recording, oracle, steps: steps.to_vec(), begun, durable })
+    }
+}
+
+impl Experiment for Sequence {
+    fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    fn first(&self) -> usize {
+        self.begun[0]
+    }
+
+    fn check(&self, cut: &Cut, tree: &Tree) -> Result<(), String> {
+        let mut durable = Durable::default();
+        self.durable
+            .iter()
+            .filter(|(events, _)| *events <= cut.latest())
+            .for_each(|(_, more)| durable.merge(more));
+        let begun = self.begun.partition_point(|&events| events <= cut.earliest());
+        self.oracle.check(tree, &durable, begun).map(drop)
+    }
+
+    fn describe(&self) -> String {
+        let step =
+            |(begun, (op, persist)): (&usize, &Step)| format!("  at event {begun}: {op:?}, {persist:?}");
+        self.begun.iter().zip(&self.steps).map(step).collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,331 @@
+//! Two files that all threads of a history change: one grows by appends, the other one is preallocated, and each thread writes,
+//! punches and zeroes regions of its own.
+
+use std::sync::Arc;
+
+use parext4::device::AlignedBuf;
+use parext4::{DirectFile, File, IoFlags, IoRequest, OpenOptions, Result, Volume};
+use parking_lot::Mutex;
+use testkit::history::Clock;
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
+
+use crate::op::Way;
+use crate::record::Recorder;
+use crate::tree::Tree;
+
+/// The two files.
+pub const PATHS: [&str; 2] = ["/appended", "/ahead"];
+const APPENDED: usize = 0;
+const AHEAD: usize = 1;
+/// Sectors of a region, and regions of a thread.
+const REGION: u64 = 12;
+const REGIONS: u64 = 3;
+
+/// A change of one of the files.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// An append of sectors.
+    Append(Way, u64),
+    /// A write of sectors of a region.
+    Write(Way, Place),
+    /// A hole in a region.
+    Punch(Place),
+    /// Zeros in a region.
+    Zero(Place),
+    /// A sync of one of the files.
+    Sync(usize),
+}
+
+/// Sectors of the preallocated file.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    first: u64,
+    end: u64,
+}
+
+impl Change {
+    /// Returns a random change by a thread. Files without extents have no zeros.
+    pub fn random(rng: &mut Rng, thread: u8, has_extents: bool) -> Self {
+        let way = [Way::Buffered, Way::Direct, Way::Queued][usize::try_from(rng.below(3)).expect("few")];
+        let region = u64::from(thread) * REGIONS + rng.below(REGIONS);
+        let skipped = rng.below(REGION - 1);
+        let first = region * REGION + skipped;
+        let place = Place { first, end: first + 1 + rng.below(REGION - skipped) };
+        match rng.below(10) {
+            0..=3 => Self::Append(way, 1 + rng.below(6)),
+            4..=6 => Self::Write(way, place),
+            7 => Self::Punch(place),
+            8 if has_extents => Self::Zero(place),
+            _ => Self::Sync(usize::try_from(rng.below(2)).expect("few")),
+        }
+    }
+}
+
+/// A change that a thread has begun.
+#[derive(Clone, Debug)]
+struct Begun {
+    file: usize,
+    /// Sectors; of an append known once it has returned.
+    place: Place,
+    /// The contents after it; `None` for zeros.
+    stamp: Option<Stamp>,
+    /// Events before.
+    events: usize,
+    /// The time at which it returned; the largest number before.
+    over: u64,
+}
+
+/// A sync that returned.
+#[derive(Clone, Debug)]
+struct Synced {
+    /// The file; `None` for the volume.
+    file: Option<usize>,
+    /// The time at which it began.
+    began: u64,
+    /// Events after it.
+    events: usize,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// In the order in which changes begin; only one thread changes a region.
+    begun: Vec<Begun>,
+    synced: Vec<Synced>,
+}
+
+/// The files, and what threads did to them.
+#[derive(Debug)]
+pub struct Shared {
+    clock: Arc<Clock>,
+    recorder: Arc<Recorder>,
+    log: Mutex<Log>,
+}
+
+/// The handles of one thread.
+pub struct Handles<'a> {
+    shared: &'a Shared,
+    volume: &'a Volume,
+    direct: Vec<DirectFile>,
+    buffered: Vec<File>,
+    thread: u8,
+    sequence: u64,
+}
+
+/// Makes the files, for [`MAX_THREADS`](crate::tree::MAX_THREADS) threads.
+///
+/// # Errors
+/// The errors of the calls.
+pub fn make(volume: &Volume, has_extents: bool) -> Result<()> {
+    let len = u64::from(crate::tree::MAX_THREADS) * REGIONS * REGION * SECTOR as u64;
+    for (number, path) in PATHS.into_iter().enumerate() {
+        let file = volume.open_direct(path, &OpenOptions::read_write().create_new(true))?;
+        match (number, has_extents) {
+            (APPENDED, _) => {}
+            (_, true) => file.allocate(0, len, false)?,
+            (_, false) => file.set_len(len)?,
+        }
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// Returns the log of a history that begins.
+    pub fn new(clock: Arc<Clock>, recorder: Arc<Recorder>) -> Self {
+        Self { clock, recorder, log: Mutex::default() }
+    }
+
+    /// Returns handles for a thread.
+    ///
+    /// # Errors
+    /// The errors of opening the files.
+    pub fn handles<'a>(&'a self, volume: &'a Volume, thread: u8) -> Result<Handles<'a>> {
+        let open = |path| volume.open_direct(path, &OpenOptions::read_write());
+        let direct = PATHS.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let buffered = direct.iter().map(DirectFile::buffered).collect::<Result<Vec<_>>>()?;
+        Ok(Handles { shared: self, volume, direct, buffered, thread, sequence: 0 })
+    }
+
+    /// Notes that a sync of the volume that began at `began` has returned.
+    pub fn volume_synced(&self, began: u64) {
+        self.synced(None, began);
+    }
+
+    fn synced(&self, file: Option<usize>, began: u64) {
+        let events = self.recorder.events();
+        self.log.lock().synced.push(Synced { file, began, events });
+    }
+
+    fn begin(&self, file: usize, place: Place, stamp: Option<Stamp>) -> usize {
+        let events = self.recorder.events();
+        let mut log = self.log.lock();
+        log.begun.push(Begun { file, place, stamp, events, over: u64::MAX });
+        log.begun.len() - 1
+    }
+
+    fn over(&self, index: usize, place: Place) {
+        let over = self.clock.tick();
+        let mut log = self.log.lock();
+        log.begun[index].place = place;
+        log.begun[index].over = over;
+    }
+
+    /// Checks both files after a crash between `earliest` and `latest`, in events.
+    ///
+    /// # Errors
+    /// What is missing, or should not be there.
+    pub fn check(&self, tree: &Tree, earliest: usize, latest: usize) -> std::result::Result<(), String> {
+        for (number, path) in PATHS.into_iter().enumerate() {
+            let key = tree.file(path).ok_or_else(|| format!("{path} is lost"))?;
+            let seen =
+                identify_all(&tree.files[key], file_number(number), 0).map_err(|e| format!("{path}: {e}"))?;
+            let log = self.log.lock();
+            let of_file =
+                |sync: &&Synced| sync.file.is_none_or(|file| file == number) && sync.events <= latest;
+            let durable = log.synced.iter().filter(of_file).map(|sync| sync.began).max().unwrap_or(0);
+            let begun = log.begun.iter().filter(|begun| begun.file == number);
+            let begun: Vec<_> =
+                begun.filter(|begun| begun.over < durable || begun.events <= earliest).collect();
+            let checked = if number == APPENDED {
+                check_appends(&seen, &begun, durable)
+            } else {
+                check_regions(&seen, &begun, durable)
+            };
+            checked.map_err(|e| format!("{path}: {e}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn file_number(file: usize) -> u32 {
+    1 + u32::try_from(file).expect("few files")
+}
+
+fn check_appends(seen: &[Seen], begun: &[&Begun], durable: u64) -> std::result::Result<(), String> {
+    for append in begun.iter().filter(|append| append.over < durable) {
+        for sector in append.place.first..append.place.end {
+            let found = seen.get(usize::try_from(sector).expect("small")).copied();
+            let origin = append.place.first;
+            let wanted = append.stamp.map(|stamp| Seen::Data(Stamp { origin, ..stamp }));
+            if found != wanted {
+                return Err(format!("sector {sector} is {found:?}, and {append:?} was synced"));
+            }
+        }
+    }
+    let is_known = |stamp: &Stamp| {
+        begun.iter().any(|append| {
+            append.stamp.is_some_and(|known| (known.writer, known.sequence) == (stamp.writer, stamp.sequence))
+        })
+    };
+    match seen.iter().find(|seen| matches!(seen, Seen::Data(stamp) if !is_known(stamp))) {
+        Some(seen) => Err(format!("{seen:?}, which was not written yet")),
+        None => Ok(()),
+    }
+}
+
+fn check_regions(seen: &[Seen], begun: &[&Begun], durable: u64) -> std::result::Result<(), String> {
+    for (sector, seen) in (0..).zip(seen) {
+        let mut possible = vec![Seen::Zero];
+        for change in begun.iter().filter(|change| (change.place.first..change.place.end).contains(&sector)) {
+            if change.over < durable {
+                possible.clear();
+            }
+            possible.push(change.stamp.map_or(Seen::Zero, Seen::Data));
+        }
+        if !possible.contains(seen) {
+            return Err(format!("sector {sector} is {seen:?}, not one of {possible:?}"));
+        }
+    }
+    Ok(())
+}
+
+impl Handles<'_> {
+    /// Makes a change, and notes it.
+    ///
+    /// # Errors
+    /// The errors of the call.
+    pub fn run(&mut self, change: Change) -> Result<()> {
+        match change {
+            Change::Append(way, sectors) => self.append(way, sectors),
+            Change::Write(way, place) => self.write(way, place),
+            Change::Punch(place) | Change::Zero(place) => {
+                let index = self.shared.begin(AHEAD, place, None);
+                let (offset, len) = bytes_of(place);
+                if matches!(change, Change::Punch(_)) {
+                    self.direct[AHEAD].punch_hole(offset, len)?;
+                } else {
+                    self.direct[AHEAD].zero_range(offset, len, true)?;
+                }
+                self.shared.over(index, place);
+                Ok(())
+            }
+            Change::Sync(file) => {
+                let began = self.shared.clock.tick();
+                self.direct[file].sync_data()?;
+                self.shared.synced(Some(file), began);
+                Ok(())
+            }
+        }
+    }
+
+    fn stamp(&mut self, file: usize) -> Stamp {
+        self.sequence += 1;
+        let (file, writer) = (file_number(file), u32::from(self.thread) + 1);
+        Stamp { file, writer, sequence: self.sequence, origin: 0 }
+    }
+
+    fn append(&mut self, way: Way, sectors: u64) -> Result<()> {
+        let stamp = self.stamp(APPENDED);
+        let mut bytes = vec![0; index(sectors) * SECTOR];
+        fill_append(&mut bytes, stamp);
+        let index = self.shared.begin(APPENDED, Place { first: 0, end: 0 }, Some(stamp));
+        let at = match way {
+            Way::Buffered => self.buffered[APPENDED].append(&bytes)?,
+            Way::Direct => self.direct[APPENDED].append(&bytes)?,
+            Way::Queued => {
+                let len = bytes.len();
+                self.queue(APPENDED, IoRequest::Append { buf: AlignedBuf::from_slice(&bytes), len })?
+            }
+        };
+        let first = at / SECTOR as u64;
+        self.shared.over(index, Place { first, end: first + sectors });
+        Ok(())
+    }
+
+    fn write(&mut self, way: Way, place: Place) -> Result<()> {
+        let stamp = self.stamp(AHEAD);
+        let (offset, len) = bytes_of(place);
+        let mut bytes = vec![0; index(len)];
+        fill(&mut bytes, place.first, stamp);
+        let index = self.shared.begin(AHEAD, place, Some(stamp));
+        match way {
+            Way::Buffered => self.buffered[AHEAD].write_at(&bytes, offset)?,
+            Way::Direct => self.direct[AHEAD].write_at(&bytes, offset)?,
+            Way::Queued => {
+                let len = bytes.len();
+                let buf = AlignedBuf::from_slice(&bytes);
+                self.queue(AHEAD, IoRequest::Write { buf, len, offset }).map(drop)?;
+            }
+        }
+        self.shared.over(index, place);
+        Ok(())
+    }
+
+    fn queue(&self, file: usize, request: IoRequest) -> Result<u64> {
+        let mut queue = self.volume.io_queue(2);
+        queue.submit(&self.direct[file], request, 0, IoFlags::new());
+        let mut done = Vec::new();
+        while done.is_empty() {
+            queue.harvest(true, &mut done)?;
+        }
+        done.remove(0).result
+    }
+}
+
+fn bytes_of(place: Place) -> (u64, u64) {
+    (place.first * SECTOR as u64, (place.end - place.first) * SECTOR as u64)
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}

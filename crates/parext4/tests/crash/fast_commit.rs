@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
 use parext4::{Device, Error, FileType, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, replay_journal};
-use parext4_format::checksum::crc32c;
 use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::{Inode, InodeFlags};
@@ -16,6 +15,7 @@ use parext4_format::quota::QuotaKind;
 use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo};
 
+use super::fast_commit_tags::{ADD_RANGE, CREATE, DEL_RANGE, INODE, LINK, Tags, UNLINK};
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
 use testkit::volume::{assert_clean, journal_offset, untimed};
@@ -30,16 +30,6 @@ const FREE: u32 = 4000;
 const NEW_FILE: u32 = 200;
 const NEW_DIR: u32 = 201;
 
-// The types of tags.
-const ADD_RANGE: u16 = 1;
-const DEL_RANGE: u16 = 2;
-const CREATE: u16 = 3;
-const LINK: u16 = 4;
-const UNLINK: u16 = 5;
-const INODE: u16 = 6;
-const TAIL: u16 = 8;
-const HEAD: u16 = 9;
-
 /// A volume that crashed with a log, and its area of fast commits as it is being written.
 struct Area {
     image: Vec<u8>,
@@ -47,11 +37,7 @@ struct Area {
     replayed: Vec<u8>,
     superblock: Superblock,
     journal_at: usize,
-    /// The transaction after the last one of the log.
-    tid: u32,
-    area: Vec<u8>,
-    /// The start of the fast commit.
-    start: usize,
+    tags: Tags,
     /// Inodes of the volume: `/kept`, `/gone` and `/cut`, which has two blocks.
     files: [u32; 3],
     /// `/small` and `/grows`, of 8 bytes.
@@ -98,25 +84,13 @@ impl Area {
         let transactions = replay_journal(Arc::clone(&replayed) as Arc<dyn Device>).unwrap().transactions;
         let (image, replayed) = (device.snapshot(), replayed.snapshot());
         let tid = JournalSuperblock::parse(&image[journal_at..]).unwrap().sequence() + transactions;
-        let (area, start) = (Vec::new(), 0);
-        let mut area = Self { image, replayed, superblock, journal_at, tid, area, start, files, small };
-        area.tag(HEAD, &[0, tid].map(u32::to_le_bytes).concat());
-        area
-    }
-
-    fn tag(&mut self, kind: u16, value: &[u8]) {
-        self.area.extend(kind.to_le_bytes());
-        self.area.extend(u16::try_from(value.len()).unwrap().to_le_bytes());
-        self.area.extend(value);
-    }
-
-    fn numbers(&mut self, kind: u16, numbers: &[u32]) {
-        let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.tag(kind, &value);
+        // The transaction after the last one of the log.
+        let tags = Tags::new(BLOCK, tid);
+        Self { image, replayed, superblock, journal_at, tags, files, small }
     }
 
     fn name(&mut self, kind: u16, parent: u32, ino: u32, name: &[u8]) {
-        self.tag(kind, &[&parent.to_le_bytes()[..], &ino.to_le_bytes(), name].concat());
+        self.tags.add(kind, &[&parent.to_le_bytes()[..], &ino.to_le_bytes(), name].concat());
     }
 
     /// Logs an inode: of an existing one the attributes that change, or a new one.
@@ -136,7 +110,7 @@ impl Area {
         }
         let mut bytes = vec![0; 256];
         inode.encode(&mut bytes, &self.superblock, InodeNo(ino));
-        self.tag(INODE, &[&ino.to_le_bytes()[..], &bytes[..160]].concat());
+        self.tags.add(INODE, &[&ino.to_le_bytes()[..], &bytes[..160]].concat());
     }
 
     /// Logs an inode with contents in it, as the kernel does: all of it.
@@ -147,30 +121,15 @@ impl Area {
         let mut bytes = vec![0; 256];
         inode.encode(&mut bytes, &self.superblock, InodeNo(ino));
         // The same inode as on the volume: it has the generation 0 and no other time of creation.
-        self.tag(INODE, &[&ino.to_le_bytes()[..], &bytes].concat());
-    }
-
-    fn add_range(&mut self, ino: u32, logical: u32, len: u16, physical: u32) {
-        self.numbers(ADD_RANGE, &[ino, logical, len.into(), physical]);
-    }
-
-    /// Ends the fast commit and its block.
-    fn tail(&mut self) {
-        let rest = BLOCK - self.area.len() % BLOCK - 4;
-        self.area.extend(TAIL.to_le_bytes());
-        self.area.extend(u16::try_from(rest).unwrap().to_le_bytes());
-        self.area.extend(self.tid.to_le_bytes());
-        let crc = crc32c(0, &self.area[self.start..]);
-        self.area.extend(crc.to_le_bytes());
-        self.area.resize(self.area.len().next_multiple_of(BLOCK), 0);
-        self.start = self.area.len();
+        self.tags.add(INODE, &[&ino.to_le_bytes()[..], &bytes].concat());
     }
 
     /// Returns the volume as a crash leaves it.
     fn finish(mut self) -> MemDevice {
         // One block between the log and the area is not used.
         let at = self.journal_at + (JOURNAL - AREA + 1) as usize * BLOCK;
-        self.image[at..at + self.area.len()].copy_from_slice(&self.area);
+        let area = self.tags.bytes();
+        self.image[at..at + area.len()].copy_from_slice(area);
         MemDevice::from_bytes(self.image)
     }
 
@@ -183,17 +142,17 @@ impl Area {
             area.image[at..at + BLOCK].fill(b'a');
         }
         area.inode(NEW_FILE, 0o100_640, 2 * BLOCK as u64, 1);
-        area.add_range(NEW_FILE, 0, 2, FREE);
+        area.tags.add_range(NEW_FILE, 0, 2, FREE);
         area.name(CREATE, 2, NEW_FILE, b"new");
         area.inode(NEW_DIR, 0o040_755, BLOCK as u64, 2);
         area.name(CREATE, 2, NEW_DIR, b"dir");
         area.name(UNLINK, 2, gone, b"gone");
-        area.tail();
+        area.tags.tail();
         area.name(LINK, NEW_DIR, kept, b"link");
-        area.numbers(DEL_RANGE, &[cut, 1, 100]);
+        area.tags.numbers(DEL_RANGE, &[cut, 1, 100]);
         area.inode(cut, 0o100_600, BLOCK as u64, 1);
         area.inode(kept, 0o100_755, 2 * BLOCK as u64, 2);
-        area.tail();
+        area.tags.tail();
         // Not complete.
         area.name(UNLINK, 2, kept, b"kept");
         area.finish()
@@ -243,7 +202,7 @@ fn contents_in_inodes_are_replayed() {
             area.image[at..at + BLOCK].fill(b'a');
         }
         area.inline(small, 0o100_644, &[b's'; 120]);
-        area.add_range(grows, 0, 2, FREE);
+        area.tags.add_range(grows, 0, 2, FREE);
         area.inode(grows, 0o100_644, 2 * BLOCK as u64, 1);
         area.inline(kept, 0o100_644, b"in the inode");
         area.inline(NEW_FILE, 0o100_640, b"new");
@@ -254,8 +213,8 @@ fn contents_in_inodes_are_replayed() {
         area.inline(NEW_DIR + 1, 0o120_777, &[b't'; 100]);
         area.name(CREATE, NEW_DIR, NEW_DIR + 1, b"link");
         // Of no effect, because the file has no blocks.
-        area.numbers(DEL_RANGE, &[small, 0, 9]);
-        area.tail();
+        area.tags.numbers(DEL_RANGE, &[small, 0, 9]);
+        area.tags.tail();
         assert_replayed_after_crashes(&area.finish(), |volume, what| {
             let read = |path| volume.read(path).unwrap();
             assert_eq!(read("/small"), [b's'; 120], "{what}");
@@ -356,17 +315,17 @@ type Hostile = (&'static str, fn(&mut Area));
 #[test]
 fn impossible_changes_are_refused() {
     let cases: [Hostile; 15] = [
-        ("a block past the volume", |area| area.add_range(area.files[0], 9, 1, 99_999)),
-        ("blocks that pass the volume's end", |area| area.add_range(area.files[0], 9, 100, 4090)),
-        ("the superblock", |area| area.add_range(area.files[0], 9, 1, 0)),
+        ("a block past the volume", |area| area.tags.add_range(area.files[0], 9, 1, 99_999)),
+        ("blocks that pass the volume's end", |area| area.tags.add_range(area.files[0], 9, 100, 4090)),
+        ("the superblock", |area| area.tags.add_range(area.files[0], 9, 1, 0)),
         ("the journal", |area| {
             let block = u32::try_from(area.journal_at / BLOCK).unwrap();
-            area.add_range(area.files[0], 9, 1, block + 5);
+            area.tags.add_range(area.files[0], 9, 1, block + 5);
         }),
-        ("an extent of no blocks", |area| area.add_range(area.files[0], 9, 0, FREE)),
-        ("blocks past the largest file", |area| area.add_range(area.files[0], u32::MAX, 2, FREE)),
-        ("blocks of a directory", |area| area.add_range(2, 9, 1, FREE)),
-        ("an inode of the file system", |area| area.add_range(8, 9, 1, FREE)),
+        ("an extent of no blocks", |area| area.tags.add_range(area.files[0], 9, 0, FREE)),
+        ("blocks past the largest file", |area| area.tags.add_range(area.files[0], u32::MAX, 2, FREE)),
+        ("blocks of a directory", |area| area.tags.add_range(2, 9, 1, FREE)),
+        ("an inode of the file system", |area| area.tags.add_range(8, 9, 1, FREE)),
         ("an inode past the last", |area| area.inode(1 << 30, 0o100_644, 0, 1)),
         ("an inode without a type", |area| area.inode(NEW_FILE, 0, 0, 1)),
         ("contents in an inode of a volume that has none there", |area| {
@@ -374,7 +333,7 @@ fn impossible_changes_are_refused() {
         }),
         ("contents in a device", |area| area.inline(NEW_FILE, 0o020_644, b"a")),
         ("a block that pointers cannot map", |area| {
-            area.numbers(ADD_RANGE, &[area.files[0], 9, 0x1_0001, FREE]);
+            area.tags.numbers(ADD_RANGE, &[area.files[0], 9, 0x1_0001, FREE]);
         }),
         ("a name with a slash", |area| area.name(LINK, 2, area.files[0], b"a/b")),
         ("a name in a file", |area| area.name(LINK, area.files[1], area.files[0], b"name")),
@@ -382,7 +341,7 @@ fn impossible_changes_are_refused() {
     for (what, change) in cases {
         let mut area = Area::new();
         change(&mut area);
-        area.tail();
+        area.tags.tail();
         let device = area.finish();
         for options in [untimed(), VolumeOptions::new().read_only(true)] {
             match open(&device, &options) {
@@ -398,8 +357,8 @@ fn impossible_changes_are_refused() {
 fn changes_of_the_quota_file_of_projects_are_refused() {
     let mut area = Area::with("quota,project");
     let file = area.superblock.quota_inode(QuotaKind::Project).unwrap().unwrap();
-    area.add_range(file.get(), 9, 1, FREE);
-    area.tail();
+    area.tags.add_range(file.get(), 9, 1, FREE);
+    area.tags.tail();
     let opened = open(&area.finish(), &untimed());
     assert!(matches!(opened, Err(Error::Corrupt(_))), "{opened:?}");
 }
@@ -410,7 +369,7 @@ fn fast_commits_of_a_volume_with_a_damaged_quota_file_can_be_read() {
     // Without checksums, the log may have the damage too.
     let mut area = Area::with("quota,project,^metadata_csum");
     area.inode(area.files[0], 0o100_600, 5, 1);
-    area.tail();
+    area.tags.tail();
     let magic = 0xd9c0_1f11_u32.to_le_bytes();
     area.image.chunks_mut(BLOCK).filter(|block| block[..4] == magic).for_each(|block| block[4] = 9);
     let device = area.finish();
@@ -424,13 +383,13 @@ fn fast_commits_of_a_volume_with_a_damaged_quota_file_can_be_read() {
 #[test]
 fn changes_of_inodes_that_do_not_exist_are_ignored() {
     let mut area = Area::new();
-    area.add_range(NEW_FILE, 0, 3, FREE);
-    area.numbers(DEL_RANGE, &[NEW_FILE, 0, 9]);
+    area.tags.add_range(NEW_FILE, 0, 3, FREE);
+    area.tags.numbers(DEL_RANGE, &[NEW_FILE, 0, 9]);
     area.name(LINK, 2, NEW_FILE, b"name");
     area.name(UNLINK, NEW_DIR, area.files[0], b"kept");
     area.name(UNLINK, 2, area.files[0], b"other");
     area.inode(NEW_DIR, 0o100_644, 0, 0);
-    area.tail();
+    area.tags.tail();
     let device = Arc::new(area.finish());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     assert!(volume.exists("/kept").unwrap() && !volume.exists("/name").unwrap());
@@ -443,12 +402,12 @@ fn changes_of_inodes_that_do_not_exist_are_ignored() {
 fn blocks_of_many_groups_are_freed_again() {
     let options = MkfsOptions::new().features("sparse_super2").unwrap();
     let mut area = Area::on(options.blocks_per_group(Some(256)));
-    area.add_range(NEW_FILE, 0, 1000, 700);
+    area.tags.add_range(NEW_FILE, 0, 1000, 700);
     // Commits the transaction that has claimed the blocks, because the first change frees some that the second one might map.
-    area.numbers(DEL_RANGE, &[area.files[2], 1, 1]);
-    area.add_range(area.files[0], 9, 1, 600);
+    area.tags.numbers(DEL_RANGE, &[area.files[2], 1, 1]);
+    area.tags.add_range(area.files[0], 9, 1, 600);
     area.inode(area.files[0], 0o100_644, 10 * BLOCK as u64, 1);
-    area.tail();
+    area.tags.tail();
     let device = Arc::new(area.finish());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     volume.close().unwrap();
@@ -478,10 +437,10 @@ fn no_two_files_get_one_block() {
             let mut area = Area::with(features);
             for (file, ranges) in [(area.files[0], kept), (area.files[2], cut)] {
                 for (logical, len, physical) in ranges {
-                    area.add_range(file, logical, len, physical);
+                    area.tags.add_range(file, logical, len, physical);
                 }
             }
-            area.tail();
+            area.tags.tail();
             match open(&area.finish(), &untimed()) {
                 Err(Error::Unsupported(_) | Error::Corrupt(_)) => {}
                 other => panic!("{what}, {features}: {other:?}"),
@@ -500,7 +459,7 @@ fn random_changes_do_no_harm() {
         for _ in 0..rng.below(12) {
             random_change(&mut area, &mut rng);
         }
-        area.tail();
+        area.tags.tail();
         let device = area.finish();
         let options = if rng.chance(50) { untimed() } else { VolumeOptions::new().read_only(true) };
         let Ok(volume) = open(&device, &options) else { continue };
@@ -527,9 +486,9 @@ fn random_change(area: &mut Area, rng: &mut Rng) {
     let name = [&b"kept"[..], b"gone", b"cut", b"new", b"dir", b"a"][small(6) as usize];
     let mode = [0o100_644, 0o040_755, 0o120_777][small(3) as usize];
     match small(8) {
-        0 => area.add_range(ino, block, u16::try_from(len + 1).unwrap(), FREE + small(20)),
-        1 => area.add_range(ino, block, 0x8000 + u16::try_from(len + 1).unwrap(), FREE + small(20)),
-        2 => area.numbers(DEL_RANGE, &[ino, block, len]),
+        0 => area.tags.add_range(ino, block, u16::try_from(len + 1).unwrap(), FREE + small(20)),
+        1 => area.tags.add_range(ino, block, 0x8000 + u16::try_from(len + 1).unwrap(), FREE + small(20)),
+        2 => area.tags.numbers(DEL_RANGE, &[ino, block, len]),
         3 => area.inode(ino, mode, u64::from(small(40_000)), u16::try_from(small(3)).unwrap()),
         4 => area.name(CREATE, parent, ino, name),
         5 => area.name(LINK, parent, ino, name),

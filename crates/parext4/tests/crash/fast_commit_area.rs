@@ -3,55 +3,15 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use super::fast_commit_tags::Tags;
 use parext4::{Device, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, replay_journal};
-use parext4_format::checksum::crc32c;
 use parext4_format::features::Compat;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 use testkit::volume::{DirectFiles as _, assert_clean, journal_offset, untimed};
 
-const ADD_RANGE: u16 = 1;
-const PAD: u16 = 7;
-const TAIL: u16 = 8;
-const HEAD: u16 = 9;
 /// Blocks of the log.
 const LOG: u32 = 1024;
-
-/// An area of fast commits with one fast commit, as it is being written.
-struct Area {
-    bytes: Vec<u8>,
-    block_size: usize,
-    tid: u32,
-}
-
-impl Area {
-    fn tag(&mut self, kind: u16, value: &[u8]) {
-        self.bytes.extend(kind.to_le_bytes());
-        self.bytes.extend(u16::try_from(value.len()).unwrap().to_le_bytes());
-        self.bytes.extend(value);
-    }
-
-    /// Fills the block with padding unless it has room for `len` bytes of tags.
-    fn make_room(&mut self, len: usize) {
-        let rest = self.block_size - self.bytes.len() % self.block_size;
-        if rest < len + 4 {
-            self.tag(PAD, &vec![0; rest - 4]);
-        }
-    }
-
-    /// Fills the area up to its last block, and ends the fast commit there.
-    fn finish(&mut self, blocks: u32) {
-        while self.bytes.len() / self.block_size < blocks as usize - 1 {
-            self.make_room(self.block_size);
-        }
-        let rest = self.block_size - self.bytes.len() % self.block_size - 4;
-        self.bytes.extend(TAIL.to_le_bytes());
-        self.bytes.extend(u16::try_from(rest).unwrap().to_le_bytes());
-        self.bytes.extend(self.tid.to_le_bytes());
-        self.bytes.extend(crc32c(0, &self.bytes).to_le_bytes());
-        self.bytes.resize(blocks as usize * self.block_size, 0);
-    }
-}
 
 fn read(device: &MemDevice, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -65,7 +25,7 @@ fn write(device: &MemDevice, at: u64, bytes: &[u8]) {
 
 /// Returns a volume that crashed with `/file`, a hole, and a full area of `blocks` blocks, which has one fast commit. `fill` gets
 /// the inode number of the file.
-fn crashed(mib: u64, block_size: u32, blocks: u32, fill: impl FnOnce(&mut Area, u32)) -> Arc<MemDevice> {
+fn crashed(mib: u64, block_size: u32, blocks: u32, fill: impl FnOnce(&mut Tags, u32)) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(mib << 20));
     let options = MkfsOptions::new().block_size(block_size).journal_blocks(LOG + 1 + blocks);
     mkfs(&*device, &options.device_is_zero(true)).unwrap();
@@ -91,12 +51,13 @@ fn crashed(mib: u64, block_size: u32, blocks: u32, fill: impl FnOnce(&mut Area, 
     drop(volume);
     let transactions = replay_journal(Arc::new(device.fork())).unwrap().transactions;
     let tid = JournalSuperblock::parse(&read(&device, journal_at, 1024)).unwrap().sequence() + transactions;
-    let mut area = Area { bytes: Vec::new(), block_size: block_size as usize, tid };
-    area.tag(HEAD, &[0, tid].map(u32::to_le_bytes).concat());
-    fill(&mut area, ino);
-    area.finish(blocks - 1);
+    let mut tags = Tags::new(block_size as usize, tid);
+    fill(&mut tags, ino);
+    // The fast commit ends in the last block but one.
+    tags.fill(blocks as usize - 2);
+    tags.tail();
     // One block between the log and the area is not used.
-    write(&device, journal_at + u64::from(LOG + 2) * u64::from(block_size), &area.bytes);
+    write(&device, journal_at + u64::from(LOG + 2) * u64::from(block_size), tags.bytes());
     device
 }
 
@@ -116,9 +77,9 @@ fn assert_blocks(device: &Arc<MemDevice>, block_size: u64, blocks: u64) {
 #[test]
 fn a_full_area_of_more_than_16_mib_is_replayed() {
     const BLOCK: u32 = 65536;
-    let device = crashed(176, BLOCK, 270, |area, ino| {
-        (0..260).for_each(|_| area.make_room(BLOCK as usize));
-        area.tag(ADD_RANGE, &[ino, 0, 3, 1500].map(u32::to_le_bytes).concat());
+    let device = crashed(176, BLOCK, 270, |tags, ino| {
+        (0..260).for_each(|_| tags.make_room(BLOCK as usize));
+        tags.add_range(ino, 0, 3, 1500);
     });
     assert_blocks(&device, BLOCK.into(), 3);
 }
@@ -128,11 +89,11 @@ fn time_of_a_replay_grows_with_the_number_of_changes_of_one_inode_not_with_its_s
     const BLOCK: u32 = 4096;
     const TAGS: u32 = 400_000;
     const RUNS: u32 = 10_000;
-    let device = crashed(128, BLOCK, 2100, |area, ino| {
+    let device = crashed(128, BLOCK, 2100, |tags, ino| {
         for nth in 0..TAGS {
             let run = nth % RUNS;
-            area.make_room(20);
-            area.tag(ADD_RANGE, &[ino, 2 * run, 1, 8000 + 2 * run].map(u32::to_le_bytes).concat());
+            tags.make_room(20);
+            tags.add_range(ino, 2 * run, 1, 8000 + 2 * run);
         }
     });
     assert_blocks(&device, BLOCK.into(), RUNS.into());

@@ -69,6 +69,14 @@ impl Cmd {
         words.split_whitespace().fold(self, Cmd::arg)
     }
 
+    /// Adds an option and its value, if there is one.
+    pub fn option(self, name: &str, value: Option<impl AsRef<OsStr>>) -> Self {
+        match value {
+            Some(value) => self.arg(name).arg(value),
+            None => self,
+        }
+    }
+
     /// Sets an environment variable.
     pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(key, value);

@@ -31,18 +31,23 @@ pub fn mke2fs_on(path: &Path, options: &str) -> Result<()> {
 
 /// Checks the image; the first finding of e2fsck is an error.
 pub fn check(path: &Path) -> Result<()> {
-    let output = cmd("e2fsck").arg("-fn").arg(path).output()?;
+    check_with(path, None)
+}
+
+/// Like [`check`], of a volume whose journal may be in an image of its own.
+pub fn check_with(path: &Path, journal: Option<&Path>) -> Result<()> {
+    let output = cmd("e2fsck").arg("-fn").option("-j", journal).arg(path).output()?;
     if output.status.code() != Some(0) {
         bail!("e2fsck -fn: {}\n{}", output.status, output.text.trim_end());
     }
     Ok(())
 }
 
-/// Replays the journal as e2fsck does, and nothing else.
-pub fn e2fsck_replay(path: &Path) -> Result<()> {
+/// Replays the journal, which may be in an image of its own, as e2fsck does, and nothing else.
+pub fn e2fsck_replay(path: &Path, journal: Option<&Path>) -> Result<()> {
+    let replay = cmd("e2fsck").args("-y -E journal_only").option("-j", journal).arg(path);
     // The time that it notes is the same for each run, so that the images of two runs can be compared.
-    let output =
-        cmd("e2fsck").args("-y -E journal_only").arg(path).env("E2FSCK_TIME", "2000000000").output()?;
+    let output = replay.env("E2FSCK_TIME", "2000000000").output()?;
     // 1: errors corrected, which a replay may count as.
     if !matches!(output.status.code(), Some(0 | 1)) {
         bail!("e2fsck -E journal_only: {}\n{}", output.status, output.text.trim_end());
@@ -50,7 +55,7 @@ pub fn e2fsck_replay(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the journal holds transactions that the volume's blocks may lack.
+/// Whether the journal of a volume, or in an image of its own, holds transactions that the volume's blocks may lack.
 pub fn journal_is_dirty(path: &Path) -> Result<bool> {
     let text = cmd("dumpe2fs").arg("-h").arg(path).run()?;
     let start = text.lines().find_map(|line| line.strip_prefix("Journal start:"));

@@ -17,6 +17,11 @@ impl Loop {
         let device = cmd("losetup").args("--find --show --direct-io=on").arg(image).run()?;
         Ok(Loop { device: device.trim().into() })
     }
+
+    /// Returns the path of the device.
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
 }
 
 impl Drop for Loop {

@@ -21,22 +21,25 @@ const ALLOWED: &[Range<u64>] = &[
     SUPERBLOCK + 0x3fc..SUPERBLOCK + 0x400, // s_checksum, which covers them
 ];
 
-/// Replays the journal of `image` with e2fsck and with parext4, each on a copy; the copies must be equal.
-pub fn same_as_e2fsck(bed: &TestBed, image: &Path) -> Result<()> {
+/// Replays the journal of `image`, or the journal in an image of its own, with e2fsck and with parext4, each on a copy; the copies of
+/// `image` must be equal.
+pub fn same_as_e2fsck(bed: &TestBed, image: &Path, journal: Option<&Path>) -> Result<()> {
     let (theirs, ours) = (bed.path("replayed-e2fsck"), bed.path("replayed-parext4"));
     image::copy(image, &theirs)?;
     image::copy(image, &ours)?;
-    image::e2fsck_replay(&theirs)?;
-    bed.parext4("recover --journal-only").arg(&ours).run()?;
+    let log = bed.path("replayed-journal");
+    let copy_of_log = || journal.map(|journal| image::copy(journal, &log).map(|()| &*log)).transpose();
+    image::e2fsck_replay(&theirs, copy_of_log()?)?;
+    let log = copy_of_log()?;
+    bed.parext4("recover --journal-only").option("--journal", log).arg(&ours).run()?;
     if image::has_orphans(&ours)? {
         // Before it stops, e2fsck also releases orphans, which no option turns off. It finds no journal to replay
         // here, so that this is all it adds.
-        image::e2fsck_replay(&ours)?;
+        image::e2fsck_replay(&ours, log)?;
     }
     compare(&theirs, &ours)
         .context("after the replay of the journal by e2fsck (wanted) and parext4 (found)")?;
-    remove(&theirs)?;
-    remove(&ours)
+    [Some(&*theirs), Some(&*ours), log].into_iter().flatten().try_for_each(remove)
 }
 
 fn compare(wanted: &Path, found: &Path) -> Result<()> {

@@ -1,13 +1,14 @@
-//! Logs of every format, as debugfs writes them: parext4 replays them as e2fsck does, and goes on with the journal.
+//! Logs of every format, in the volume or on a device of its own, as debugfs writes them: parext4 replays them as e2fsck does, and goes on with the journal.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 use super::journal_diff;
 use crate::command::cmd;
 use crate::image;
+use crate::kernel_mount::Loop;
 use crate::report::Report;
 use crate::testbed::{TestBed, inside, remove};
 
@@ -22,51 +23,89 @@ struct Format {
     mke2fs: &'static str,
     /// Options of the debugfs command that opens the journal.
     open: &'static str,
-    /// Whether the journal has a superblock of version 1, as in early ext3.
-    version_1: bool,
+    place: Place,
+}
+
+/// Where a journal is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Inside,
+    /// In the volume, with a superblock of version 1, as in early ext3.
+    InsideVersion1,
+    /// On a device of its own, with blocks of this many bytes.
+    Device(u32),
 }
 
 const FORMATS: &[Format] = &[
-    Format { mke2fs: "-b 1024 -J size=4 -O 64bit", open: "-c -v 2", version_1: false },
-    Format { mke2fs: "-b 4096 -J size=7 -O ^64bit", open: "-c -v 2", version_1: false },
-    Format { mke2fs: "-b 2048 -J size=5 -O 64bit", open: "-c -v 3", version_1: false },
-    Format { mke2fs: "-b 4096 -J size=5 -O 64bit,^metadata_csum", open: "", version_1: false },
-    Format { mke2fs: "-b 1024 -J size=3 -O ^64bit,^metadata_csum", open: "", version_1: true },
+    Format { mke2fs: "-b 1024 -J size=4 -O 64bit", open: "-c -v 2", place: Place::Inside },
+    Format { mke2fs: "-b 4096 -J size=7 -O ^64bit", open: "-c -v 2", place: Place::Inside },
+    Format { mke2fs: "-b 2048 -J size=5 -O 64bit", open: "-c -v 3", place: Place::Inside },
+    Format { mke2fs: "-b 4096 -J size=5 -O 64bit,^metadata_csum", open: "", place: Place::Inside },
+    Format { mke2fs: "-b 1024 -J size=3 -O ^64bit,^metadata_csum", open: "", place: Place::InsideVersion1 },
+    Format { mke2fs: "-b 1024 -O ^64bit,^metadata_csum", open: "", place: Place::Device(1024) },
+    Format { mke2fs: "-b 2048 -O 64bit", open: "-c -v 2", place: Place::Device(2048) },
+    Format { mke2fs: "-b 4096 -O 64bit", open: "-c -v 3", place: Place::Device(4096) },
 ];
 
 /// Runs the campaign.
 pub fn run(bed: &TestBed, report: &mut Report) {
     for format in FORMATS {
-        let version = if format.version_1 { " version 1" } else { "" };
-        let name = format!("{} debugfs {}{version}", format.mke2fs, format.open);
-        report.case(name.trim_end(), || one_format(bed, format));
+        let place = match format.place {
+            Place::Inside => "",
+            Place::InsideVersion1 => "version 1",
+            Place::Device(_) => "on a device of its own",
+        };
+        let words =
+            [format.mke2fs, "debugfs", format.open, place].into_iter().filter(|word| !word.is_empty());
+        let name = words.collect::<Vec<_>>().join(" ");
+        report.case(&name, || one_format(bed, format));
     }
 }
 
 fn one_format(bed: &TestBed, format: &Format) -> Result<()> {
     let image = bed.path("formats");
-    image::mke2fs(&image, IMAGE_SIZE, format.mke2fs)?;
-    write_log(bed, &image, format.open)?;
-    if format.version_1 {
+    let journal = match format.place {
+        Place::Device(block_size) => Some(make_with_journal(bed, &image, format.mke2fs, block_size)?),
+        Place::Inside | Place::InsideVersion1 => {
+            image::mke2fs(&image, IMAGE_SIZE, format.mke2fs)?;
+            None
+        }
+    };
+    let journal = journal.as_deref();
+    write_log(bed, &image, journal, format.open)?;
+    if format.place == Place::InsideVersion1 {
         make_version_1(&image)?;
     }
-    ensure!(image::journal_is_dirty(&image)?, "debugfs wrote no log");
-    journal_diff::same_as_e2fsck(bed, &image)?;
-    bed.parext4("mkdir").arg(inside(&image, "/opened-for-writing")).run()?;
-    image::check(&image).context("after opening for writing")?;
-    remove(&image)
+    ensure!(image::journal_is_dirty(journal.unwrap_or(&image))?, "debugfs wrote no log");
+    journal_diff::same_as_e2fsck(bed, &image, journal)?;
+    let made = bed.parext4("mkdir").option("--journal", journal);
+    made.arg(inside(&image, "/opened-for-writing")).run()?;
+    image::check_with(&image, journal).context("after opening for writing")?;
+    [Some(&*image), journal].into_iter().flatten().try_for_each(remove)
+}
+
+/// Makes a volume with a journal on a device of its own. Returns the image of the journal.
+fn make_with_journal(bed: &TestBed, image: &Path, options: &str, block_size: u32) -> Result<PathBuf> {
+    let journal = bed.path("journal");
+    File::create(&journal)?.set_len(1200 * u64::from(block_size))?;
+    // mke2fs wants a block device.
+    let device = Loop::attach(&journal)?;
+    cmd("mke2fs").args("-q -F -O journal_dev -b").arg(block_size.to_string()).arg(device.device()).run()?;
+    image::mke2fs(image, IMAGE_SIZE, &format!("{options} -J device={}", device.device().display()))?;
+    Ok(journal)
 }
 
 /// Writes three transactions over free blocks: the second one revokes a block of the first, and the third one logs blocks of the
 /// first again. The first block of each begins like a log block, so it is escaped.
-fn write_log(bed: &TestBed, image: &Path, open: &str) -> Result<()> {
+fn write_log(bed: &TestBed, image: &Path, journal: Option<&Path>, open: &str) -> Result<()> {
     let (data, script) = (bed.path("data"), bed.path("script"));
     let mut bytes = vec![7; 4 * 4096];
     bytes[..4].copy_from_slice(&SUPERBLOCK_V2[..4]);
     fs::write(&data, bytes)?;
     let data = data.display();
+    let device = journal.map(|journal| format!("-f {}", journal.display())).unwrap_or_default();
     for write in [format!("-b 9000-9003 {data}"), "-r 9001".into(), format!("-b 9002-9005 {data}")] {
-        fs::write(&script, format!("jo {open}\njw {write}\njc\n"))?;
+        fs::write(&script, format!("jo {device} {open}\njw {write}\njc\n"))?;
         cmd("debugfs").args("-w -f").arg(&script).arg(image).run()?;
     }
     Ok(())

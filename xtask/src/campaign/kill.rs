@@ -124,7 +124,7 @@ impl<'a> Victim<'a> {
 
     /// The kernel's recovery, parext4's and e2fsck's agree, find nothing wrong, and lose nothing reported.
     fn check(&self, image: &Path, synced: &[PathBuf]) -> Result<()> {
-        journal_diff::same_as_e2fsck(self.bed, image)?;
+        journal_diff::same_as_e2fsck(self.bed, image, None)?;
         let ours = self.bed.path("recovered-parext4");
         image::copy(image, &ours)?;
         let by_kernel = self.kernel_view(image, "rw").context("the kernel's recovery")?;

@@ -30,9 +30,18 @@ fn ok(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn mke2fs(options: &[&str], device: &Path) {
-    ok(Command::new("mke2fs").args(["-q", "-F", "-b", "4096"]).args(options).arg(device));
+/// Makes a journal or a volume with the options of mke2fs in `words`.
+fn mke2fs(words: &str, device: &Path) {
+    ok(Command::new("mke2fs").args(["-q", "-F"]).args(words.split(' ')).arg(device));
 }
+
+/// Bytes of a block, and the further options of mke2fs for a volume.
+const FORMATS: [(&str, &str); 4] = [
+    ("4096", "-t ext4"),
+    ("1024", "-t ext3"),
+    ("2048", "-t ext4 -O ^64bit,^metadata_csum"),
+    ("1024", "-t ext4 -O orphan_file,metadata_csum_seed,inline_data"),
+];
 
 fn fsck(volume: &Path, journal: &Path) {
     ok(Command::new("e2fsck").args(["-fn", "-j"]).arg(journal).arg(volume));
@@ -40,6 +49,12 @@ fn fsck(volume: &Path, journal: &Path) {
 
 #[test]
 fn the_kernel_and_parext4_use_a_journal_device_in_turn() {
+    for (block_size, words) in FORMATS {
+        in_turn(block_size, words);
+    }
+}
+
+fn in_turn(block_size: &str, words: &str) {
     let scratch = ScratchImage::empty();
     let (volume, journal) = (scratch.path("volume"), scratch.path("journal"));
     let (crashed, its_journal) = (scratch.path("crashed"), scratch.path("its-journal"));
@@ -48,14 +63,20 @@ fn the_kernel_and_parext4_use_a_journal_device_in_turn() {
     }
     let devices = (Loop::attach(&volume), Loop::attach(&journal));
     let (Some(volume_loop), Some(journal_loop)) = devices else { return skipped("no loop devices") };
-    mke2fs(&["-O", "journal_dev"], &journal_loop.0);
-    mke2fs(&["-t", "ext4", "-J", &format!("device={}", text(&journal_loop.0))], &volume_loop.0);
+    mke2fs(&format!("-b {block_size} -O journal_dev"), &journal_loop.0);
+    mke2fs(&format!("-b {block_size} {words} -J device={}", text(&journal_loop.0)), &volume_loop.0);
     let dir = scratch.path("mount");
     std::fs::create_dir(&dir).unwrap();
     let mount = || ok(Command::new("mount").args(["-t", "ext4"]).arg(&volume_loop.0).arg(&dir));
 
     mount();
     std::fs::write(dir.join("kernel"), "by the kernel").unwrap();
+    for nth in 0..200 {
+        std::fs::write(dir.join(format!("file{nth}")), vec![nth; 100 * usize::from(nth)]).unwrap();
+        if nth % 3 == 2 {
+            std::fs::remove_file(dir.join(format!("file{}", nth - 1))).unwrap();
+        }
+    }
     ok(Command::new("sync").arg("--file-system").arg(&dir));
     for (from, to) in [(&volume, &crashed), (&journal, &its_journal)] {
         std::fs::copy(from, to).unwrap();

@@ -6,44 +6,72 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use parext4::device::forward_device;
+use parext4::mkfs::{ExternalJournal, mkfs_journal_device};
 use parext4::{Device, Error, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, replay_journal};
-use parext4_format::features::{Compat, Incompat};
 use parext4_format::jbd2::JournalSuperblock;
-use parext4_format::superblock::Superblock;
 
 use testkit::rng::Rng;
 use testkit::tool;
 use testkit::volume::untimed;
 
-const BLOCK: usize = 4096;
-const JOURNAL_BLOCKS: u32 = 1200;
+const JOURNAL_BLOCKS: u64 = 1200;
 const UUID: [u8; 16] = *b"the journal's ID";
 
-/// Makes a volume and its journal device.
-fn make() -> [MemDevice; 2] {
-    let volume = MemDevice::new(16 << 20);
-    let options = MkfsOptions::new().block_size(4096).journal(false).device_is_zero(true);
-    mkfs(&volume, &options).unwrap();
-    let mut image = volume.snapshot();
-    let mut superblock = Superblock::parse(&image[1024..2048]).unwrap();
-    superblock.set_compat(superblock.compat() | Compat::HAS_JOURNAL);
-    superblock.raw_mut().s_journal_uuid = UUID;
-    superblock.encode(&mut image[1024..2048]);
-    [MemDevice::from_bytes(image), MemDevice::from_bytes(journal_of(&superblock.uuid()))]
+/// A format of a volume and its journal.
+#[derive(Clone, Copy, Debug)]
+struct Format {
+    block_size: u32,
+    features: &'static str,
 }
 
-/// Returns the contents of a journal device, as mke2fs makes it, that a volume uses.
-fn journal_of(user: &[u8; 16]) -> Vec<u8> {
-    let mut image = vec![0; JOURNAL_BLOCKS as usize * BLOCK];
-    for (at, value) in
-        [(0x4, JOURNAL_BLOCKS), (0x18, 2), (0x38, 0xef53), (0x60, Incompat::JOURNAL_DEV.bits())]
-    {
-        image[1024 + at..][..4].copy_from_slice(&value.to_le_bytes());
+const DEFAULT: Format = Format { block_size: 4096, features: "" };
+/// The journal's superblock is in block 1 or 2, tags have 32 or 64 bits, and there are checksums of each kind or none.
+const FORMATS: [Format; 4] = [
+    DEFAULT,
+    Format { block_size: 1024, features: "^64bit,^metadata_csum" },
+    Format { block_size: 2048, features: "^extent,^64bit" },
+    Format { block_size: 1024, features: "orphan_file,^metadata_csum,uninit_bg" },
+];
+
+impl Format {
+    fn options(self) -> MkfsOptions {
+        MkfsOptions::new().block_size(self.block_size).features(self.features).expect("features")
     }
-    image[1024 + 0x68..][..16].copy_from_slice(&UUID);
-    JournalSuperblock::new(4096, JOURNAL_BLOCKS, 2, &UUID).encode(&mut image[BLOCK..]);
-    image[BLOCK + 0x100..][..16].copy_from_slice(user);
-    image
+
+    /// Makes a journal on a device, whose old contents it overwrites.
+    fn make_journal(self, device: &MemDevice) {
+        mkfs_journal_device(device, &self.options().uuid(UUID)).unwrap();
+    }
+
+    /// Makes a volume whose journal is on the device `journal`.
+    fn make_volume(self, journal: &Arc<MemDevice>) -> MemDevice {
+        let volume = MemDevice::new(16 << 20);
+        let journal = ExternalJournal { device: Arc::clone(journal) as _, number: 0 };
+        mkfs(&volume, &self.options().device_is_zero(true).external_journal(journal)).unwrap();
+        volume
+    }
+
+    /// Makes a volume and its journal device.
+    fn make(self) -> [MemDevice; 2] {
+        let journal = Arc::new(MemDevice::new(JOURNAL_BLOCKS * u64::from(self.block_size)));
+        self.make_journal(&journal);
+        [self.make_volume(&journal), journal.fork()]
+    }
+
+    /// Returns the byte offset of the journal's superblock on its device.
+    fn superblock(self) -> usize {
+        self.block_size.max(2048) as usize
+    }
+
+    /// Changes the journal's superblock.
+    fn change(self, journal: &MemDevice, change: impl FnOnce(&mut JournalSuperblock)) -> MemDevice {
+        let mut bytes = journal.snapshot();
+        let block = &mut bytes[self.superblock()..][..1024];
+        let mut superblock = JournalSuperblock::parse(block).unwrap();
+        change(&mut superblock);
+        superblock.encode(block);
+        MemDevice::from_bytes(bytes)
+    }
 }
 
 fn options(journal: &Arc<dyn Device>) -> VolumeOptions {
@@ -114,7 +142,16 @@ fn assert_clean(devices: &[MemDevice; 2], what: &str) {
 
 #[test]
 fn crashes_with_two_devices() {
-    let base = make();
+    for (nth, format) in FORMATS.into_iter().enumerate() {
+        // The order of writes and flushes is the same in all formats, so one of them has most of the states.
+        let step = if testkit::settings::all() { 1 } else { [3, 11][nth.min(1)] };
+        crashes_of(format, step);
+    }
+}
+
+/// Records some rounds of changes, and checks the state after every `step` events.
+fn crashes_of(format: Format, step: usize) {
+    let base = format.make();
     let log = Log::default();
     let part = |nth: usize| {
         Arc::new(Part { inner: base[nth].fork(), nth, log: Arc::clone(&log) }) as Arc<dyn Device>
@@ -136,9 +173,8 @@ fn crashes_with_two_devices() {
     volume.close().unwrap();
     let events = log.lock().unwrap().len();
     let mut rng = Rng::new(1, 1);
-    let step = if testkit::settings::all() { 1 } else { 3 };
     for (count, end) in (0..=events).step_by(step).enumerate() {
-        let what = format!("a crash after {end} events");
+        let what = format!("{format:?}: a crash after {end} events");
         let state = crash(&base, &log, end, &mut rng).map(Arc::new);
         let devices = state.each_ref().map(|device| Arc::clone(device) as Arc<dyn Device>);
         let volume = open(&devices);
@@ -159,47 +195,172 @@ fn crashes_with_two_devices() {
     }
 }
 
-#[test]
-fn only_the_journal_of_the_volume_is_used() {
-    let [volume, journal] = make().map(|device| Arc::new(device) as Arc<dyn Device>);
-    let error = |options: &VolumeOptions| match Volume::open_device(Arc::clone(&volume), options) {
+/// Makes a directory in each of some transactions, `/dir0` and so on, and stops without a checkpoint.
+fn crash_after(devices: [MemDevice; 2], dirs: u32) -> [Arc<MemDevice>; 2] {
+    let devices = devices.map(Arc::new);
+    let volume = open(&devices.each_ref().map(|device| Arc::clone(device) as _));
+    for nth in 0..dirs {
+        volume.mkdir(format!("/dir{nth}"), 0o755).unwrap();
+        volume.sync().unwrap();
+    }
+    volume.abort().unwrap();
+    devices
+}
+
+/// Returns the error of an open of a volume.
+fn error(volume: &Arc<dyn Device>, options: &VolumeOptions) -> String {
+    match Volume::open_device(Arc::clone(volume), options) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("the volume opens"),
-    };
-    let missing = error(&untimed());
-    assert!(missing.contains("74686520-6a6f-7572-6e61-6c2773204944"), "{missing}");
-    assert!(missing.contains("--journal") && missing.contains("journal_path="), "{missing}");
-    assert!(replay_journal(Arc::clone(&volume)).is_ok(), "there is nothing to replay");
-    // A clean volume is read without its journal.
-    let read_only = Volume::open_device(Arc::clone(&volume), &VolumeOptions::new().read_only(true)).unwrap();
-    assert!(read_only.exists("/").unwrap());
-    drop(read_only);
+    }
+}
 
-    let user = |user: &[u8; 16]| MemDevice::from_bytes(journal_of(user));
-    let mut other = journal_of(&[1; 16]);
+#[test]
+fn only_the_journal_of_the_volume_is_used() {
+    let [volume, journal] = DEFAULT.make();
+    let cut = MemDevice::from_bytes(journal.snapshot()[..1 << 20].to_vec());
+    let of = |users: &[[u8; 16]]| DEFAULT.change(&journal, |superblock| superblock.set_users(users));
+    let user = journal_superblock(&journal).users().next().unwrap();
+    let mut other = journal.snapshot();
     other[1024 + 0x68] ^= 1;
+    let small_blocks = Format { block_size: 1024, ..DEFAULT };
+    let volume = Arc::new(volume) as Arc<dyn Device>;
     for (device, expected) in [
-        (user(&[1; 16]), "not the journal of the volume"),
+        (of(&[[1; 16]]), "not the journal of the volume"),
+        (of(&[]), "not the journal of the volume"),
+        (of(&[user, [1; 16]]), "a journal that 2 volumes share"),
         (MemDevice::from_bytes(other), "its UUID is"),
         (MemDevice::new(1 << 20), "no superblock"),
-        (make()[0].fork(), "a file system, not a journal"),
+        (MemDevice::new(1024), "too small"),
+        (cut, "1200 blocks, but it has only 1048576 bytes"),
+        (small_blocks.make()[1].fork(), "blocks of 1024 bytes, the volume's have 4096"),
+        (DEFAULT.make()[0].fork(), "a file system, not a journal"),
     ] {
-        let found = error(&untimed().journal_device(Arc::new(device) as Arc<dyn Device>));
+        let found = error(&volume, &untimed().journal_device(Arc::new(device) as Arc<dyn Device>));
         assert!(found.contains(expected), "{expected}: {found}");
     }
     let inside = Arc::new(MemDevice::new(16 << 20));
     mkfs(&*inside, &MkfsOptions::new()).unwrap();
+    let journal = Arc::new(journal) as Arc<dyn Device>;
     assert!(matches!(Volume::open_device(inside, &options(&journal)), Err(Error::Invalid(_))));
+}
 
-    // After a crash, the journal is needed to read, too.
+fn journal_superblock(journal: &MemDevice) -> JournalSuperblock {
+    JournalSuperblock::parse(&journal.snapshot()[DEFAULT.superblock()..][..1024]).unwrap()
+}
+
+/// A clean volume is read without its journal; after a crash, the journal is needed to read, too.
+#[test]
+fn a_volume_whose_journal_is_missing_is_read_if_it_is_clean() {
+    let [volume, journal] = DEFAULT.make().map(|device| Arc::new(device) as Arc<dyn Device>);
+    let missing = error(&volume, &untimed());
+    assert!(missing.contains("74686520-6a6f-7572-6e61-6c2773204944"), "{missing}");
+    assert!(missing.contains("--journal") && missing.contains("journal_path="), "{missing}");
+    assert!(replay_journal(Arc::clone(&volume)).is_ok(), "there is nothing to replay");
+    let read_only = Volume::open_device(Arc::clone(&volume), &VolumeOptions::new().read_only(true)).unwrap();
+    assert!(read_only.exists("/").unwrap());
+    drop(read_only);
+
     let opened = open(&[Arc::clone(&volume), Arc::clone(&journal)]);
     opened.mkdir("/dir", 0o755).unwrap();
     opened.abort().unwrap();
     drop(opened);
-    assert!(error(&VolumeOptions::new().read_only(true)).contains("--journal"));
+    assert!(error(&volume, &VolumeOptions::new().read_only(true)).contains("--journal"));
     assert!(replay_journal(Arc::clone(&volume)).is_err());
     let with_journal = options(&journal).read_only(true);
     assert!(Volume::open_device(Arc::clone(&volume), &with_journal).unwrap().exists("/dir").unwrap());
     assert!(options(&journal).replay_journal(Arc::clone(&volume)).unwrap().transactions > 0);
     assert!(open(&[volume, journal]).exists("/dir").unwrap());
+}
+
+/// The device was the journal of another volume, whose transactions have the numbers that the next ones of the new volume get.
+#[test]
+fn a_journal_that_is_made_again_replays_no_transaction_of_the_earlier_volume() {
+    for format in FORMATS {
+        let [_, journal] = crash_after(format.make(), 9);
+        format.make_journal(&journal);
+        let volume = format.make_volume(&journal);
+        let state = crash_after([volume, journal.fork()], 3);
+        let volume = open(&state.each_ref().map(|device| Arc::clone(device) as _));
+        for nth in 0..9 {
+            assert_eq!(volume.exists(format!("/dir{nth}")).unwrap(), nth < 3, "{format:?}: /dir{nth}");
+        }
+        volume.close().unwrap();
+        assert_clean(&state.map(|device| device.fork()), &format!("{format:?}"));
+    }
+}
+
+/// The log of another volume lies after the superblock of the volume's own journal. With checksums, whose seed is the UUID of the
+/// journal, no transaction of it is replayed.
+#[test]
+fn transactions_of_another_volume_are_not_replayed() {
+    let [volume, journal] = crash_after(DEFAULT.make(), 3);
+    let [_, other] = DEFAULT.make();
+    // The UUID in the superblock on the device and the UUID of the log are different fields.
+    let other = DEFAULT.change(&other, |superblock| superblock.set_uuid(&[9; 16]));
+    let another = DEFAULT.make()[0].fork();
+    let user = superblock_uuid(&another);
+    let other = DEFAULT.change(&other, |superblock| superblock.set_users(&[user]));
+    let [_, other] = crash_after([another, other], 9);
+    let log = DEFAULT.superblock() + DEFAULT.block_size as usize;
+    let mut mixed = journal.snapshot()[..log].to_vec();
+    mixed.extend_from_slice(&other.snapshot()[log..]);
+    let state = [volume.fork(), MemDevice::from_bytes(mixed)].map(Arc::new);
+    match Volume::open_device(
+        Arc::clone(&state[0]) as _,
+        &options(&(Arc::clone(&state[1]) as Arc<dyn Device>)),
+    ) {
+        Ok(volume) => {
+            assert!(!volume.exists("/dir4").unwrap(), "a transaction of the other volume was replayed");
+            volume.close().unwrap();
+            assert_clean(&state.map(|device| device.fork()), "the log of another volume");
+        }
+        Err(error) => assert!(matches!(error, Error::Corrupt(_)), "{error}"),
+    }
+}
+
+fn superblock_uuid(volume: &MemDevice) -> [u8; 16] {
+    volume.snapshot()[1024 + 0x68..][..16].try_into().unwrap()
+}
+
+/// Arbitrary bytes in the superblocks and in the log: the volume opens or not, and is used, without a panic.
+#[test]
+fn a_damaged_journal_device_causes_no_panic() {
+    for (format, seed) in FORMATS.into_iter().zip(1..) {
+        let state = crash_after(format.make(), 5);
+        let (volume, journal) = (state[0].fork(), state[1].snapshot());
+        let superblock = format.superblock();
+        for round in 0..60 {
+            let mut rng = Rng::new(seed, round);
+            let mut bytes = journal.clone();
+            let block = format.block_size as usize;
+            for _ in 0..=rng.below(3) {
+                // The superblock of the device, that of the journal, or one of the first blocks of the log.
+                let (start, len) = [(1024, 0x200), (superblock, 0x110), (superblock + block, 12 * block)]
+                    [usize::try_from(rng.below(3)).unwrap()];
+                let at = start + usize::try_from(rng.below(len as u64 / 4)).unwrap() * 4;
+                let value = match rng.below(4) {
+                    0 => u32::MAX,
+                    1 => u32::try_from(rng.below(1 << 32)).unwrap(),
+                    _ => u32::try_from(rng.below(1300)).unwrap(),
+                };
+                bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            }
+            if rng.chance(50) {
+                // The damage is covered by the checksum.
+                let block = &mut bytes[superblock..][..1024];
+                if let Ok(sealed) = JournalSuperblock::parse(block) {
+                    sealed.encode(block);
+                }
+            }
+            for read_only in [true, false] {
+                let journal = Arc::new(MemDevice::from_bytes(bytes.clone())) as Arc<dyn Device>;
+                let device = Arc::new(volume.fork());
+                let opened = Volume::open_device(device, &options(&journal).read_only(read_only));
+                let Ok(opened) = opened else { continue };
+                let _ = opened.write("/new", [1; 5000]).and_then(|()| opened.sync());
+                let _ = opened.close();
+            }
+        }
+    }
 }

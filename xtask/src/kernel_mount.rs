@@ -1,10 +1,15 @@
 //! The kernel's ext4 as an oracle: loop devices, mounts and freezes that undo themselves.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::command::cmd;
+use crate::image;
+
+/// The size of a journal on a device of its own.
+const JOURNAL_BLOCKS: u64 = 1200;
 
 /// A loop device; detached when dropped.
 pub struct Loop {
@@ -30,6 +35,23 @@ impl Drop for Loop {
             println!("  cannot detach {}: {error:#}", self.device.display());
         }
     }
+}
+
+/// Makes the image `path` of `size` bytes with `mke2fs`, to which `options` go, and its journal with blocks of `block_size` bytes, as
+/// the volume gets, in the image `journal`. Returns the device of the journal.
+pub fn mke2fs_with_journal(
+    path: &Path,
+    size: u64,
+    options: &str,
+    journal: &Path,
+    block_size: u32,
+) -> Result<Loop> {
+    File::create(journal)?.set_len(JOURNAL_BLOCKS * u64::from(block_size))?;
+    // mke2fs wants a block device.
+    let device = Loop::attach(journal)?;
+    cmd("mke2fs").args("-q -F -O journal_dev -b").arg(block_size.to_string()).arg(&device.device).run()?;
+    image::mke2fs(path, size, &format!("{options} -J device={}", device.device.display()))?;
+    Ok(device)
 }
 
 /// An image mounted by the kernel; unmounted, and its loop device detached, when dropped.

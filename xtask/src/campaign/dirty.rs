@@ -14,9 +14,9 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
 use super::{churn, fast_commit, journal_diff, journal_formats};
-use crate::command::cmd;
+use crate::command::{Cmd, cmd};
 use crate::image;
-use crate::kernel_mount::{Frozen, Mount};
+use crate::kernel_mount::{Frozen, Loop, Mount, mke2fs_with_journal};
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::testbed::{TestBed, inside, remove};
@@ -26,14 +26,27 @@ const OUTER_SIZE: u64 = 512 << 20;
 const IMAGE_SIZE: u64 = 128 << 20;
 const WRITERS: u64 = 3;
 
-/// Options of mke2fs and of the mount: the usual ones with small blocks of journal, without checksums, with checksums of each
-/// kind, with a commit block that is written along with its transaction.
-const SETS: &[(&str, &str)] = &[
-    ("-b 4096 -J size=4 -O 64bit,metadata_csum,orphan_file", ""),
-    ("-b 1024 -J size=4 -O ^64bit,^metadata_csum,^orphan_file", ",journal_checksum"),
-    ("-b 2048 -J size=8 -O ^64bit,metadata_csum,^orphan_file", ""),
-    ("-b 1024 -J size=8 -O ^64bit,^metadata_csum,orphan_file", ""),
-    ("-b 4096 -J size=16 -O 64bit,^metadata_csum,^orphan_file", ",data=writeback,journal_async_commit"),
+/// Options of mke2fs and of the mount.
+struct Set {
+    mke2fs: &'static str,
+    mount: &'static str,
+    /// Bytes of a block, if the journal is on a device of its own.
+    journal: Option<u32>,
+}
+
+const fn set(mke2fs: &'static str, mount: &'static str) -> Set {
+    Set { mke2fs, mount, journal: None }
+}
+
+/// The usual options with small blocks of journal, without checksums, with checksums of each kind, with a commit block that is
+/// written along with its transaction, and with a journal on a device of its own.
+const SETS: &[Set] = &[
+    set("-b 4096 -J size=4 -O 64bit,metadata_csum,orphan_file", ""),
+    set("-b 1024 -J size=4 -O ^64bit,^metadata_csum,^orphan_file", ",journal_checksum"),
+    set("-b 2048 -J size=8 -O ^64bit,metadata_csum,^orphan_file", ""),
+    set("-b 1024 -J size=8 -O ^64bit,^metadata_csum,orphan_file", ""),
+    set("-b 4096 -J size=16 -O 64bit,^metadata_csum,^orphan_file", ",data=writeback,journal_async_commit"),
+    Set { mke2fs: "-O 64bit,metadata_csum,orphan_file", mount: "", journal: Some(4096) },
 ];
 
 /// Runs the campaign.
@@ -42,9 +55,10 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let mut rng = Rng::new();
     let seed = rng.get_seed();
     println!("seed {seed:#x}");
-    for (set, options) in SETS {
-        let name = format!("{set}{options}");
-        report.case(&name, || one_set(&bed, set, options, scope.pick(2, 20), &mut rng));
+    for set in SETS {
+        let place = if set.journal.is_some() { ", journal on a device of its own" } else { "" };
+        let name = format!("{}{}{place}", set.mke2fs, set.mount);
+        report.case(&name, || one_set(&bed, set, scope.pick(2, 20), &mut rng));
     }
     journal_formats::run(&bed, report);
     fast_commit::run(&bed, scope, &mut rng, report);
@@ -52,13 +66,20 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
 }
 
 /// Crashes the kernel's mount of one image again and again while writers work on it.
-fn one_set(bed: &TestBed, set: &str, options: &str, rounds: u32, rng: &mut Rng) -> Result<()> {
+fn one_set(bed: &TestBed, set: &Set, rounds: u32, rng: &mut Rng) -> Result<()> {
     let outer_image = bed.path("outer.image");
     image::mke2fs(&outer_image, OUTER_SIZE, "-b 4096")?;
     let outer = Mount::new(&outer_image, &bed.path("outer"), "rw,noatime")?;
     let image = outer.dir().join("image");
-    image::mke2fs(&image, IMAGE_SIZE, set)?;
-    let inner = Mount::new(&image, &bed.path("inner"), &format!("rw,commit=1{options}"))?;
+    let journal = set.journal.map(|_| outer.dir().join("journal"));
+    // Attached as long as the volume is mounted.
+    let device = match (&journal, set.journal) {
+        (Some(journal), Some(block_size)) => {
+            Some(mke2fs_with_journal(&image, IMAGE_SIZE, set.mke2fs, journal, block_size)?)
+        }
+        _ => image::mke2fs(&image, IMAGE_SIZE, set.mke2fs).map(|()| None)?,
+    };
+    let inner = Mount::new(&image, &bed.path("inner"), &format!("rw,commit=1{}", set.mount))?;
 
     let stop = AtomicBool::new(false);
     let synced = Mutex::new(Vec::new());
@@ -75,16 +96,16 @@ fn one_set(bed: &TestBed, set: &str, options: &str, rounds: u32, rng: &mut Rng) 
             thread::sleep(Duration::from_millis(rng.u64(300..1_500)));
             let durable = synced.lock().expect("no writer panics").clone();
             let frozen = Frozen::new(&outer)?;
-            let crash =
-                Crash { bed, image: bed.path("crashed"), root: inner.dir(), durable, at: SystemTime::now() };
-            image::copy(&image, &crash.image)?;
+            let volume = Crashed::copy(&image, journal.as_deref(), bed, "crashed")?;
+            let crash = Crash { bed, volume, root: inner.dir(), durable, at: SystemTime::now() };
             drop(frozen);
-            dirty += u32::from(image::journal_is_dirty(&crash.image)?);
+            dirty += u32::from(image::journal_is_dirty(crash.volume.log())?);
             crash.recover().with_context(|| format!("crash {round}"))?;
         }
         Ok(dirty)
     })?;
     inner.unmount()?;
+    drop(device);
     outer.unmount()?;
     remove(&outer_image)?;
     ensure!(dirty > 0, "no crash left a dirty journal: the writers are too slow or the journal too small");
@@ -99,10 +120,42 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// An image as a crash left it.
+/// A volume, and its journal if that is on a device of its own.
+struct Crashed {
+    image: PathBuf,
+    journal: Option<PathBuf>,
+}
+
+impl Crashed {
+    /// Copies a volume to files whose names begin with `name`.
+    fn copy(image: &Path, journal: Option<&Path>, bed: &TestBed, name: &str) -> Result<Self> {
+        let copy =
+            Self { image: bed.path(name), journal: journal.map(|_| bed.path(&format!("{name}-journal"))) };
+        image::copy(image, &copy.image)?;
+        if let (Some(from), Some(to)) = (journal, &copy.journal) {
+            image::copy(from, to)?;
+        }
+        Ok(copy)
+    }
+
+    /// Returns the image that holds the log.
+    fn log(&self) -> &Path {
+        self.journal.as_ref().unwrap_or(&self.image)
+    }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.image).chain(&self.journal)
+    }
+
+    fn check(&self) -> Result<()> {
+        image::check_with(&self.image, self.journal.as_deref())
+    }
+}
+
+/// A volume as a crash left it.
 struct Crash<'a> {
     bed: &'a TestBed,
-    image: PathBuf,
+    volume: Crashed,
     /// Where the kernel had it mounted.
     root: &'a Path,
     /// The files that were synced before, as paths under `root`.
@@ -111,48 +164,60 @@ struct Crash<'a> {
 }
 
 impl Crash<'_> {
-    /// Recovers the image in each way; all agree, e2fsck finds nothing, and the synced files are whole.
+    /// Recovers the volume in each way; all agree, e2fsck finds nothing, and the synced files are whole.
     fn recover(&self) -> Result<()> {
-        journal_diff::same_as_e2fsck(self.bed, &self.image, None)?;
-        let copy = self.bed.path("recovered");
-        let by_kernel = self.by_kernel(&copy).context("recovered by the kernel")?;
+        journal_diff::same_as_e2fsck(self.bed, &self.volume.image, self.volume.journal.as_deref())?;
+        let by_kernel = self.by_kernel().context("recovered by the kernel")?;
 
-        image::copy(&self.image, &copy)?;
-        self.bed.parext4("recover").arg(&copy).run()?;
-        image::check(&copy).context("after recovery by parext4")?;
+        let copy = self.copy()?;
+        self.parext4("recover", &copy).arg(&copy.image).run()?;
+        copy.check().context("after recovery by parext4")?;
         let by_parext4 = self.view(&copy, "ro").context("recovered by parext4")?;
         by_kernel.compare(&by_parext4).context("recovered by the kernel (wanted) and by parext4 (found)")?;
 
-        image::copy(&self.image, &copy)?;
+        let copy = self.copy()?;
         let by_reader = self.by_reader(&copy)?;
         by_kernel.compare(&by_reader).context("recovered by the kernel (wanted) and by a reader (found)")?;
 
-        self.bed.parext4("mkdir").arg(inside(&copy, "/opened-for-writing")).run()?;
-        image::check(&copy).context("after opening for writing")?;
-        [&self.image, &copy].into_iter().try_for_each(|image| remove(image))
+        self.parext4("mkdir", &copy).arg(inside(&copy.image, "/opened-for-writing")).run()?;
+        copy.check().context("after opening for writing")?;
+        self.volume.files().chain(copy.files()).try_for_each(|image| remove(image))
     }
 
-    fn by_kernel(&self, copy: &Path) -> Result<Manifest> {
-        image::copy(&self.image, copy)?;
-        let mut manifest = self.view(copy, "rw")?;
+    fn copy(&self) -> Result<Crashed> {
+        Crashed::copy(&self.volume.image, self.volume.journal.as_deref(), self.bed, "recovered")
+    }
+
+    /// Returns the command of parext4 for a volume.
+    fn parext4(&self, words: &str, volume: &Crashed) -> Cmd {
+        self.bed.parext4(words).option("--journal", volume.journal.as_deref())
+    }
+
+    fn by_kernel(&self) -> Result<Manifest> {
+        let mut manifest = self.view(&self.copy()?, "rw")?;
         // The kernel gives a file whose truncation it completes the time of the recovery; parext4 does not.
         manifest.forget_times_after(self.at)?;
         Ok(manifest)
     }
 
-    /// A reader replays in memory and leaves the image as it is.
-    fn by_reader(&self, copy: &Path) -> Result<Manifest> {
+    /// A reader replays in memory and leaves the volume as it is.
+    fn by_reader(&self, copy: &Crashed) -> Result<Manifest> {
         let got = self.bed.path("got");
-        self.bed.parext4("get --quiet").arg(inside(copy, "/")).arg(&got).run()?;
+        self.parext4("get --quiet", copy).arg(inside(&copy.image, "/")).arg(&got).run()?;
         let manifest = Manifest::read(&got);
         remove(&got)?;
-        cmd("cmp").arg(&self.image).arg(copy).run().context("a reader changed the image")?;
+        for (before, after) in self.volume.files().zip(copy.files()) {
+            cmd("cmp").arg(before).arg(after).run().context("a reader changed the volume")?;
+        }
         manifest
     }
 
-    /// The tree that the kernel shows of a recovered image. The files that were synced are whole in it.
-    fn view(&self, image: &Path, options: &str) -> Result<Manifest> {
-        let mount = Mount::new(image, &self.bed.path("mount"), options)?;
+    /// The tree that the kernel shows of a recovered volume. The files that were synced are whole in it.
+    fn view(&self, volume: &Crashed, options: &str) -> Result<Manifest> {
+        let device = volume.journal.as_deref().map(Loop::attach).transpose()?;
+        let journal = device.as_ref().map(|device| format!(",journal_path={}", device.device().display()));
+        let options = format!("{options}{}", journal.unwrap_or_default());
+        let mount = Mount::new(&volume.image, &self.bed.path("mount"), &options)?;
         let manifest = Manifest::read(mount.dir())?;
         for path in &self.durable {
             churn::check(&mount.dir().join(path.strip_prefix(self.root)?))?;

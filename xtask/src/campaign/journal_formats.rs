@@ -1,14 +1,14 @@
 //! Logs of every format, in the volume or on a device of its own, as debugfs writes them: parext4 replays them as e2fsck does, and goes on with the journal.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
 use super::journal_diff;
 use crate::command::cmd;
 use crate::image;
-use crate::kernel_mount::Loop;
+use crate::kernel_mount::mke2fs_with_journal;
 use crate::report::Report;
 use crate::testbed::{TestBed, inside, remove};
 
@@ -42,9 +42,9 @@ const FORMATS: &[Format] = &[
     Format { mke2fs: "-b 2048 -J size=5 -O 64bit", open: "-c -v 3", place: Place::Inside },
     Format { mke2fs: "-b 4096 -J size=5 -O 64bit,^metadata_csum", open: "", place: Place::Inside },
     Format { mke2fs: "-b 1024 -J size=3 -O ^64bit,^metadata_csum", open: "", place: Place::InsideVersion1 },
-    Format { mke2fs: "-b 1024 -O ^64bit,^metadata_csum", open: "", place: Place::Device(1024) },
-    Format { mke2fs: "-b 2048 -O 64bit", open: "-c -v 2", place: Place::Device(2048) },
-    Format { mke2fs: "-b 4096 -O 64bit", open: "-c -v 3", place: Place::Device(4096) },
+    Format { mke2fs: "-O ^64bit,^metadata_csum", open: "", place: Place::Device(1024) },
+    Format { mke2fs: "-O 64bit", open: "-c -v 2", place: Place::Device(2048) },
+    Format { mke2fs: "-O 64bit", open: "-c -v 3", place: Place::Device(4096) },
 ];
 
 /// Runs the campaign.
@@ -65,7 +65,11 @@ pub fn run(bed: &TestBed, report: &mut Report) {
 fn one_format(bed: &TestBed, format: &Format) -> Result<()> {
     let image = bed.path("formats");
     let journal = match format.place {
-        Place::Device(block_size) => Some(make_with_journal(bed, &image, format.mke2fs, block_size)?),
+        Place::Device(block_size) => {
+            let journal = bed.path("journal");
+            mke2fs_with_journal(&image, IMAGE_SIZE, format.mke2fs, &journal, block_size)?;
+            Some(journal)
+        }
         Place::Inside | Place::InsideVersion1 => {
             image::mke2fs(&image, IMAGE_SIZE, format.mke2fs)?;
             None
@@ -82,17 +86,6 @@ fn one_format(bed: &TestBed, format: &Format) -> Result<()> {
     made.arg(inside(&image, "/opened-for-writing")).run()?;
     image::check_with(&image, journal).context("after opening for writing")?;
     [Some(&*image), journal].into_iter().flatten().try_for_each(remove)
-}
-
-/// Makes a volume with a journal on a device of its own. Returns the image of the journal.
-fn make_with_journal(bed: &TestBed, image: &Path, options: &str, block_size: u32) -> Result<PathBuf> {
-    let journal = bed.path("journal");
-    File::create(&journal)?.set_len(1200 * u64::from(block_size))?;
-    // mke2fs wants a block device.
-    let device = Loop::attach(&journal)?;
-    cmd("mke2fs").args("-q -F -O journal_dev -b").arg(block_size.to_string()).arg(device.device()).run()?;
-    image::mke2fs(image, IMAGE_SIZE, &format!("{options} -J device={}", device.device().display()))?;
-    Ok(journal)
 }
 
 /// Writes three transactions over free blocks: the second one revokes a block of the first, and the third one logs blocks of the

@@ -98,8 +98,11 @@ impl VolumeOptions {
 /// The errors of [`Volume::open_device`](crate::Volume::open_device).
 pub fn replay_in_memory(device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Replayed)> {
     let (superblock, _) = read_usable_superblock(&*device)?;
-    let needs = superblock.incompat().contains(Incompat::RECOVER);
-    let Some(place) = JournalPlace::find(&device, &superblock, None, true)?.filter(|_| needs) else {
+    // A journal that is not needed may be damaged.
+    if !superblock.incompat().contains(Incompat::RECOVER) {
+        return Ok((device, Replayed::NOTHING));
+    }
+    let Some(place) = JournalPlace::find(&device, &superblock, None, true)? else {
         return Ok((device, Replayed::NOTHING));
     };
     let (_, replayed, done) = place.replay_in_memory(device, &superblock, build_scratch)?;

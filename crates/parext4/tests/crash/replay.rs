@@ -3,11 +3,12 @@
 //! Every transaction here takes three blocks of the log: a descriptor, the block of one inode, a commit block. So
 //! each new transaction ends where an old one begins, and recovery replays whatever it takes for the successor.
 
+use std::io::IoSlice;
 use std::process::Command;
 use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
-use parext4::{Device, MemDevice, SetAttributes, Volume, replay_journal};
+use parext4::{Device, MemDevice, SetAttributes, Volume, replay_in_memory, replay_journal};
 use parext4_format::features::Incompat;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
@@ -163,4 +164,17 @@ fn an_old_log_is_not_replayed() {
     });
     // e2fsck and the kernel agree once the log is in use again.
     assert_changed(&change_and_crash(&base), true, "the old log");
+}
+
+/// A volume that was closed does not need its journal, so it is checked and replayed like a volume without one.
+#[test]
+fn a_journal_that_needs_no_recovery_is_not_read_by_a_replay() {
+    let device = Arc::new(Shape::new(16, 4096, true).make());
+    let mut block = vec![0; 4096];
+    block[..8].fill(0xff);
+    device.write_at(journal_offset(&device), &[IoSlice::new(&block)]).unwrap();
+    let device: Arc<dyn Device> = device;
+    assert_eq!(replay_journal(Arc::clone(&device)).unwrap().transactions, 0);
+    let (view, replayed) = replay_in_memory(Arc::clone(&device)).unwrap();
+    assert!(Arc::ptr_eq(&view, &device) && replayed.transactions == 0);
 }

@@ -21,6 +21,7 @@
 //! | [`workload`] | random operations on a volume, with a model of it |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`damage`] | hostile images: damage to every structure, and all uses of a damaged volume |
+//! | [`fast_commit_tags`] | a writer of fast commits |
 //! | [`fault_sweep`] | workloads that are repeated with each request failing |
 //! | [`durability`], [`crash_states`], [`cut`], [`recorded_run`] | what must be found after a crash, the states that a crash can leave, and runs that crash afterwards |
 //! | [`sequence`] | operations, compared with their model, with crashes in between, as a fuzzer chooses |
@@ -37,6 +38,7 @@ pub mod device;
 pub mod device_contract;
 pub mod durability;
 pub mod encrypted;
+pub mod fast_commit_tags;
 pub mod fault_sweep;
 pub mod file_model;
 pub mod file_op;

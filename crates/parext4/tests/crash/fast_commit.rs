@@ -15,8 +15,8 @@ use parext4_format::quota::QuotaKind;
 use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo};
 
-use super::fast_commit_tags::{ADD_RANGE, CREATE, DEL_RANGE, INODE, LINK, Tags, UNLINK};
 use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::fast_commit_tags::{ADD_RANGE, CREATE, DEL_RANGE, INODE, LINK, Tags, UNLINK};
 use testkit::rng::Rng;
 use testkit::volume::{assert_clean, journal_offset, untimed};
 use testkit::{Image, encrypted, tool};

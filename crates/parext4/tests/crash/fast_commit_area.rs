@@ -3,11 +3,11 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use super::fast_commit_tags::Tags;
 use parext4::{Device, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, replay_journal};
 use parext4_format::features::Compat;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
+use testkit::fast_commit_tags::Tags;
 use testkit::volume::{DirectFiles as _, assert_clean, journal_offset, untimed};
 
 /// Blocks of the log.

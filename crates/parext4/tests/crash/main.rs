@@ -6,7 +6,6 @@ mod chosen;
 mod composed;
 mod fast_commit;
 mod fast_commit_area;
-mod fast_commit_tags;
 mod faults;
 mod journal_device;
 mod kinds;

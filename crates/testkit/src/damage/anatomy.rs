@@ -138,9 +138,11 @@ impl Finder<'_> {
         if ino.get() == self.superblock.journal_inode() {
             self.journal = blocks;
         } else if self.quotas.contains(&ino.get()) {
-            for (at, bytes) in blocks.into_iter().filter_map(|block| self.block(block)).collect::<Vec<_>>() {
-                self.add(Class::Quota, at, bytes.len(), fields::quota(bytes), Seal::None);
-            }
+            self.words(Class::Quota, &blocks);
+        } else if inode.flags.contains(InodeFlags::VERITY) {
+            // The metadata is past the end of the file, which has no holes.
+            let data = usize::try_from(inode.size.div_ceil(self.block_size() as u64)).ok()?;
+            self.words(Class::Verity, blocks.get(data..)?);
         } else if ino.get() == self.superblock.orphan_file_inode() {
             for block in blocks {
                 let (at, bytes) = self.block(block)?;
@@ -152,6 +154,13 @@ impl Finder<'_> {
             blocks.iter().for_each(|block| self.directory(*block, is_indexed, seed));
         }
         Some(())
+    }
+
+    /// Adds blocks without checksums of their own.
+    fn words(&mut self, class: Class, blocks: &[u64]) {
+        for (at, bytes) in blocks.iter().filter_map(|block| self.block(*block)).collect::<Vec<_>>() {
+            self.add(class, at, bytes.len(), fields::words(bytes), Seal::None);
+        }
     }
 
     fn directory(&mut self, block: u64, is_indexed: bool, seed: ChecksumSeed) {

@@ -1,28 +1,21 @@
 //! Composes fast commits after a log: valid tags with any numbers in them.
 
 use parext4::MemDevice;
-use parext4_format::checksum::crc32c;
 use parext4_format::jbd2::{JournalSuperblock, SUPERBLOCK_SIZE};
 
 use super::structure::Class;
 use super::{Anatomy, bytes};
 use crate::choices::Choices;
+use crate::fast_commit_tags::{ADD_RANGE, CREATE, DEL_RANGE, INODE, LINK, Tags, UNLINK};
 
 /// The most fast commits, and changes in one.
 const MOST_COMMITS: u64 = 4;
 const MOST_CHANGES: u64 = 10;
 
-// The types of tags.
-const ADD_RANGE: u16 = 1;
-const DEL_RANGE: u16 = 2;
-const NAMES: [u16; 3] = [3, 4, 5];
-const INODE: u16 = 6;
-const PAD: u16 = 7;
-const TAIL: u16 = 8;
-const HEAD: u16 = 9;
-/// Bytes of the type and the length of a tag, and of a tail.
-const HEADER: usize = 4;
-const TAIL_LEN: usize = 12;
+/// The tags with names.
+const NAMES: [u16; 3] = [CREATE, LINK, UNLINK];
+/// Bytes of a tag besides its value, and of the tail that each block has room for.
+const ROOM: usize = 4 + 12;
 
 impl Anatomy {
     /// Writes fast commits of transaction `tid` to the journal of the volume on `device`. Returns false if it has no area for them.
@@ -36,18 +29,14 @@ impl Anatomy {
         let area = JournalSuperblock::parse(&first).map(|superblock| superblock.fast_commit_blocks());
         let area = area.ok().and_then(|area| self.journal.get(area.start as usize..area.end as usize));
         let Some(area) = area.filter(|area| !area.is_empty()) else { return false };
-        let mut writer = Writer { anatomy: self, device, block_size, tid, area: Vec::new(), crc: 0 };
-        for nth in 0..=choices.below(MOST_COMMITS) {
-            if nth == 0 {
-                let features = u32::from(choices.chance(3));
-                writer.numbers(HEAD, &[features, tid]);
-            }
+        let mut writer = Writer { anatomy: self, device, tags: Tags::new(block_size, tid) };
+        for _ in 0..=choices.below(MOST_COMMITS) {
             for _ in 0..choices.below(MOST_CHANGES) {
                 writer.change(choices);
             }
-            writer.tail();
+            writer.tags.tail();
         }
-        for (block, content) in area.iter().zip(writer.area.chunks(block_size)) {
+        for (block, content) in area.iter().zip(writer.tags.bytes().chunks(block_size)) {
             bytes::write(device, block * block_size as u64, content);
         }
         true
@@ -58,48 +47,18 @@ impl Anatomy {
 struct Writer<'a> {
     anatomy: &'a Anatomy,
     device: &'a MemDevice,
-    block_size: usize,
-    tid: u32,
-    area: Vec<u8>,
-    /// Of the fast commit so far.
-    crc: u32,
+    tags: Tags,
 }
 
 impl Writer<'_> {
-    /// Adds a tag, which does not cross the end of a block. Each block has room for a tail after it.
-    fn tag(&mut self, kind: u16, value: &[u8]) {
-        let left = self.block_size - self.area.len() % self.block_size;
-        if left < HEADER + value.len() + TAIL_LEN {
-            let pad = left - HEADER;
-            self.raw(PAD, &vec![0; pad]);
-        }
-        self.raw(kind, value);
-    }
-
-    fn raw(&mut self, kind: u16, value: &[u8]) {
-        let start = self.area.len();
-        self.area.extend(kind.to_le_bytes());
-        self.area.extend(u16::try_from(value.len()).expect("shorter than a block").to_le_bytes());
-        self.area.extend(value);
-        self.crc = crc32c(self.crc, &self.area[start..]);
+    fn add(&mut self, kind: u16, value: &[u8]) {
+        self.tags.make_room(ROOM + value.len());
+        self.tags.add(kind, value);
     }
 
     fn numbers(&mut self, kind: u16, numbers: &[u32]) {
-        let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.tag(kind, &value);
-    }
-
-    /// Ends a fast commit. Its tail covers the rest of the block.
-    fn tail(&mut self) {
-        let left = self.block_size - self.area.len() % self.block_size;
-        let start = self.area.len();
-        self.area.extend(TAIL.to_le_bytes());
-        self.area.extend(u16::try_from(left - HEADER).unwrap_or(u16::MAX).to_le_bytes());
-        self.area.extend(self.tid.to_le_bytes());
-        let crc = crc32c(self.crc, &self.area[start..]);
-        self.area.extend(crc.to_le_bytes());
-        self.area.resize(start + left, 0);
-        self.crc = 0;
+        self.tags.make_room(ROOM + 4 * numbers.len());
+        self.tags.numbers(kind, numbers);
     }
 
     fn change<C: Choices>(&mut self, choices: &mut C) {
@@ -128,7 +87,7 @@ impl Writer<'_> {
                     2 => vec![u8::try_from(choices.below(256)).expect("a byte")],
                     _ => format!("name-{}", choices.below(20)).into_bytes(),
                 };
-                self.tag(kind, &[&parent.to_le_bytes()[..], &ino.to_le_bytes(), &name].concat());
+                self.add(kind, &[&parent.to_le_bytes()[..], &ino.to_le_bytes(), &name].concat());
             }
         }
     }
@@ -154,6 +113,6 @@ impl Writer<'_> {
         found.set(&mut inode, at, width, choices.below(1 << 16));
         let len =
             inode.len() - usize::try_from(choices.below(97).min(inode.len() as u64 - 128)).expect("a length");
-        self.tag(INODE, &[&ino.to_le_bytes()[..], &inode[..len]].concat());
+        self.add(INODE, &[&ino.to_le_bytes()[..], &inode[..len]].concat());
     }
 }

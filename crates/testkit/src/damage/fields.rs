@@ -219,8 +219,8 @@ pub fn tags(bytes: &[u8], format: TagFormat) -> Vec<(usize, u64)> {
     tags
 }
 
-/// Returns the numbers of a block of a quota file.
-pub fn quota(bytes: &[u8]) -> Fields {
+/// Returns the words of a block of a quota file, or of the metadata of fs-verity, that are not zero, and the first of the block.
+pub fn words(bytes: &[u8]) -> Fields {
     row(0, 4, bytes.len() / 4).filter(|(at, _)| *at < 32 || word(bytes, *at) != 0).collect()
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use image_kinds::Kind;
 use parext4::{Device, MemDevice, NewInode, OpenOptions, Result, Volume, XattrMode};
 
+use crate::verity::{self, Protection};
 use crate::volume::untimed;
 use crate::{Image, kinds};
 
@@ -25,6 +26,9 @@ pub fn seeds(kind: &Kind) -> Option<Vec<MemDevice>> {
     populate(&tree).unwrap();
     let image = kinds::accepted(kind, Image::of_kind(kind, Some(&tree))?)?;
     image.convert(kind);
+    if kind.mke2fs.contains("verity") {
+        protect(&image);
+    }
     let closed = Arc::new(image.load());
     let open = |device: &Arc<MemDevice>| {
         let device: Arc<dyn Device> = Arc::clone(device) as _;
@@ -51,6 +55,16 @@ pub fn seeds(kind: &Kind) -> Option<Vec<MemDevice>> {
         }));
     }
     Some(seeds)
+}
+
+/// Makes a file that fs-verity protects, with a tree of two levels.
+fn protect(image: &Image) {
+    let data = vec![7; 600_000];
+    let volume = image.open();
+    let block_size = volume.info().block_size as usize;
+    verity::write(&volume, "/protected", &data, &Protection::DEFAULT.of(&data).stored(block_size));
+    volume.close().unwrap();
+    verity::set_size(&image.path(), "/protected", data.len() as u64, true);
 }
 
 /// Makes a tree without files that only root may make.

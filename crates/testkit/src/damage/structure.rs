@@ -32,6 +32,8 @@ pub enum Class {
     Orphans,
     /// A block of the tree of a quota file.
     Quota,
+    /// A block of hashes, or with the descriptor, of a file that fs-verity protects.
+    Verity,
     /// A block of the log: its superblock, a descriptor, a revocation or a commit.
     Journal,
     /// A copy of a structure in the log, which a replay writes to its place.

@@ -2,12 +2,17 @@
 
 use parext4_format::checksum::crc32c;
 
-// The types of tags.
+/// Blocks are mapped, as in `fc_tag` of the kernel; so below.
 pub const ADD_RANGE: u16 = 1;
+/// Blocks are not mapped any more.
 pub const DEL_RANGE: u16 = 2;
+/// A new inode gets its first name.
 pub const CREATE: u16 = 3;
+/// An inode gets a name.
 pub const LINK: u16 = 4;
+/// An inode loses a name.
 pub const UNLINK: u16 = 5;
+/// The fields of an inode.
 pub const INODE: u16 = 6;
 const PAD: u16 = 7;
 const TAIL: u16 = 8;
@@ -30,20 +35,24 @@ impl Tags {
         tags
     }
 
+    /// Returns the blocks so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
+    /// Adds a tag, which the block must have room for.
     pub fn add(&mut self, kind: u16, value: &[u8]) {
         self.head(kind, value.len());
         self.bytes.extend(value);
     }
 
+    /// Adds a tag whose value is numbers of 32 bits.
     pub fn numbers(&mut self, kind: u16, numbers: &[u32]) {
         let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         self.add(kind, &value);
     }
 
+    /// Adds a tag that maps blocks.
     pub fn add_range(&mut self, ino: u32, logical: u32, len: u16, physical: u32) {
         self.numbers(ADD_RANGE, &[ino, logical, len.into(), physical]);
     }

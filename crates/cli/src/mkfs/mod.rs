@@ -203,15 +203,20 @@ impl Args {
     }
 }
 
-/// Makes the volume in memory, for the fuzzer: of `MOST` bytes at most. `None` if the journal is on another device.
+/// Makes the volume in memory, for the fuzzer: of `MOST` bytes at most. `None` if the journal is on another device, or a plan of the volume
+/// would need much memory.
 #[cfg(any(test, fuzzing))]
 pub fn make_in_memory(args: &Args) -> Result<Option<parext4::MemDevice>> {
     const MOST: u64 = 64 << 20;
+    const MOST_PLANNED: u64 = 1 << 38;
     const DEFAULT: u64 = 16 << 20;
     if args.journal_words.as_ref().is_some_and(|words| words.device.is_some()) {
         return Ok(None);
     }
     let (options, size) = (args.options()?, args.part()?.size.unwrap_or(DEFAULT));
+    if size > MOST_PLANNED {
+        return Ok(None);
+    }
     plan(size, &args.in_blocks(options.clone(), size)?)?;
     let device = parext4::MemDevice::new(size.min(MOST));
     make(&device, args, options.device_is_zero(true), false)?;

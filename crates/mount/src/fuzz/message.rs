@@ -16,17 +16,27 @@ const MKNOD: u32 = 8;
 const MKDIR: u32 = 9;
 const LINK: u32 = 13;
 const READ: u32 = 15;
+const WRITE: u32 = 16;
+const SETXATTR: u32 = 21;
 const INIT: u32 = 26;
 const READDIR: u32 = 28;
 const CREATE: u32 = 35;
 const DESTROY: u32 = 38;
+const IOCTL: u32 = 39;
 const BATCH_FORGET: u32 = 42;
 const READDIRPLUS: u32 = 44;
 /// The highest number of an operation, with some numbers after it that no operation has.
 const OPERATIONS: u32 = 56;
-/// Where the size of a buffer is in `struct fuse_read_in`, and the largest one here. The kernel does not ask for more than its pages.
+/// Where the size is in `struct fuse_read_in` and `struct fuse_write_in`, and the largest one of a read here. The kernel does not ask for
+/// more than its pages.
 const SIZE_AT: usize = 16;
 const MOST_READ: u32 = 128 << 10;
+/// Bytes of `struct fuse_write_in`, and of `struct fuse_ioctl_in` with the place of its size.
+const WRITE_HEADER: usize = 40;
+const IOCTL_HEADER: usize = 32;
+const IOCTL_SIZE_AT: usize = 24;
+/// Where the name is in a request to set an attribute. The value follows it.
+const NAME_AT: usize = 8;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -63,12 +73,7 @@ impl Message {
             body.resize(LONG, *last);
         }
         let operation = u32::from(operation) % OPERATIONS;
-        if matches!(operation, READ | READDIR | READDIRPLUS)
-            && let Some(size) = body.get_mut(SIZE_AT..SIZE_AT + 4)
-        {
-            let asked = u32::from_le_bytes([size[0], size[1], size[2], size[3]]);
-            size.copy_from_slice(&asked.min(MOST_READ).to_le_bytes());
-        }
+        set_lengths(operation, &mut body);
         let (uid, gid) = [(0, 0), (1000, 1000), (7, 0), (u32::MAX, u32::MAX)][usize::from(ids & 3)];
         Some(Self { operation, node: nodes.choose(node), ids: [uid, gid, u32::from(ids >> 2)], body })
     }
@@ -97,6 +102,30 @@ impl Message {
         let ids = [uid, gid, pid, 0].map(u32::to_le_bytes).concat();
         [numbers, long, ids, self.body.clone()].concat()
     }
+}
+
+/// Makes the lengths in a request what the kernel guarantees: `fuser` takes them for granted.
+fn set_lengths(operation: u32, body: &mut [u8]) {
+    let len = body.len();
+    let value = || body.get(NAME_AT..)?.iter().position(|byte| *byte == 0).map(|name| NAME_AT + name + 1);
+    let (at, size) = match operation {
+        READ | READDIR | READDIRPLUS => {
+            let asked = body.get(SIZE_AT..).and_then(|rest| rest.first_chunk());
+            (SIZE_AT, asked.map_or(0, |size| u32::from_le_bytes(*size).min(MOST_READ)))
+        }
+        WRITE => (SIZE_AT, length(len, WRITE_HEADER)),
+        IOCTL => (IOCTL_SIZE_AT, length(len, IOCTL_HEADER)),
+        SETXATTR => (0, length(len, value().unwrap_or(len))),
+        _ => return,
+    };
+    if let Some(field) = body.get_mut(at..at + 4) {
+        field.copy_from_slice(&size.to_le_bytes());
+    }
+}
+
+/// Returns the number of bytes after a header.
+fn length(len: usize, header: usize) -> u32 {
+    u32::try_from(len.saturating_sub(header)).expect("a short request")
 }
 
 /// Returns the first request of a connection: the kernel has all capabilities.

@@ -30,6 +30,7 @@ pub fn mkfs_journal_device(device: &dyn Device, options: &MkfsOptions) -> Result
     let identity = Identity::new(options);
     let writer = DeviceWriter::new(device, block_size);
     if !options.device_is_zero {
+        writer.retire_old_volume()?;
         writer.wipe_signatures(device.size())?;
         writer.zero_blocks("the journal", 0, blocks.into())?;
     }

@@ -3,11 +3,12 @@
 //! Responsible for all blocks of a new volume. Does not ask whether the device holds something already; that is up to the
 //! caller. Opens no volume: it writes to the device directly.
 //!
-//! Invariant: the device holds no valid file system until the last write. The order is
+//! Invariant: the device holds the old volume as it was, or no valid file system, until the last write. The order is
 //!
-//! 1. overwrite old signatures at the start and the end of the device, and flush;
-//! 2. write everything but the primary superblock, and flush;
-//! 3. write the primary superblock, and flush.
+//! 1. overwrite the old superblock, and flush;
+//! 2. overwrite old signatures at the start and the end of the device, and flush;
+//! 3. write everything but the primary superblock, and flush;
+//! 4. write the primary superblock, and flush.
 //!
 //! Bitmaps of empty groups and all but the first inodes are not written, but marked as uninitialised (`BLOCK_UNINIT`,
 //! `INODE_UNINIT`, `bg_itable_unused`), so a sparse image stays sparse.

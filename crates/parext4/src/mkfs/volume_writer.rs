@@ -26,10 +26,13 @@ pub(super) struct VolumeWriter<'a> {
 }
 
 impl VolumeWriter<'_> {
-    /// Discards the old contents if the options ask for it, and overwrites signatures of file systems, partition tables and RAID
-    /// members.
+    /// Overwrites the superblock of an old volume, then discards the old contents if the options ask for it, and overwrites
+    /// signatures of file systems, partition tables and RAID members.
     pub(super) fn clear(&self, device: &dyn Device) -> Result<()> {
         let size = device.size();
+        if !self.zero() {
+            self.writer.retire_old_volume()?;
+        }
         if self.options.discard {
             let failed = |error| Error::device("discarding the old contents", error);
             device.discard(0, size - size % u64::from(device.sector_size())).map_err(failed)?;

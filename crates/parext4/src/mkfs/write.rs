@@ -4,6 +4,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use parext4_device::{AlignedBuf, Device, zeros};
+use parext4_format::superblock::Superblock;
 
 use crate::error::{Error, Result};
 
@@ -80,6 +81,13 @@ impl<'a> DeviceWriter<'a> {
         self.device
             .write_at(offset, &slices)
             .map_err(|error| Error::device(format_args!("zeroing {what}"), error))
+    }
+
+    /// Overwrites the superblock of an old volume and flushes, before anything else of it changes. So a crash leaves the old volume as it
+    /// was, or none.
+    pub(super) fn retire_old_volume(&self) -> Result<()> {
+        self.zero("the old superblock", Superblock::OFFSET, Superblock::SIZE as u64)?;
+        self.flush()
     }
 
     /// Overwrites signatures of file systems, partition tables and RAID members on a device of `size` bytes.

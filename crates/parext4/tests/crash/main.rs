@@ -9,6 +9,7 @@ mod fast_commit_area;
 mod faults;
 mod journal_device;
 mod kinds;
+mod mkfs;
 mod orphans;
 mod parallel;
 mod recovery;

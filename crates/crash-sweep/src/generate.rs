@@ -13,11 +13,11 @@ const OFFSETS: [u64; 4] = [0, PIECE / 2, 2 * PIECE, FILE_BYTES - PIECE / 2];
 /// An offset inside a sector, for buffered writes.
 const UNALIGNED: u64 = 700;
 
-/// The operations. `/a/1` and `/b/1` exist with data, `/b` also has `2`; `/a/2` is free.
+/// The operations. `/a/1` and `/b/1` exist with data, `/b` also has `2`, which is short; `/a/2` is free.
 static OPERATIONS: LazyLock<Vec<Op>> = LazyLock::new(operations);
 
 fn operations() -> Vec<Op> {
-    let (old, free, other) = ("/a/1", "/a/2", "/b/1");
+    let (old, free, other, short) = ("/a/1", "/a/2", "/b/1", "/b/2");
     let mut ops = vec![
         Op::Create(free),
         Op::MakeDir("/a/d"),
@@ -26,7 +26,7 @@ fn operations() -> Vec<Op> {
         Op::Symlink(free),
         Op::Rename(old, free),
         Op::Rename(old, other),
-        Op::Rename("/b/2", old),
+        Op::Rename(short, old),
         Op::Rename("/a", "/c"),
         Op::Exchange(old, other),
         Op::Unlink(old),
@@ -39,7 +39,13 @@ fn operations() -> Vec<Op> {
         Op::Collapse(old),
         Op::Insert(old),
         Op::Write(old, UNALIGNED, Way::Buffered),
+        Op::WriteShort(short),
+        Op::WriteShort(free),
+        Op::Append(short, Way::Buffered),
+        Op::Write(short, 0, Way::Direct),
+        Op::SetLen(short, PIECE),
     ];
+    ops.extend([Op::Write(old, PIECE / 2, Way::Synced), Op::Append(old, Way::Synced)]);
     for way in [Way::Buffered, Way::Direct, Way::Queued] {
         ops.extend(OFFSETS.map(|offset| Op::Write(old, offset, way)));
         ops.push(Op::Write(free, 0, way));
@@ -101,6 +107,8 @@ pub fn random(rng: &mut Rng, length: usize, usable: impl Fn(&Op) -> bool) -> Vec
 fn persistence(rng: &mut Rng) -> Persist {
     const EMPTIED: [EmptiedLog; 3] = [EmptiedLog::Kept, EmptiedLog::Discarded, EmptiedLog::Zeroed];
     if rng.chance(8) {
+        Persist::Parent
+    } else if rng.chance(8) {
         Persist::Empty(EMPTIED[below(rng, EMPTIED.len())])
     } else {
         PERSISTS[below(rng, PERSISTS.len())]
@@ -118,8 +126,8 @@ mod tests {
     #[test]
     fn nearly_every_operation_succeeds_alone() {
         let impossible = (0..count(1)).filter(|&index| sequence(1, index).is_none()).count();
-        // Writes in three ways to the file that does not exist yet.
-        assert_eq!(impossible, 3 * PERSISTS.len());
+        // Writes in three ways to the file that does not exist yet, and a short one.
+        assert_eq!(impossible, 4 * PERSISTS.len());
         assert_eq!(random(&mut Rng::new(1, 0), 9, |_| true).len(), 9);
     }
 }

@@ -271,3 +271,45 @@ impl Experiment for History {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{Look, check};
+    use crate::kind::KINDS;
+    use crate::record::Density;
+
+    /// Returns the number of states that fail, of 10.
+    fn failures(history: &History) -> usize {
+        let cuts = history.recording.cuts(history.first, Density::Sample(10), &mut Rng::new(1, 1));
+        let failed = |cut: &&Cut| check(history, cut, history.recording.image(cut), Look::default()).is_err();
+        cuts.iter().filter(failed).count()
+    }
+
+    #[test]
+    fn a_device_that_ignores_flushes_is_noticed() {
+        let base = base(&KINDS[0]);
+        for seed in 0..2 {
+            let mut history = History::record(&base, &KINDS[0], seed).expect("the history");
+            assert_eq!(failures(&history), 0);
+            history.recording.ignore_flushes();
+            assert!(failures(&history) > 0, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_in_their_order() {
+        let base = base(&KINDS[0]);
+        let history = History::record(&base, &KINDS[0], 0).expect("the history");
+        let all: Vec<_> = history.threads.iter().map(|thread| (thread.ran.len(), thread.ran.len())).collect();
+        assert!(history.check_order(&all).is_ok());
+        let first = history.threads.iter().map(|thread| thread.ran[0].over);
+        let (earliest, _) = first.enumerate().min_by_key(|(_, over)| *over).expect("a thread");
+        let mut found = all;
+        found[earliest] = (0, 0);
+        assert!(
+            history.check_order(&found).is_err(),
+            "the first operation is lost, and later ones are found"
+        );
+    }
+}

@@ -8,8 +8,10 @@ use parext4::EmptiedLog;
 const BLOCK: u64 = 1024;
 /// Bytes of one write, and of a range that is punched, zeroed or moved.
 pub const PIECE: u64 = 2 * BLOCK;
-/// Bytes of the files that exist before a sequence.
+/// Bytes of two of the files that exist before a sequence.
 pub const FILE_BYTES: u64 = 4 * PIECE;
+/// Bytes of the third file, and of a short write. They fit into an inode.
+pub const SHORT: u64 = 100;
 
 /// How data reaches a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub enum Way {
     Buffered,
     Direct,
     Queued,
+    /// Buffered, through a handle that syncs each write.
+    Synced,
 }
 
 /// One operation. Paths are fixed names; offsets and sizes are in bytes.
@@ -33,6 +37,8 @@ pub enum Op {
     UnlinkOpen(&'static str),
     RemoveDir(&'static str),
     Write(&'static str, u64, Way),
+    /// Writes [`SHORT`] bytes to the start of a file, buffered.
+    WriteShort(&'static str),
     Append(&'static str, Way),
     SetLen(&'static str, u64),
     /// Allocates; the size stays if the last field is true.
@@ -62,11 +68,13 @@ pub enum Persist {
     Commit,
     /// Nothing.
     None,
+    /// Sync of the directory of the file or directory that the operation changed.
+    Parent,
     /// The journal is emptied; its blocks keep their contents, or are discarded or zeroed.
     Empty(EmptiedLog),
 }
 
-/// The kinds of persistence of the sequences that are all tried. Random sequences also empty the journal.
+/// The kinds of persistence of the sequences that are all tried. Random sequences also sync the directory and empty the journal.
 pub const PERSISTS: [Persist; 6] =
     [Persist::All, Persist::Data, Persist::Range, Persist::Volume, Persist::Commit, Persist::None];
 
@@ -84,6 +92,7 @@ impl Op {
             Self::Create(path)
             | Self::MakeDir(path)
             | Self::Write(path, ..)
+            | Self::WriteShort(path)
             | Self::Append(path, _)
             | Self::SetLen(path, _)
             | Self::Allocate(path, ..)
@@ -97,10 +106,21 @@ impl Op {
         }
     }
 
-    /// Returns the range of the file that a sync of the range is for.
-    pub fn range(&self) -> (u64, u64) {
+    /// Returns the path of the directory of the target.
+    pub fn parent(&self) -> &'static str {
+        self.target().rsplit_once('/').map_or("", |(parent, _)| parent)
+    }
+
+    /// Returns true if what the operation writes is durable when it returns.
+    pub fn is_synced(&self) -> bool {
+        matches!(self, Self::Write(_, _, Way::Synced) | Self::Append(_, Way::Synced))
+    }
+
+    /// Returns offset and length of the range of the file, which has `size` bytes after the operation, that a sync of the range is for.
+    pub fn range(&self, size: u64) -> (u64, u64) {
         match *self {
             Self::Write(_, offset, _) | Self::Zero(_, offset, _) | Self::Punch(_, offset) => (offset, PIECE),
+            Self::Append(..) => (size - PIECE, PIECE),
             _ => (0, 2 * PIECE),
         }
     }

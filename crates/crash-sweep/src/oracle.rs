@@ -6,7 +6,7 @@
 //! | sync of the volume | a point not before the sync; all data as at the sync, or later |
 //! | sync of a file or directory | a point not before its last change of names or attributes; its data and size as at the sync, or later |
 //! | `sync_data` | like a sync of the file; it promises no attributes |
-//! | `sync_range` | like `sync_data`, of the bytes of the range |
+//! | `sync_range`, a write through a handle that syncs each | like `sync_data`, of the bytes of the range |
 //! | a commit without write-back, an emptied journal | a point not before the commit; no data |
 //! | rename over a file, exchange | if the point is not before the rename, the data that the renamed file had at the rename, or later |
 //!
@@ -17,7 +17,6 @@
 //! loses the move. "Known limits" in docs/design.md has both.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 use crate::generate::trees;
 use crate::op::{Op, PIECE, Persist, Step};
@@ -81,7 +80,8 @@ impl Oracle {
         let mut durable = Durable::default();
         let key = self.trees[now].file(target);
         match persist {
-            Persist::None => return durable,
+            Persist::None => return self.returned(nth),
+            Persist::Parent => durable.names = self.last_change(self.ops[nth].parent(), now, true),
             Persist::Volume => return self.all(now),
             Persist::Commit | Persist::Empty(_) => durable.names = now,
             Persist::All | Persist::Data | Persist::Range => {
@@ -90,13 +90,28 @@ impl Oracle {
         }
         match (persist, key) {
             (Persist::All | Persist::Data, Some(key)) => drop(durable.data.insert(key, now)),
-            (Persist::Range, Some(key)) => {
-                let (offset, len) = self.ops[nth].range();
-                durable.ranges.push(SyncedRange { key, offset, end: offset + len, point: now });
-            }
+            (Persist::Range, Some(key)) => durable.ranges.push(self.range(nth, key)),
             _ => {}
         }
+        durable.merge(&self.returned(nth));
         durable
+    }
+
+    /// Returns what is durable when the operation of step `nth` returns.
+    fn returned(&self, nth: usize) -> Durable {
+        let (op, now) = (&self.ops[nth], nth + 1);
+        let mut durable = Durable::default();
+        if let Some(key) = self.trees[now].file(op.target()).filter(|_| op.is_synced()) {
+            durable.names = self.last_change(op.target(), now, false);
+            durable.ranges.push(self.range(nth, key));
+        }
+        durable
+    }
+
+    /// Returns the range of step `nth`, as its sync makes it durable.
+    fn range(&self, nth: usize, key: usize) -> SyncedRange {
+        let (offset, len) = self.ops[nth].range(self.trees[nth + 1].files[key].len() as u64);
+        SyncedRange { key, offset, end: offset + len, point: nth + 1 }
     }
 
     /// Returns what is certain after a sync of the volume.
@@ -152,7 +167,7 @@ impl Oracle {
             let since = self.since(key, point, durable);
             let ranges = durable.ranges.iter().filter(|range| range.key == key);
             let ranges: Vec<_> = ranges.filter(|range| self.shifts_after(range.point, begun) == 0).collect();
-            self.check_file(key, &found.files[*at], since..=begun, &ranges)
+            self.check_file(key, &found.files[*at], (since, point.max(since), begun), &ranges)
                 .map_err(|e| format!("{path}: {e}"))?;
         }
         Ok(())
@@ -182,16 +197,16 @@ impl Oracle {
         &self,
         key: usize,
         seen: &[u8],
-        points: RangeInclusive<usize>,
+        (since, point, begun): (usize, usize, usize),
         ranges: &[&SyncedRange],
     ) -> Result<(), String> {
-        let (since, begun) = points.into_inner();
         let possible = |since: usize| self.trees[since..=begun].iter().filter_map(|tree| tree.files.get(key));
         let moves = self.shifts_after(since, begun);
         let was = |at: usize, since: usize, byte: u8| {
             possible(since).any(|bytes| bytes.get(at).copied().unwrap_or(0) == byte)
         };
-        let sizes = || possible(since).map(Vec::len);
+        // The size changes in the order of the names, which are of `point`.
+        let sizes = || self.trees[since..=point].iter().filter_map(|tree| tree.files.get(key)).map(Vec::len);
         // A size between is that of a write of which only a part is written back.
         let (mut least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         for range in ranges {

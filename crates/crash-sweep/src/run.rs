@@ -2,11 +2,12 @@
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    Error, File, IoFlags, IoRequest, OpenOptions, RenameMode, Result, SetAttributes, Volume, XattrMode,
+    Error, File, IoFlags, IoRequest, OpenOptions, RenameMode, Result, SetAttributes, SyncMode, Volume,
+    XattrMode,
 };
 
 use crate::found::COMMIT_FILE;
-use crate::op::{Op, PIECE, Persist, Way};
+use crate::op::{Op, PIECE, Persist, SHORT, Way};
 use crate::tree::{LINK_TARGET, mode_of};
 
 /// One thread on a volume.
@@ -30,6 +31,10 @@ impl<'a> Runner<'a> {
 
     fn file(&self, path: &str) -> Result<File> {
         self.volume.open(self.at(path), &OpenOptions::read_write())
+    }
+
+    fn synced_file(&self, path: &str) -> Result<File> {
+        self.volume.open(self.at(path), &OpenOptions::read_write().sync(SyncMode::All))
     }
 
     /// Runs an operation that writes `byte`.
@@ -78,6 +83,8 @@ impl<'a> Runner<'a> {
         let data = vec![byte; piece];
         let file = self.volume.open_direct(self.at(op.target()), &OpenOptions::read_write())?;
         match *op {
+            Op::Write(path, offset, Way::Synced) => self.synced_file(path)?.write_at(&data, offset),
+            Op::Append(path, Way::Synced) => self.synced_file(path)?.append(&data).map(drop),
             Op::Write(path, offset, Way::Buffered) => self.file(path)?.write_at(&data, offset),
             Op::Write(_, offset, Way::Direct) => file.write_at(&data, offset),
             Op::Write(_, offset, Way::Queued) => {
@@ -88,6 +95,9 @@ impl<'a> Runner<'a> {
                     offset: offset + (nth * half) as u64,
                 };
                 self.queue(&file, [request(0), request(1)])
+            }
+            Op::WriteShort(path) => {
+                self.file(path)?.write_at(&data[..usize::try_from(SHORT).expect("small")], 0)
             }
             Op::Append(path, Way::Buffered) => self.file(path)?.append(&data).map(drop),
             Op::Append(_, Way::Direct) => file.append(&data).map(drop),
@@ -127,12 +137,13 @@ impl<'a> Runner<'a> {
             Persist::Volume => self.volume.sync(),
             Persist::Empty(blocks) => self.volume.empty_journal(blocks),
             Persist::Commit => commit(self.volume),
+            Persist::Parent => self.volume.resolve(self.at(op.parent()))?.sync(),
             Persist::All | Persist::Data | Persist::Range => {
                 match (self.volume.open_file(&target), persist) {
                     (Ok(file), Persist::All) => file.sync_all(),
                     (Ok(file), Persist::Data) => file.sync_data(),
                     (Ok(file), _) => {
-                        let (offset, len) = op.range();
+                        let (offset, len) = op.range(file.size());
                         file.sync_range(offset, len)
                     }
                     (Err(Error::IsDirectory(_)), _) => self.volume.resolve(&target)?.sync(),

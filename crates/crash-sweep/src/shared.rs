@@ -280,7 +280,7 @@ impl Handles<'_> {
         fill_append(&mut bytes, stamp);
         let index = self.shared.begin(APPENDED, Place { first: 0, end: 0 }, Some(stamp));
         let at = match way {
-            Way::Buffered => self.buffered[APPENDED].append(&bytes)?,
+            Way::Buffered | Way::Synced => self.buffered[APPENDED].append(&bytes)?,
             Way::Direct => self.direct[APPENDED].append(&bytes)?,
             Way::Queued => {
                 let len = bytes.len();
@@ -299,7 +299,7 @@ impl Handles<'_> {
         fill(&mut bytes, place.first, stamp);
         let index = self.shared.begin(AHEAD, place, Some(stamp));
         match way {
-            Way::Buffered => self.buffered[AHEAD].write_at(&bytes, offset)?,
+            Way::Buffered | Way::Synced => self.buffered[AHEAD].write_at(&bytes, offset)?,
             Way::Direct => self.direct[AHEAD].write_at(&bytes, offset)?,
             Way::Queued => {
                 let len = bytes.len();

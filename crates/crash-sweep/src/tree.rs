@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use testkit::sector::SECTOR;
 
-use crate::op::{FILE_BYTES, Op, PIECE, Way};
+use crate::op::{FILE_BYTES, Op, PIECE, SHORT, Way};
 
 /// The target of symbolic links.
 pub const LINK_TARGET: &str = "target";
@@ -66,7 +66,8 @@ impl Tree {
         }
         for (nth, path) in ["/a/1", "/b/1", "/b/2"].into_iter().enumerate() {
             let byte = 0xb0 + thread * 4 + u8::try_from(nth).expect("few");
-            tree.files.push(vec![byte; index(FILE_BYTES)]);
+            let bytes = if path == "/b/2" { SHORT } else { FILE_BYTES };
+            tree.files.push(vec![byte; index(bytes)]);
             tree.add(path, Kind::File(nth), 0o644);
         }
         tree.names.get_mut("/b/1").expect("it was added").attributes.xattr = Some(1);
@@ -273,8 +274,9 @@ fn change_data(bytes: &mut Vec<u8>, op: &Op, byte: u8) -> bool {
     let size = bytes.len() as u64;
     match *op {
         Op::Write(_, offset, _) => fill(bytes, offset, PIECE, byte, true),
+        Op::WriteShort(_) => fill(bytes, 0, SHORT, byte, true),
         // Direct appends need whole sectors.
-        Op::Append(_, way) if way != Way::Buffered && !size.is_multiple_of(SECTOR as u64) => return false,
+        Op::Append(_, Way::Direct | Way::Queued) if !size.is_multiple_of(SECTOR as u64) => return false,
         Op::Append(..) => fill(bytes, size, PIECE, byte, true),
         Op::SetLen(_, len) => bytes.resize(index(len), 0),
         Op::Allocate(_, offset, keep_size) if !keep_size => {

@@ -46,7 +46,8 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
 }
 
 fn sweep(words: &str, report: &mut Report) -> Result<()> {
-    cargo("build --quiet --release -p crash-sweep").run().context("building the sweep")?;
+    // Together with the command line, whose build has the same features then, so that the engine is built once.
+    cargo("build --quiet --release -p parext4-cli -p crash-sweep").run().context("building the sweep")?;
     report.case(&format!("sweep {words}"), || {
         let keep = target().join("crash-sweep");
         let sweep = cmd(target().join("release/crash-sweep")).args(words).arg("--keep").arg(keep);

@@ -59,6 +59,8 @@ pub enum Fault {
     TailBeforeHome,
     /// After the log was emptied, the next commit does not record where the log begins.
     EmptyLogUnrecorded,
+    /// A recovery declares the log empty before the replayed blocks are durable at their home locations.
+    ReplayUnflushed,
     /// H13: a freed block is allocated while a checkpoint writes an old version of it.
     FreedDuringCheckpoint,
     /// Two threads that read or add one leaf of indirect blocks each use their own copy.

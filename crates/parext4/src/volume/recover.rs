@@ -16,6 +16,7 @@ use crate::body::{Body, BodyRoot};
 use crate::convert::to_usize;
 use crate::engine::Use;
 use crate::error::{Error, Result};
+use crate::fault::{Fault, guarded};
 use crate::journal::{self, FastCommits, LogExtent, LogIndex, LogMap};
 use crate::layout::Layout;
 use crate::mapping::State;
@@ -132,7 +133,7 @@ impl JournalPlace {
             let offset = logged.tag.block.get() << bits;
             write(&**device, offset, &AlignedBuf::from_slice(logged.bytes))
         })?;
-        flush(&**device)?;
+        guarded!(Fault::ReplayUnflushed, flush(&**device)?);
         let (mut next, mut blocks) = (recovered.next_sequence, recovered.blocks);
         let mut transactions = recovered.transactions;
         if let Some(changed) = self.fast_commits(device, superblock, next, build, ReplayTarget::Device)? {

@@ -28,6 +28,7 @@ mod replacements;
 mod sizes;
 mod space;
 mod support;
+mod sweep;
 mod writers;
 mod writes;
 mod xattrs;

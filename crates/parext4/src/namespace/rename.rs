@@ -215,6 +215,7 @@ impl Rename<'_> {
             _ => {}
         }
         self.check_flags()?;
+        self.read_parents()?;
         match &self.new {
             Some(new) if self.mode == RenameMode::Exchange => self.exchange(new),
             Some(victim) => self.replace(victim),
@@ -294,6 +295,13 @@ impl Rename<'_> {
             None => self.new_dir.dir()?.check_insertable()?,
         }
         self.old.inode.check_fixed()
+    }
+
+    /// Reads the `..` of the directories that get another parent, because a failed read after the first change would stop the volume.
+    fn read_parents(&self) -> Result<()> {
+        let moved = [Some(&self.old), self.exchanged()].into_iter().flatten();
+        let mut moved = moved.filter(|node| self.changes_parent() && node.inode.is_dir());
+        moved.try_for_each(|node| node.dir()?.parent().map(drop))
     }
 
     fn move_to_free_name(&self) -> Result<()> {

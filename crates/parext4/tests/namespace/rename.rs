@@ -1,8 +1,12 @@
 //! Renames: which targets they replace, and where directories may move.
 
+use std::sync::Arc;
+
+use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::{Device, FileType, InodeNo, Node, RenameMode, Volume};
+use testkit::volume::{DirectFiles as _, Shape, untimed};
+
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
-use parext4::{FileType, InodeNo, Node, RenameMode, Volume};
-use testkit::volume::DirectFiles as _;
 
 const MODES: [RenameMode; 3] = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
 
@@ -197,4 +201,33 @@ fn a_rename_leaves_a_whiteout() {
             }
         }
     });
+}
+
+/// A directory's `..` is read before the first change.
+#[test]
+fn a_rename_that_cannot_read_a_directory_changes_nothing_and_the_volume_goes_on() {
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        let memory = Arc::new(Shape::new(16, 4096, true).make());
+        let open = |device: &Arc<dyn Device>| Volume::open_device(Arc::clone(device), &untimed()).unwrap();
+        let volume = open(&(Arc::clone(&memory) as _));
+        ["/a", "/a/dir", "/b", "/b/dir"].iter().for_each(|path| drop(volume.mkdir(path, 0o755).unwrap()));
+        volume.close().unwrap();
+        let mut failures = 0;
+        for nth in 1.. {
+            let device = Arc::new(FaultDevice::new(Arc::new(memory.fork()), FaultPlan::default()));
+            let volume = open(&(Arc::clone(&device) as _));
+            device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
+            let rename = || volume.resolve("/a")?.rename(b"dir", &volume.resolve("/b")?, b"dir", mode);
+            let renamed = rename();
+            if device.failed().is_none() {
+                renamed.unwrap();
+                break;
+            }
+            failures += u32::from(renamed.is_err());
+            assert!(volume.stopped().is_none(), "read {nth}: {renamed:?}");
+            assert_eq!(volume.exists("/a/dir").unwrap(), renamed.is_err() || mode == RenameMode::Exchange);
+            volume.close().unwrap();
+        }
+        assert!(failures > 1, "{mode:?}: {failures} renames failed");
+    }
 }

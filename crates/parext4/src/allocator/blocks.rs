@@ -60,7 +60,9 @@ impl Allocator {
         let got: u32 = runs.iter().map(|run| run.len).sum();
         let claimed = claim.take(got);
         debug_assert!(claimed, "more blocks were taken than claimed");
-        if let Taking::InUse(handle) = taking {
+        if let Taking::InUse(handle) = taking
+            && got > 0
+        {
             self.counts.sub_blocks(handle, self.blocks_in(got.into()));
         }
         match found {
@@ -215,6 +217,16 @@ impl Allocator {
     pub(crate) fn usable_head(&self, start: FsBlock, len: u32) -> u32 {
         let (_, offset) = self.layout.group_of(start);
         len.min(self.layout.blocks_per_group - offset)
+    }
+
+    /// Reads the bitmaps that have the blocks of a run, of at most 64 groups.
+    ///
+    /// # Errors
+    /// Corruption of a group, a failed read.
+    pub(crate) fn read_bitmaps(&self, start: FsBlock, len: u32) -> Result<()> {
+        const MOST: usize = 64;
+        let mut groups = self.split(self.clusters_of(start, len)).take(MOST);
+        groups.try_for_each(|(group, _)| self.group(group).read_block_bitmap(&self.cache))
     }
 
     /// Frees data blocks under `handle`, whole clusters. They become allocatable once its transaction is durable (I7).

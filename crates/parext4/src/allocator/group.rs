@@ -193,6 +193,11 @@ impl Group {
         Ok(true)
     }
 
+    /// Reads the block bitmap, if it is not in memory.
+    pub(super) fn read_block_bitmap(&self, cache: &MetaCache) -> Result<()> {
+        self.load_blocks(cache, &mut self.blocks.lock()).map(drop)
+    }
+
     /// Makes runs of blocks allocatable: freed blocks whose transaction is durable, or the rest of a window.
     pub(super) fn release(&self, runs: impl IntoIterator<Item = GroupRun>) {
         let mut blocks = self.blocks.lock();

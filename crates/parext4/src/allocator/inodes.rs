@@ -94,6 +94,8 @@ impl Allocator {
         is_dir: bool,
     ) -> Result<Option<(InodeNo, Arc<MetaBlock>)>> {
         let group = self.group(number);
+        // The first block of the inode is likely to be in this group. A failed read of its bitmap after this change would stop the volume.
+        group.read_block_bitmap(&self.cache)?;
         let mut inodes = group.inodes.lock();
         let bitmap = group.load_inodes(&self.cache, &mut inodes)?;
         let per_group = self.layout.inodes_per_group;

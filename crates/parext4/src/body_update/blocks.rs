@@ -129,7 +129,6 @@ impl Engine {
         let holes = holes_of(map, self.fillable(inode, blocks, options.held));
         let Some(last) = holes.last() else { return Ok(blocks.count()) };
         let parts = clusters::parts(&self.layout, map, &holes);
-        inode.join(handle);
         let claimed = self.take_delayed(inode, &mut options, &parts);
         let added = self.fill_parts(handle, inode, map, &mut writer, &parts, &mut options);
         let start = blocks.start().to_u64();
@@ -160,6 +159,8 @@ impl Engine {
             let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
             runs = self.allocator.allocate(Taking::InUse(handle), &request, &mut options.source)?;
         }
+        // After the allocation, so that nothing has changed if a bitmap could not be read.
+        inode.join(handle);
         let mut pieces = clusters::pieces(&self.layout, parts, &runs, options.written).into_iter().peekable();
         let added = self.add_extents(handle, inode, map, writer, &mut pieces, options);
         // Any other error stops the volume.

@@ -1,7 +1,7 @@
 //! Unmapping and freeing blocks of a file.
 
-use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock};
 
 use super::clusters;
 use crate::allocator::FREE_CREDITS;
@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::mapping::State;
 use crate::sync::Arc;
 
 /// Number of metadata blocks freed in one step. Each is revoked; with the nodes of the tree they fit one revoke block, for which
@@ -38,19 +39,24 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the tree needs a block, and there is
-    /// none. Corruption; the volume then stops.
+    /// none. Corruption, a failed read; the volume then stops, unless it is a bitmap that cannot be read for the first change.
     pub(crate) fn remove_range(
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         blocks: BlockRange,
     ) -> Result<bool> {
-        inode.join(handle);
         let map = match self.body(inode)? {
             Body::Extents(map) => map,
-            Body::Indirect(map) => return self.remove_pointers(handle, inode, map, blocks),
+            Body::Indirect(map) => {
+                inode.join(handle);
+                return self.remove_pointers(handle, inode, map, blocks);
+            }
             // An inode without blocks has none to free.
-            Body::Inline(_) => return Ok(true),
+            Body::Inline(_) => {
+                inode.join(handle);
+                return Ok(true);
+            }
         };
         let mut map = map.lock();
         let metadata = inode.holds_metadata();
@@ -67,14 +73,17 @@ impl Engine {
             let most = if metadata { REVOKES_PER_STEP } else { u32::MAX };
             let len = self.allocator.freeable_tail(last.physical, upto).min(inside.count()).min(most);
             let keep = upto - len;
+            let physical = last.physical + u64::from(keep);
+            // Before the change, because a failed read after it stops the volume.
+            self.allocator.read_bitmaps(physical, len)?;
             let plan = map.plan_remove(handle.tid(), last.blocks().skip(keep).take(len))?;
             let mut reservation = match self.allocator.reserve(plan.blocks) {
                 Err(Error::NoSpace) if changed => return Ok(false),
                 reserved => reserved?,
             };
+            inode.join(handle);
             self.edit(handle, inode, last.physical, &mut reservation, |edit| map.remove(edit, plan))?;
             changed = true;
-            let physical = last.physical + u64::from(keep);
             let removed = Extent { logical: last.logical + keep, physical, len, unwritten: last.unwritten };
             if metadata {
                 handle.revoke(physical, len);
@@ -86,7 +95,26 @@ impl Engine {
                 inode.sub_blocks(handle, u64::from(freed.len), self.layout.block_size);
             }
         }
+        inode.join(handle);
         Ok(true)
+    }
+
+    /// Reads the bitmaps that freeing the file's blocks from `start` on changes, for an operation that makes other changes first. Of many
+    /// runs of blocks, reads only the bitmaps of the first ones.
+    ///
+    /// # Errors
+    /// Corruption, a failed read.
+    pub(crate) fn read_bitmaps_from(&self, inode: &Inode, start: FileBlock) -> Result<()> {
+        const RUNS: usize = 1024;
+        let body = self.body(inode)?;
+        let mapped = BlockRange::clamped(start.to_u64(), body.end()?);
+        for run in body.runs(mapped).take(RUNS) {
+            let run = run?;
+            if let State::Written(start) | State::Unwritten(start) = run.state {
+                self.allocator.read_bitmaps(start, run.len)?;
+            }
+        }
+        Ok(())
     }
 
     /// Frees the blocks of `tail`, which ends at the end of the file, in as many transactions as needed.

@@ -3,8 +3,8 @@
 //! The count of an inode that is not a directory changes only under the lock of the inode's attributes
 //! (`Inode::xattrs`). So a check that depends on the count stays true until the change that it was made for.
 
-use parext4_format::FileBlock;
 use parext4_format::features::RoCompat;
+use parext4_format::{FileBlock, FsBlock};
 
 use super::dir::Dir;
 use crate::clock::now;
@@ -52,7 +52,18 @@ fn check_deletable(node: &Node, xattrs: &XattrsLock<'_>) -> Result<()> {
         body.check_from(FileBlock::ZERO).map_err(|error| node.engine.health.note(node.ino(), error))?;
     }
     xattrs.load()?;
-    Ok(())
+    read_bitmaps(node).map_err(|error| node.engine.health.note(node.ino(), error))
+}
+
+/// Reads the bitmaps that the deletion changes.
+fn read_bitmaps(node: &Node) -> Result<()> {
+    let (engine, inode) = (&node.engine, &node.inode);
+    engine.allocator.inode_in_use(inode.ino())?;
+    let block = FsBlock(inode.core().file_acl);
+    if block.get() != 0 {
+        engine.allocator.read_bitmaps(block, 1)?;
+    }
+    if inode.has_body() { engine.read_bitmaps_from(inode, FileBlock::ZERO) } else { Ok(()) }
 }
 
 /// Counts another name of a file.

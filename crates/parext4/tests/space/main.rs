@@ -8,3 +8,4 @@ mod full;
 mod preallocation;
 mod reserved;
 mod trim;
+mod unreadable;

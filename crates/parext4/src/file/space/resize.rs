@@ -65,7 +65,9 @@ impl DirectFile {
     fn check_tail(&self, size: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let tail = engine.layout.block_size.blocks_from(size);
-        let checked = engine.body(inode)?.check_from(tail.start());
+        let body = engine.body(inode)?;
+        let checked =
+            body.check_from(tail.start()).and_then(|()| engine.read_bitmaps_from(inode, tail.start()));
         checked.map_err(|error| engine.health.note(inode.ino(), error))
     }
 

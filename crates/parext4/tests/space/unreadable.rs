@@ -1,0 +1,70 @@
+//! Bitmaps that cannot be read: the operation that needs one fails before it has changed anything, and the volume goes on.
+
+use std::sync::Arc;
+
+use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::{Device, MemDevice, OpenOptions, Result, Volume, XattrMode};
+use testkit::volume::{DirectFiles as _, Shape, assert_no_findings, untimed};
+
+fn base() -> MemDevice {
+    let memory = Arc::new(Shape::new(16, 1024, true).make());
+    let volume = Volume::open_device(Arc::clone(&memory) as Arc<dyn Device>, &untimed()).unwrap();
+    volume.write("/file", vec![1; 100 << 10]).unwrap();
+    volume.mkdir("/dir", 0o755).unwrap();
+    volume.close().unwrap();
+    memory.fork()
+}
+
+/// Makes each read of `change` fail, alone, on a volume of which nothing is in memory.
+fn fail_each_read(what: &str, change: impl Fn(&Volume) -> Result<()>) {
+    let (base, mut failures) = (base(), 0);
+    for nth in 1.. {
+        let memory = Arc::new(base.fork());
+        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+        device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
+        let changed = change(&volume);
+        assert!(volume.stopped().is_none(), "{what}, read {nth}: {changed:?}, {:?}", volume.stopped());
+        if let Err(error) = &changed {
+            failures += 1;
+            change(&volume).unwrap_or_else(|again| panic!("{what}, read {nth}: {error}, then {again}"));
+        }
+        let was_hit = device.failed().is_some();
+        volume.close().unwrap();
+        assert_no_findings(&*memory, &format!("{what}, read {nth}"));
+        if !was_hit {
+            changed.unwrap();
+            break;
+        }
+    }
+    assert!(failures > 1, "{what}: {failures} reads failed");
+}
+
+#[test]
+fn a_write_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
+    fail_each_read("direct write", |volume| volume.direct_file("/file")?.write_at(&[2; 4096], 200 << 10));
+    fail_each_read("buffered write", |volume| {
+        let file = volume.open("/file", &OpenOptions::read_write())?;
+        file.write_at(&[2; 5000], 200 << 10)?;
+        file.sync_all()
+    });
+    fail_each_read("allocation", |volume| volume.direct_file("/file")?.allocate(200 << 10, 4096, true));
+}
+
+#[test]
+fn a_removal_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
+    fail_each_read("remove a file", |volume| volume.remove_file("/file"));
+    fail_each_read("remove a directory", |volume| volume.remove_dir("/dir"));
+    fail_each_read("truncate", |volume| volume.direct_file("/file")?.set_len(50 << 10));
+    fail_each_read("punch", |volume| volume.direct_file("/file")?.punch_hole(20 << 10, 20 << 10));
+    fail_each_read("collapse", |volume| volume.direct_file("/file")?.collapse_range(20 << 10, 20 << 10));
+}
+
+#[test]
+fn a_creation_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
+    fail_each_read("make a directory", |volume| volume.mkdir("/dir/new", 0o755).map(drop));
+    fail_each_read("make a link", |volume| volume.symlink("/dir/new", "x".repeat(200)).map(drop));
+    fail_each_read("set an attribute", |volume| {
+        volume.resolve("/file")?.set_xattr(b"user.a", &[7; 500], XattrMode::Any)
+    });
+}

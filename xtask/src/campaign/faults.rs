@@ -4,6 +4,7 @@
 use anyhow::{Result, ensure};
 
 use crate::cargo_test;
+use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::workspace::cargo;
@@ -28,17 +29,26 @@ pub struct Args {
     seed: u64,
 }
 
-/// Runs all workloads.
-pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    run_some(&Args { long: scope == Scope::Long, only: None, point: None, seed: 20 }, report)
+/// The test programs with workloads.
+const ENGINE: &str = "-p parext4 --test crash";
+const COMMANDS: &str = "-p parext4-cli --test network";
+
+/// Runs the workloads of the engine with a sample of the faults. The workloads of commands run with the other tests of commands.
+pub fn run(_: Scope, report: &mut Report) -> Result<()> {
+    cargo_test::run(tests(ENGINE, ALL), "faults", report)
+}
+
+fn tests(programs: &str, only: &str) -> Cmd {
+    let words = format!("test --profile stress --no-fail-fast {programs} {only} -- --nocapture");
+    cargo(&words)
 }
 
 /// Runs the workloads and faults that the arguments select.
 pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
     let only = args.only.as_deref().unwrap_or(ALL);
     ensure!(!only.contains(' '), "--only {only}: a name has no spaces");
-    let words = format!("test -p parext4 --profile stress --no-fail-fast --test crash {only} -- --nocapture");
-    let mut command = cargo(&words).env("PAREXT4_STRESS_SEED", args.seed.to_string());
+    let mut command = tests(&format!("{ENGINE} {COMMANDS}"), only);
+    command = command.env("PAREXT4_STRESS_SEED", args.seed.to_string());
     if args.long {
         command = command.env("PAREXT4_STRESS_ALL", "1");
     }

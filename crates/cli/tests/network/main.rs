@@ -5,3 +5,4 @@ mod export;
 mod fenced;
 mod node;
 mod standby;
+mod sweep;

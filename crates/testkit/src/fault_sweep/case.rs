@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parext4::device::{CallInfo, CallKind, FaultDevice};
+use parext4::device::{CallInfo, CallKind, FaultDevice, RecordingDevice};
 use parext4::{Device, Error, MemDevice, OpenOptions, Volume, VolumeOptions, replay_in_memory};
 
 use super::point::{FaultPoint, Manner};
@@ -12,6 +12,8 @@ use super::run::Run;
 use super::snapshot::{OWN, Snapshot};
 use super::states::{Progress, States};
 use super::{Workload, full};
+use crate::rng::Rng;
+use crate::settings;
 use crate::volume::{assert_clean, assert_no_findings, assert_recovers, untimed, without_error_record};
 
 /// Time for threads in the background to end what they do.
@@ -40,7 +42,9 @@ impl Case<'_> {
         {
             return false;
         }
-        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, self.point.plan()));
+        let before = memory.fork();
+        let recorder = Arc::new(RecordingDevice::new(Arc::clone(&memory) as _));
+        let device = Arc::new(FaultDevice::new(Arc::clone(&recorder) as _, self.point.plan()));
         let mut run = Run::with_states(&device, options(self.workload, self.point), self.states);
         // The run keeps the errors.
         let ended = (self.workload.run)(&mut run);
@@ -50,7 +54,8 @@ impl Case<'_> {
             "{}: a workload ends with its error",
             self.point
         );
-        let (crashed, at_crash) = (memory.fork(), run.progress.clone());
+        let at_crash = run.progress.clone();
+        let crashed = [(memory.fork(), "a crash"), (power_loss(&recorder, &before), "a loss of power")];
         let was_opened = run.open_volume().is_some();
         self.after_the_fault(&device, &mut run);
         let closed = run.close();
@@ -72,7 +77,9 @@ impl Case<'_> {
             return true;
         }
         if self.journal {
-            self.verify(crashed, &at_crash, false, &format!("{outcome}, after a crash"));
+            for (image, how) in crashed {
+                self.verify(image, &at_crash, false, &format!("{outcome}, after {how}"));
+            }
         }
         if self.journal || closed.is_ok() {
             let closed = memory.fork();
@@ -98,6 +105,9 @@ impl Case<'_> {
             let found =
                 Snapshot::take(&volume, None).unwrap_or_else(|e| panic!("{outcome}: reading it all: {e}"));
             self.states.check(&found, &progress).unwrap_or_else(|e| panic!("{outcome}, while open: {e}"));
+        }
+        if settings::all() && !outcome.must_stop() && volume.stopped().is_some() {
+            eprintln!("{}: {outcome}: this stops the volume", self.workload.name);
         }
         if outcome.must_stop() {
             assert_stopped(&volume, &outcome);
@@ -133,6 +143,12 @@ impl Case<'_> {
             assert_clean(&without_error_record(&image), what);
         }
     }
+}
+
+/// Returns the device as a loss of power leaves it: with some of the writes since the last flush.
+fn power_loss(recorder: &RecordingDevice, before: &MemDevice) -> MemDevice {
+    let (last, mut rng) = (recorder.flush_epochs().len() - 1, Rng::new(recorder.events() as u64, 0));
+    recorder.replay_epoch_subset(before, last, |_| rng.chance(50))
 }
 
 /// Returns the options with which the volume is opened.

@@ -13,36 +13,34 @@
 //! |---|---|
 //! | `run` | [`Run`]: the steps of a workload |
 //! | `snapshot`, `states` | the contents of a volume, and which of them may be found |
-//! | `point` | [`FaultPoint`]: what fails |
+//! | `point`, `requests` | [`FaultPoint`]: what fails; which faults are tried |
 //! | `full` | volumes with few free blocks |
 //! | `case` | one case, and its assertions |
 
 mod case;
 mod full;
 mod point;
+mod requests;
 mod run;
 mod snapshot;
 mod states;
 
 pub use point::{FaultPoint, Manner};
+pub use requests::{Family, sweep_requests};
 pub use run::Run;
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{MemDevice, Result, Volume, VolumeOptions};
 
-use crate::rng::Rng;
 use crate::settings;
 use crate::volume::{assert_clean, assert_no_findings, recover, untimed};
-use crate::watchdog::Watchdog;
 use case::Case;
+use requests::Cases;
 use snapshot::Snapshot;
 use states::States;
 
-/// Seed of the sample of fault points unless the environment sets one.
-const SEED: u64 = 20;
 /// One case in this number is also checked by e2fsck.
 const E2FSCK_ONE_IN: u64 = 50;
 
@@ -59,31 +57,20 @@ pub struct Workload {
     pub run: fn(&mut Run<'_>) -> Result<()>,
 }
 
-/// Points of one kind: what fails, how, and in how many cases of a sample.
-struct Family {
-    kind: FaultKind,
-    manner: Manner,
-    little_memory: bool,
-    sample: u64,
-}
-
-const fn family(kind: FaultKind, manner: Manner, sample: u64) -> Family {
-    Family { kind, manner, little_memory: false, sample }
-}
-
+/// The faults of each workload.
 const FAMILIES: [Family; 12] = [
-    family(FaultKind::Reads, Manner::Once, 2),
-    family(FaultKind::Reads, Manner::Sticky, 1),
-    family(FaultKind::Reads, Manner::Torn, 1),
-    family(FaultKind::Writes, Manner::Once, 3),
-    family(FaultKind::Writes, Manner::Sticky, 1),
-    family(FaultKind::Writes, Manner::Torn, 1),
-    family(FaultKind::Flushes, Manner::Once, 2),
-    family(FaultKind::Flushes, Manner::Sticky, 1),
-    family(FaultKind::Discards, Manner::Once, 1),
-    family(FaultKind::Discards, Manner::Sticky, 1),
-    family(FaultKind::Any, Manner::Sticky, 2),
-    Family { kind: FaultKind::Any, manner: Manner::Once, little_memory: true, sample: 3 },
+    Family::new(FaultKind::Reads, Manner::Once, 2),
+    Family::new(FaultKind::Reads, Manner::Sticky, 1),
+    Family::new(FaultKind::Reads, Manner::Torn, 1),
+    Family::new(FaultKind::Writes, Manner::Once, 3),
+    Family::new(FaultKind::Writes, Manner::Sticky, 1),
+    Family::new(FaultKind::Writes, Manner::Torn, 1),
+    Family::new(FaultKind::Flushes, Manner::Once, 2),
+    Family::new(FaultKind::Flushes, Manner::Sticky, 1),
+    Family::new(FaultKind::Discards, Manner::Once, 1),
+    Family::new(FaultKind::Discards, Manner::Sticky, 1),
+    Family::new(FaultKind::Any, Manner::Sticky, 2),
+    Family::new(FaultKind::Any, Manner::Once, 3).with_little_memory(),
 ];
 /// Cases of a sample with few free blocks.
 const FULL_SAMPLE: u64 = 2;
@@ -98,8 +85,6 @@ struct Sweep<'a> {
     journal: bool,
     /// Number of blocks that the workload needs.
     blocks: u64,
-    watchdog: Watchdog,
-    cases: u64,
 }
 
 /// Runs a workload with each fault, or with a sample, or with the one that `PAREXT4_FAULT` names.
@@ -108,19 +93,24 @@ struct Sweep<'a> {
 /// If something does not hold; with the command that repeats the case.
 pub fn sweep(workload: &Workload) {
     case::count_panics();
-    let mut sweep = Sweep::new(workload);
-    if let Some(point) = settings::fault() {
-        let point = point.parse().unwrap_or_else(|error| panic!("PAREXT4_FAULT: {error}"));
+    let sweep = Sweep::new(workload);
+    let mut cases = Cases::new(workload.name);
+    if let Some(point) = Cases::only() {
         let base = sweep.base_of(point).expect("a volume without free blocks");
-        assert!(sweep.case(&base, point), "the workload ended before {point}");
+        let is_hit = cases.case(point, || sweep.case(&base, point, true));
+        assert!(is_hit, "the workload ended before {point}");
         return;
     }
-    let mut rng = Rng::new(settings::fixed_seed(workload.name, SEED), 0);
-    for family in &FAMILIES {
-        sweep.family(family, &mut rng);
+    let mut number = 0;
+    let mut run = |base: &MemDevice, point| {
+        number += 1;
+        sweep.case(base, point, number % E2FSCK_ONE_IN == 1)
+    };
+    for family in FAMILIES {
+        let run = |point| run(&sweep.base, point);
+        cases.family(family, || sweep.count(family.point(1)), run);
     }
-    sweep.full(&mut rng);
-    eprintln!("{}: {} fault points", workload.name, sweep.cases);
+    sweep.full(&mut cases, run);
 }
 
 impl<'a> Sweep<'a> {
@@ -145,8 +135,7 @@ impl<'a> Sweep<'a> {
         assert_clean(&memory, "without a fault");
         let blocks = free.saturating_sub(run.least_free);
         let states = run.into_states();
-        let watchdog = Watchdog::without_delays(workload.name, 0, 1);
-        Self { workload, base, states, journal, blocks, watchdog, cases: 0 }
+        Self { workload, base, states, journal, blocks }
     }
 
     /// Returns the device before the run of a case.
@@ -157,30 +146,9 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn case(&mut self, base: &MemDevice, point: FaultPoint) -> bool {
-        let _repeat = Repeat(self.workload.name, point);
-        let with_e2fsck = self.cases.is_multiple_of(E2FSCK_ONE_IN) || settings::fault().is_some();
-        let Self { workload, states, journal, .. } = self;
-        let case = Case { workload, base, states, point, journal: *journal, with_e2fsck };
-        let is_hit = self.watchdog.watch(0, || case.run());
-        self.cases += u64::from(is_hit);
-        is_hit
-    }
-
-    /// Fails each request of a family, or a sample of them.
-    fn family(&mut self, family: &Family, rng: &mut Rng) {
-        let &Family { kind, manner, little_memory, sample } = family;
-        let base = self.base.fork();
-        let point = |number| FaultPoint::Request { kind, number, manner, little_memory };
-        if settings::all() {
-            // Threads in the background make the number of requests differ from run to run.
-            (1..).take_while(|&number| self.case(&base, point(number))).for_each(drop);
-            return;
-        }
-        let count = self.count(point(1));
-        for number in some(1..=count, sample, rng) {
-            self.case(&base, point(number));
-        }
+    fn case(&self, base: &MemDevice, point: FaultPoint, with_e2fsck: bool) -> bool {
+        let &Self { workload, ref states, journal, .. } = self;
+        Case { workload, base, states, point, journal, with_e2fsck }.run()
     }
 
     /// Returns the number of requests in a run without faults.
@@ -196,42 +164,24 @@ impl<'a> Sweep<'a> {
     }
 
     /// Runs the workload with each number of free blocks that does not suffice, or with some of them.
-    fn full(&mut self, rng: &mut Rng) {
+    fn full(&self, cases: &mut Cases, mut run: impl FnMut(&MemDevice, FaultPoint) -> bool) {
         let Some(base) = full::filled(&self.base) else { return };
+        let mut case = |cases: &mut Cases, free| {
+            let point = FaultPoint::Full(free);
+            cases.case(point, || run(&base, point))
+        };
         if !settings::all() {
-            for free in some(0..=self.blocks, FULL_SAMPLE, rng) {
-                self.case(&base, FaultPoint::Full(free));
+            for free in cases.sample(0..=self.blocks, FULL_SAMPLE) {
+                case(cases, free);
             }
             return;
         }
         let mut enough = 0;
         for free in 0.. {
-            enough = if self.case(&base, FaultPoint::Full(free)) { 0 } else { enough + 1 };
+            enough = if case(cases, free) { 0 } else { enough + 1 };
             if enough > ENOUGH && free > self.blocks {
                 break;
             }
-        }
-    }
-}
-
-/// Returns at most `count` numbers of a range, one from each of equal parts.
-fn some(range: RangeInclusive<u64>, count: u64, rng: &mut Rng) -> Vec<u64> {
-    let (first, len) = (*range.start(), (range.end() + 1).saturating_sub(*range.start()));
-    if len <= count {
-        return range.collect();
-    }
-    let part = |nth| len * nth / count..len * (nth + 1) / count;
-    (0..count).map(part).map(|part| first + part.start + rng.below(part.end - part.start)).collect()
-}
-
-/// Prints the command that repeats a case, if the case panics.
-struct Repeat(&'static str, FaultPoint);
-
-impl Drop for Repeat {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self(name, point) = self;
-            eprintln!("to repeat: cargo xtask faults --only {name} --point {point}");
         }
     }
 }

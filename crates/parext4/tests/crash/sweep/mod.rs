@@ -10,6 +10,7 @@ mod formats;
 mod names;
 mod queued;
 mod space;
+mod unopened;
 mod volumes;
 
 use std::sync::Arc;

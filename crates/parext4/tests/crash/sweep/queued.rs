@@ -62,9 +62,11 @@ workload!(queued_appends, with_file(SMALL, 4096), untimed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
     run.step("append", |volume| {
         queued(volume, |queue| {
+            // The same bytes, because the appends after one that fails begin at its offset.
             for nth in 0..6 {
-                let request = IoRequest::Append { buf: buffer(nth, 3 << 10), len: 3 << 10 };
-                queue.submit(&file, request, nth.into(), IoFlags::new());
+                let request =
+                    IoRequest::Append { buf: AlignedBuf::from_slice(&[0x77; 3 << 10]), len: 3 << 10 };
+                queue.submit(&file, request, nth, IoFlags::new());
             }
         })
     })?;

@@ -19,9 +19,9 @@ pub use chunks::{CHUNK, Copy, GRAIN};
 /// The largest number of runs of data in a sparse file of an archive.
 pub const MOST_RUNS: usize = 1 << 20;
 
-/// Jobs that wait for each worker, at most. With many fewer, the thread that walks the tree and the workers wake each other for each
-/// small file.
-const WAITING: usize = 64;
+/// The largest number of jobs that wait. With many fewer, the thread that walks the tree and the workers wake each other for each small
+/// file. With many more, the directories that jobs keep open may exceed the limit of open files, of 1024 by default.
+const WAITING: usize = 128;
 
 /// A file to copy.
 pub trait Job: Send {
@@ -59,7 +59,7 @@ enum Queue<'a, J: Job> {
 }
 
 impl<J: Job> Submit<'_, J> {
-    /// Submits a job; blocks while 64 jobs for each thread wait. Fails once any job has failed.
+    /// Submits a job; blocks while 128 jobs wait. Fails once any job has failed.
     pub fn submit(&self, job: J) -> Result<()> {
         let (jobs, failure) = match &self.0 {
             Queue::Workers { jobs, failure } => (jobs, failure),
@@ -101,7 +101,7 @@ pub fn run<J: Job>(
 ) -> Result<()> {
     let threads = threads.max(1);
     let failure = OnceLock::new();
-    let (jobs, job_queue) = crossbeam_channel::bounded(threads * WAITING);
+    let (jobs, job_queue) = crossbeam_channel::bounded(WAITING);
     let (ask, help_queue) = crossbeam_channel::unbounded();
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -1,4 +1,4 @@
-//! A history of threads, recorded: each has a tree of its own, and all of them change the files of [`shared`](crate::shared).
+//! A history of threads, recorded: each has a tree of its own, and all of them change the files of `shared`.
 //!
 //! The seed determines what each thread does, and the system how the threads interleave. Besides the promises of each thread's
 //! calls, a sync or a commit by one thread is certain to include what the other threads had done before, and operations on

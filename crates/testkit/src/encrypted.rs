@@ -64,7 +64,7 @@ fn run(arguments: &[&str], root: &Path) -> Option<String> {
 }
 
 /// Makes encrypted directories on a mounted volume: `enc`, and `tight` with a subdirectory of `names` names. Returns false, after a call of
-/// [`skipped`], if that is not possible here. The key is gone once the volume is unmounted.
+/// [`skipped`](crate::skipped), if that is not possible here. The key is gone once the volume is unmounted.
 pub fn make(root: &Path, names: u32) -> bool {
     run(&["make", &names.to_string()], root).is_some()
 }

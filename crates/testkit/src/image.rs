@@ -18,7 +18,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes a volume of `mib` MiB with `mke2fs -t ext4` and further options, which may name another type. `None`, after a call of [`skipped`], if mke2fs
+    /// Makes a volume of `mib` MiB with `mke2fs -t ext4` and further options, which may name another type. `None`, after a call of [`skipped`](crate::skipped), if mke2fs
     /// is not installed.
     pub fn mke2fs(mib: u64, options: &[&str]) -> Option<Self> {
         let image = Self { dir: tempfile::tempdir().unwrap() };

@@ -26,7 +26,7 @@ pub fn sample(seed: u64, count: usize, usable: impl Fn(&Kind) -> bool) -> Vec<Ki
     kinds
 }
 
-/// Makes an empty volume of a kind in memory, on a device full of old bytes. `None`, after a call of [`skipped`], if mke2fs is not
+/// Makes an empty volume of a kind in memory, on a device full of old bytes. `None`, after a call of [`skipped`](crate::skipped), if mke2fs is not
 /// installed, or refuses a combination of features.
 ///
 /// # Panics

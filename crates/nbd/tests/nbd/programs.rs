@@ -168,7 +168,13 @@ fn connections_that_end_anywhere_lose_nothing() {
     // No answer is longer than what the relay lets through at least.
     let options = DeviceOptions::new().len(512 << 10);
     let device = open_with(&relay.url("&reconnect=60&connections=2"), &options).unwrap();
-    exercise(&device, seed, 400);
-    assert!(relay.ended() > 10, "only {} connections ended", relay.ended());
+    // Some seeds draw such long connections that one round ends only two.
+    for round in 0.. {
+        exercise(&device, seed.wrapping_add(round), 400);
+        if relay.ended() > 10 {
+            break;
+        }
+        assert!(round < 50, "only {} connections ended", relay.ended());
+    }
     relay.calm();
 }

@@ -74,6 +74,12 @@ pub const IMAGE_MAKERS: &[Tool] = &[
     Tool { program: "img2simg", package: "android-sdk-libsparse-utils" },
 ];
 
+/// The programs that turn counts of instrumented programs into lines.
+pub const LLVM: &[Tool] = &[
+    Tool { program: "llvm-cov-19", package: "llvm-19" },
+    Tool { program: "llvm-profdata-19", package: "llvm-19" },
+];
+
 /// The programs that read the manual pages and the completions of shells.
 const READERS: &[Tool] = &[
     Tool { program: "fish", package: "fish" },
@@ -83,7 +89,7 @@ const READERS: &[Tool] = &[
     Tool { program: "zsh", package: "zsh" },
 ];
 
-/// All of the programs above.
+/// The programs of `cargo xtask test`.
 pub const ALL: &[&[Tool]] = &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS, READERS];
 
 /// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.

@@ -12,6 +12,7 @@ mod build_ahead;
 mod campaign;
 mod cargo_test;
 mod command;
+mod coverage;
 mod debian;
 mod image;
 mod interrupt;
@@ -123,6 +124,8 @@ enum Command {
     Tsan(Length),
     /// The tests of the device queues under AddressSanitizer
     Asan(Length),
+    /// The lines of each module that the tests run
+    Coverage,
     /// `parext4 bench` beside fio: the same jobs on the same kernel ext4, whose figures must agree
     BenchCheck(bench_check::Args),
     /// Measure the cost of the range lock: `parext4 bench` beside a build whose lock locks nothing
@@ -204,6 +207,7 @@ fn run(command: Command) -> Result<bool> {
         Command::SplitBrain(length) => ("split-brain", length),
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),
+        Command::Coverage => return Ok(steps::alone("coverage", coverage::tests)),
         Command::BenchCheck(args) => return bench_check::run(&args),
         Command::BenchLock(args) => return bench_lock::run(&args).map(|()| true),
         Command::BenchFormats(args) => return bench_formats::run(&args).map(|()| true),

@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::command::cmd;
+use crate::coverage::{Coverage, Floor, executables};
 use crate::nightly::{self, TARGET, nightly};
 use crate::report::Report;
-use crate::workspace;
+use crate::workspace::{self, cargo};
 
 /// The targets, with the longest time of one input in seconds.
 const TARGETS: [(&str, u32); 6] = [
@@ -22,6 +23,16 @@ const TARGETS: [(&str, u32); 6] = [
 ];
 /// Limits of each target: the largest allocation, and all memory, most of which the sound images use.
 const LIMITS: &str = "-malloc_limit_mb=96 -rss_limit_mb=6144 -print_final_stats=1";
+/// Inputs that one process runs to count lines.
+const INPUTS: usize = 500;
+/// Percent of the lines of each of these modules that the inputs of the target `image` run.
+const FLOORS: &[Floor] = &[
+    Floor { module: "extent_map", percent: 85.0 },
+    Floor { module: "format", percent: 85.0 },
+    Floor { module: "journal", percent: 85.0 },
+    Floor { module: "namespace", percent: 85.0 },
+    Floor { module: "xattr", percent: 85.0 },
+];
 /// What libFuzzer prints before its figures.
 const STAT: &str = "stat::";
 
@@ -34,6 +45,12 @@ pub struct Args {
     /// Only these targets: image, journal, sequence, range_lock, requests, arguments
     #[arg(long, value_name = "TARGET")]
     only: Vec<String>,
+    /// Build with AddressSanitizer, which makes each input several times slower
+    #[arg(long)]
+    asan: bool,
+    /// Run each input of the corpus once, and show the lines of each module that ran
+    #[arg(long)]
+    coverage: bool,
 }
 
 /// Builds and runs the targets.
@@ -48,10 +65,20 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
         bail!("the fuzz targets need {missing}");
     }
     let folder = workspace::root().join("fuzz");
-    nightly("cargo fuzz build --fuzz-dir . --sanitizer none").dir(&folder).run()?;
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    if args.coverage {
+        return coverage(&folder, chosen, report);
+    }
+    let (sanitizer, build) = if args.asan { ("address", "target/asan") } else { ("none", "target") };
+    nightly("cargo fuzz build --fuzz-dir . --sanitizer")
+        .arg(sanitizer)
+        .args("--target-dir")
+        .arg(build)
+        .dir(&folder)
+        .run()?;
     for (name, timeout) in TARGETS.into_iter().filter(|(name, _)| chosen(name)) {
-        report.case(name, || target(&folder, name, timeout, 60 * args.minutes));
+        let program = folder.join(build).join(TARGET).join("release").join(name);
+        report.case(name, || target(&folder, &program, name, timeout, 60 * args.minutes));
     }
     Ok(())
 }
@@ -70,15 +97,50 @@ fn missing() -> Result<Option<&'static str>> {
     Ok(None)
 }
 
+/// Runs each input of the chosen targets once, and prints the coverage. The coverage by the target `image` alone has floors.
+fn coverage(folder: &Path, chosen: impl Fn(&str) -> bool, report: &mut Report) -> Result<()> {
+    let coverage = Coverage::new("fuzz")?;
+    let build = cargo("build --release --bins --message-format=json").dir(folder);
+    let programs = executables(coverage.build(build, "--cfg fuzzing"))?;
+    let mut ran = Vec::new();
+    for (name, _) in TARGETS.into_iter().filter(|(name, _)| chosen(name)) {
+        let program =
+            programs.iter().find(|program| program.ends_with(name)).context("a target is not built")?;
+        report.case(name, || {
+            inputs(folder, name)?.chunks(INPUTS).try_for_each(|inputs| {
+                let command = coverage.run(cmd(program)).args(LIMITS).dir(folder);
+                inputs.iter().fold(command, |command, input| command.arg(input)).run().map(drop)
+            })
+        });
+        ran.push(program.clone());
+    }
+    let is_image = ran.len() == 1 && chosen("image");
+    coverage.report(&ran, if is_image { FLOORS } else { &[] }, report)
+}
+
+/// Returns the files of the corpus of a target, and of its inputs in the repository.
+fn inputs(folder: &Path, name: &str) -> Result<Vec<PathBuf>> {
+    let mut inputs = Vec::new();
+    for kind in ["corpus", "inputs"] {
+        for entry in fs::read_dir(place(folder, kind, name)?)? {
+            inputs.push(entry?.path());
+        }
+    }
+    Ok(inputs)
+}
+
+/// Returns a folder of a target, which it makes.
+fn place(folder: &Path, kind: &str, name: &str) -> Result<PathBuf> {
+    let place = folder.join(kind).join(name);
+    fs::create_dir_all(&place)?;
+    Ok(place)
+}
+
 /// Runs one target for some seconds.
-fn target(folder: &Path, name: &str, timeout: u32, seconds: u32) -> Result<()> {
-    let place = |kind: &str| -> Result<PathBuf> {
-        let place = folder.join(kind).join(name);
-        fs::create_dir_all(&place)?;
-        Ok(place)
-    };
-    let (corpus, inputs, artifacts) = (place("corpus")?, place("inputs")?, place("artifacts")?);
-    let output = cmd(folder.join("target").join(TARGET).join("release").join(name))
+fn target(folder: &Path, program: &Path, name: &str, timeout: u32, seconds: u32) -> Result<()> {
+    let [corpus, inputs, artifacts] = ["corpus", "inputs", "artifacts"].map(|kind| place(folder, kind, name));
+    let (corpus, inputs, artifacts) = (corpus?, inputs?, artifacts?);
+    let output = cmd(program)
         .arg(corpus)
         .arg(inputs)
         .args(LIMITS)

@@ -32,6 +32,9 @@ pub struct Args {
     /// All kinds instead of a sample, and trees of 20,000 files
     #[arg(long)]
     long: bool,
+    /// Copy trees, and leave out the tests of the engine
+    #[arg(long)]
+    trees: bool,
     /// Seed of the combinations of features and of all random choices
     #[arg(long, default_value_t = SEED)]
     seed: u64,
@@ -59,17 +62,10 @@ pub fn run(_: Scope, report: &mut Report) -> Result<()> {
     each_kind(&bed, &full(), &kinds[..1], report)
 }
 
-/// Runs the tests of the engine over kinds, with one seed after another, and then copies trees.
+/// Runs the tests of the engine, and then copies trees.
 pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(60 * args.minutes);
-    let mut seed = args.seed;
-    loop {
-        println!("  seed {seed}");
-        cargo_test::run(tests(args, seed), "formats", report)?;
-        seed += 1;
-        if Instant::now() >= end {
-            break;
-        }
+    if !args.trees {
+        engine_tests(args, report)?;
     }
     let bed = TestBed::new()?;
     let source = if args.long { full() } else { small() };
@@ -78,6 +74,20 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
     each_kind(&bed, &source, &extents, report)?;
     let plan = Plan { sparse: source.plan.sparse.min(LARGEST_INDIRECT), ..source.plan };
     each_kind(&bed, &Source { plan, ..source }, &indirect, report)
+}
+
+/// Runs the tests of the engine over kinds, with one seed after another.
+fn engine_tests(args: &Args, report: &mut Report) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(60 * args.minutes);
+    let mut seed = args.seed;
+    loop {
+        println!("  seed {seed}");
+        cargo_test::run(tests(args, seed), "formats", report)?;
+        seed += 1;
+        if Instant::now() >= end {
+            return Ok(());
+        }
+    }
 }
 
 /// Returns the command of the engine's tests that run over kinds of images.

@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{crash, faults, formats, fuzz, mount, network, programs};
+use crate::campaign::{crash, faults, formats, fuzz, mount, mutants, network, programs};
 use crate::scope::Scope;
 
 #[derive(Parser)]
@@ -75,6 +75,8 @@ enum Command {
     Crash(crash::Args),
     /// Workloads over all operations with each request of the device failing, and with little memory and space
     Faults(faults::Args),
+    /// Guards, orderings and error paths of the range lock and of parts of the engine, broken one at a time: tests must notice
+    Mutants(mutants::Args),
     /// Random operations of every kind on one file, buffered and direct, against a model
     Fsx {
         /// Operations in each configuration
@@ -183,6 +185,9 @@ fn run(command: Command) -> Result<bool> {
         Command::Kill(length) => ("kill", length),
         Command::Crash(args) => {
             return Ok(steps::alone("crash", |report| crash::run_some(&args, report)));
+        }
+        Command::Mutants(args) => {
+            return Ok(steps::alone("mutants", |report| mutants::run_some(&args, report)));
         }
         Command::Fsx { ops } => return Ok(steps::alone("fsx", |report| steps::fsx(ops, report))),
         Command::MountFsx { ops } => {

@@ -226,6 +226,21 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn a_range_is_the_sole_one_only_while_it_is_alone() {
+        let mut grid = Grid::<()>::default();
+        assert_eq!(grid.sole(), None);
+        let [first, second, third, last, fifth] =
+            [0, 1, 2, 3, 4].map(|at| grid.find_or_add(ByteRange::new(at, at + 1)));
+        for id in [first, second, third, fifth] {
+            assert_eq!(grid.sole(), None);
+            grid.remove(id);
+        }
+        assert_eq!(grid.sole(), Some(last));
+        grid.remove(last);
+        assert_eq!(grid.sole(), None);
+    }
+
     proptest! {
         #[test]
         fn finds_exactly_the_overlapping_ranges(ranges in prop::collection::vec(range(), 1..60), probe in range()) {

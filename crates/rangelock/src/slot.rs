@@ -133,3 +133,67 @@ impl DerefMut for Locked<'_> {
         &mut self.queue
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::Slot;
+    use crate::range::{Access, ByteRange, Mode};
+    use crate::wake::{Waiter, Waker};
+    use std::sync::Arc;
+
+    /// Returns what the slot's word holds after `grants` were made in its queue.
+    fn deflated(grants: &[(Access, u32)]) -> (bool, Option<Access>) {
+        let slot = Slot::default();
+        let mut queue = slot.lock();
+        grants.iter().for_each(|&(access, count)| queue.grant_many(access, count));
+        drop(queue);
+        (slot.is_free(), slot.held())
+    }
+
+    #[test]
+    fn only_an_empty_queue_and_several_shared_holders_of_one_range_leave_the_queue() {
+        let access = |end, mode| Access { range: ByteRange::new(0, end), mode };
+        let (reader, writer) = (access(9, Mode::Shared), access(9, Mode::Exclusive));
+        assert_eq!(deflated(&[]), (true, None));
+        assert_eq!(deflated(&[(reader, 2)]), (false, Some(reader)));
+        assert_eq!(deflated(&[(reader, 14)]), (false, Some(reader)));
+        for queued in [
+            vec![(reader, 1)],
+            vec![(writer, 1)],
+            vec![(reader, 15)],
+            vec![(reader, 2), (access(8, Mode::Shared), 2)],
+        ] {
+            assert_eq!(deflated(&queued), (false, None), "{queued:?}");
+        }
+    }
+
+    #[test]
+    fn holders_move_between_word_and_queue_and_are_released_there() {
+        let reader = Access { range: ByteRange::new(0, 9), mode: Mode::Shared };
+        let slot = Slot::default();
+        let word = crate::word::of(reader).unwrap();
+        assert!(slot.try_acquire(word) && slot.try_acquire(word));
+        let mut queue = slot.lock();
+        assert!(queue.sole() == Some((reader, 2)) && !slot.try_release(word));
+        queue.release(reader, &mut Vec::new());
+        drop(queue);
+        assert!(slot.held().is_none() && !slot.try_acquire(word));
+        slot.lock().release(reader, &mut Vec::new());
+        assert!(slot.is_free() && slot.try_acquire(word) && slot.try_release(word) && slot.is_free());
+    }
+
+    #[test]
+    fn readers_that_waited_move_to_the_word() {
+        let [reader, writer] =
+            [Mode::Shared, Mode::Exclusive].map(|mode| Access { range: ByteRange::new(0, 9), mode });
+        let (slot, mut granted) = (Slot::default(), Vec::new());
+        let mut queue = slot.lock();
+        queue.grant(writer);
+        for _ in 0..2 {
+            queue.wait(reader, Arc::new(Waiter::new(Waker::thread())));
+        }
+        queue.release(writer, &mut granted);
+        drop(queue);
+        assert_eq!((granted.len(), slot.held()), (2, Some(reader)));
+    }
+}

@@ -286,3 +286,31 @@ pub(crate) fn grant_or_wait(queue: &mut Queue, access: Access, waiter: &Arc<Wait
     }
     blocked
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use crate::{ByteRange, RangeLock};
+
+    fn byte(at: u64) -> ByteRange {
+        ByteRange::new(at, at + 1)
+    }
+
+    #[test]
+    fn requests_for_one_range_do_not_expand_the_lock() {
+        let lock = RangeLock::new();
+        drop((0..40).map(|_| lock.shared(byte(0))).collect::<Vec<_>>());
+        assert!(lock.slots.table().is_none());
+    }
+
+    #[test]
+    fn eight_collisions_expand_the_lock() {
+        let lock = RangeLock::new();
+        // The second request counts twice: before it tries again, and when it queues.
+        let held: Vec<_> = (0..7).map(|at| lock.shared(byte(at))).collect();
+        assert!(lock.slots.table().is_none());
+        let last = lock.shared(byte(7));
+        assert!(lock.slots.table().is_some());
+        drop((held, last));
+        assert!(lock.is_idle());
+    }
+}

@@ -12,6 +12,7 @@ pub mod journal_formats;
 pub mod kill;
 pub mod mkfs;
 pub mod mount;
+pub mod mutants;
 pub mod network;
 pub mod programs;
 pub mod split_brain;

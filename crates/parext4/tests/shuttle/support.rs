@@ -82,9 +82,11 @@ fn linger(most: usize) {
 /// How many times as many schedules are tried with a fault as without.
 const PATIENCE: usize = 100;
 
-/// `PAREXT4_MODEL_FACTOR`: multiplies the schedules that are tried without a fault.
-fn factor() -> usize {
-    std::env::var("PAREXT4_MODEL_FACTOR").map_or(1, |factor| factor.parse().expect("a number"))
+/// Returns the number of schedules to try without a fault: `iterations`, multiplied by `PAREXT4_MODEL_FACTOR`.
+fn without_fault(iterations: usize) -> usize {
+    let factor =
+        std::env::var("PAREXT4_MODEL_FACTOR").map_or(1.0, |factor| factor.parse().expect("a number"));
+    ((iterations as f64 * factor) as usize).max(1)
 }
 
 /// Checks `model` under many schedules, then that it fails with each of `faults`. The model gets a volume of 4 MiB
@@ -187,7 +189,7 @@ fn is_wanted(fault: Fault) -> bool {
 /// schedulers, each has its turn before the first has used all iterations.
 pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
     plant(Fault::None);
-    run(iterations * factor());
+    run(without_fault(iterations));
     for &fault in faults.iter().filter(|&&fault| is_wanted(fault)) {
         let rounds = || {
             plant(fault);

@@ -34,10 +34,18 @@ impl Start {
 }
 
 pub(crate) fn check(model: Model) {
+    let iterations = without_fault();
     for start in [Start::New, Start::Expanded] {
-        shuttle::check_random(move || model(start.lock(None)), ITERATIONS);
-        shuttle::check_pct(move || model(start.lock(None)), ITERATIONS, PCT_DEPTH);
+        shuttle::check_random(move || model(start.lock(None)), iterations);
+        shuttle::check_pct(move || model(start.lock(None)), iterations, PCT_DEPTH);
     }
+}
+
+/// Returns the number of schedules to try without a fault: [`ITERATIONS`], multiplied by `PAREXT4_MODEL_FACTOR`.
+fn without_fault() -> usize {
+    let factor =
+        std::env::var("PAREXT4_MODEL_FACTOR").map_or(1.0, |factor| factor.parse().expect("a number"));
+    ((ITERATIONS as f64 * factor) as usize).max(1)
 }
 
 /// Returns true if `work` panics. Runs it on a new thread: after a panic while another task holds a lock, shuttle leaves

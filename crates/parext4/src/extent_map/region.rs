@@ -310,4 +310,33 @@ mod tests {
         assert!(within(0..1024).is_empty() && within(2048..3000).is_empty());
         assert_eq!(within_region(FileBlock(last), BlockRange::of_block(FileBlock::MAX)), BLOCKS - 1..BLOCKS);
     }
+
+    #[test]
+    fn a_filled_hole_has_the_state_of_its_extent() {
+        for (has_bits, unwritten) in [(false, false), (false, true), (true, false), (true, true)] {
+            let run = RegionRun { at: 0, len: 4, start: FsBlock(100) };
+            let written = has_bits.then(|| Arc::new(Bits::default()));
+            let before = Region { first: FileBlock(0), runs: [run].into_iter().collect(), written };
+            let extent = Extent { logical: FileBlock(8), physical: FsBlock(200), len: 2, unwritten };
+            let after = before.with_filled(extent).unwrap();
+            let state = |unwritten, start| {
+                if unwritten { State::Unwritten(FsBlock(start)) } else { State::Written(FsBlock(start)) }
+            };
+            for (at, len, expected) in [
+                (0, 4, state(has_bits, 100)),
+                (3, 1, state(has_bits, 103)),
+                (4, 4, State::Hole),
+                (8, 2, state(unwritten, 200)),
+                (9, 1, state(unwritten, 201)),
+                (10, 1014, State::Hole),
+            ] {
+                let found = after.lookup(FileBlock(at), u32::MAX);
+                assert_eq!(
+                    found,
+                    Mapping { logical: FileBlock(at), len, state: expected },
+                    "{has_bits} {at}"
+                );
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@ use parext4_format::{BlockRange, FileBlock};
 use proptest::prelude::*;
 
 use super::ExtentMap;
+use super::region::Region;
 use crate::allocator::Reservation;
 use crate::body::Body;
 use crate::body_update::CUT_BLOCKS;
@@ -417,4 +418,20 @@ fn a_run_that_may_be_longer_than_the_blocks_up_to_2_to_the_32_ends_there() {
             add(&volume, &node, blocks(u32::MAX - 2, 1), true);
         }
     }
+}
+
+#[test]
+fn the_estimate_of_memory_counts_the_regions_that_were_looked_up() {
+    let device = make();
+    let volume = open(&device);
+    let node = create(&volume, 84);
+    let map = map_of(&volume, &node.inode);
+    let empty = map.memory();
+    add(&volume, &node, blocks(0, 10), true);
+    map.lookup(FileBlock(3), 1);
+    let one = map.memory();
+    assert!((empty + size_of::<Region>()..empty + 1024).contains(&one), "{empty}, then {one}");
+    add(&volume, &node, blocks(5000, 10), true);
+    map.lookup(FileBlock(5000), 1);
+    assert!(map.memory() >= one + 64 * size_of::<Region>(), "the second chunk counts as full");
 }

@@ -303,3 +303,94 @@ impl Drop for Permit<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    const MAX: u32 = 8;
+
+    fn enter(gate: &Gate, credits: u32) -> Option<Permit<'_>> {
+        match gate.enter(credits) {
+            EnterResult::Entered(permit) => Some(permit),
+            EnterResult::Full(tid) => {
+                assert_eq!(tid, gate.tid());
+                None
+            }
+            EnterResult::Shut => panic!("the gate is shut"),
+        }
+    }
+
+    #[test]
+    fn a_transaction_grants_all_its_credits_and_no_more() {
+        let gate = Gate::new(3, MAX);
+        let (first, second) = (enter(&gate, 5).unwrap(), enter(&gate, 3).unwrap());
+        assert!(enter(&gate, 1).is_none() && !second.ensure(4));
+        assert_eq!(gate.handles(), 2);
+        drop(first);
+        assert!(second.ensure(MAX) && !second.ensure(MAX + 1));
+        assert_eq!((0..9).filter(|_| second.spend()).count(), 8);
+        drop(second);
+        assert!(enter(&gate, 1).is_none(), "all blocks are registered");
+        assert_eq!(gate.handles(), 0);
+    }
+
+    #[test]
+    fn spare_credits_of_other_threads_are_found() {
+        let gate = Gate::new(3, MAX);
+        for _ in 0..4 {
+            // Each thread has a word of its own.
+            std::thread::scope(|scope| scope.spawn(|| assert!(enter(&gate, MAX).is_some())).join().unwrap());
+        }
+        assert_eq!(gate.state.lock().granted, MAX);
+    }
+
+    #[test]
+    fn spare_credits_of_the_word_are_used_first() {
+        let gate = Gate::new(3, MAX);
+        drop(enter(&gate, 4));
+        let permit = enter(&gate, 0).unwrap();
+        assert!(permit.ensure(1) && permit.ensure(4));
+        assert_eq!(gate.state.lock().granted, 4);
+        drop(permit);
+        let permit = enter(&gate, 4).unwrap();
+        assert_eq!(gate.state.lock().granted, 4);
+        assert!(permit.ensure(5));
+        assert_eq!(gate.state.lock().granted, 5);
+    }
+
+    #[test]
+    fn handles_enter_without_the_lock_before_and_after_a_commit() {
+        let gate = Gate::new(3, MAX);
+        let word = gate.words.mine();
+        for tid in 3..5 {
+            assert_eq!((gate.tid(), gate.open_tid()), (tid, tid));
+            drop(enter(&gate, 2));
+            assert!(!try_enter(word, 3) && try_enter(word, 2));
+            gate.leave(word, 2);
+            let committer = gate.close();
+            assert!(!try_enter(word, 0));
+            assert_eq!((0..9).filter(|_| committer.spend()).count(), 8);
+            drop(committer);
+            gate.advance();
+            gate.open();
+            assert!(try_enter(word, 0));
+            gate.leave(word, 0);
+        }
+    }
+
+    #[test]
+    fn no_handle_enters_a_shut_gate() {
+        let gate = Gate::new(3, MAX);
+        let inside = enter(&gate, 2).unwrap();
+        drop(enter(&gate, 2));
+        gate.shut();
+        for credits in [0, 1, MAX] {
+            assert!(matches!(gate.enter(credits), EnterResult::Shut));
+        }
+        assert!(inside.ensure(3), "a handle that is inside goes on");
+        drop(inside);
+        gate.open();
+        assert!(matches!(gate.enter(0), EnterResult::Shut));
+    }
+}

@@ -236,7 +236,7 @@ fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
     // The engine's integration tests have a step of their own, where the code is optimised. Its unit tests run with the
     // unit tests of the other packages, so that nothing is built twice with other features.
-    let test = |words: &str| cargo("test --workspace --no-fail-fast").args(words);
+    let test = |words: &str| cargo("test --workspace --profile stress --no-fail-fast").args(words);
     cargo_test::run(test("--lib --bins"), "unit", report)?;
     test("--exclude parext4 --test * --no-run --quiet").run().context("building the tests")?;
     run_programs(&|| test("--exclude parext4"), "unit", |package| package != "parext4", None, report)
@@ -278,7 +278,7 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
         cargo("doc --quiet --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
         report,
     )?;
-    cargo_test::run(cargo("test --workspace --doc --no-fail-fast"), "doc", report)
+    cargo_test::run(cargo("test --workspace --profile stress --doc --no-fail-fast"), "doc", report)
 }
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {

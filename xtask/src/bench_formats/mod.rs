@@ -61,7 +61,7 @@ fn compare(what: &str, runs: u32, programs: &[Program<'_>]) -> Result<()> {
     for ((name, _), seconds) in programs.iter().zip(&seconds) {
         let extreme = |by: fn(f64, f64) -> f64| seconds.iter().copied().reduce(by).unwrap_or(f64::NAN);
         println!(
-            "  {name:<28}{:>8.2}  ({:.2} to {:.2})",
+            "  {name:<28}{:>8.3}  ({:.3} to {:.3})",
             median(seconds),
             extreme(f64::min),
             extreme(f64::max)

@@ -39,6 +39,12 @@ const TESTS: &[Step] = &[
         run: deny,
     },
     Step {
+        name: "build",
+        about: "builds all tests but models and sanitizers, so that no later step waits for another one's build",
+        mounts: false,
+        run: build,
+    },
+    Step {
         name: "unit",
         about: "cargo test of all but the engine, and of its parts",
         mounts: false,
@@ -162,7 +168,6 @@ pub fn test(only: &[String]) -> Result<bool> {
 fn builds(step: &str) -> Vec<Cmd> {
     let tests = match step {
         "shuttle" => vec![shuttle_tests()],
-        "stress" => vec![stress_tests().args("--test *")],
         // The step itself reports an error.
         "tsan" => tsan::tests(Scope::Short).ok().flatten().into_iter().collect(),
         "asan" => asan::tests(),
@@ -233,13 +238,26 @@ fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+fn build(_: Scope, report: &mut Report) -> Result<()> {
+    plain("cargo test --no-run", workspace_tests("--lib --bins --tests --no-run --quiet"), report)
+}
+
+/// The tests of all packages, or those that `words` select.
+fn workspace_tests(words: &str) -> Cmd {
+    cargo("test --workspace --profile stress --no-fail-fast").args(words)
+}
+
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
-    // The engine's integration tests have a step of their own, where the code is optimised. Its unit tests run with the
-    // unit tests of the other packages, so that nothing is built twice with other features.
-    let test = |words: &str| cargo("test --workspace --profile stress --no-fail-fast").args(words);
-    cargo_test::run(test("--lib --bins"), "unit", report)?;
-    test("--exclude parext4 --test * --no-run --quiet").run().context("building the tests")?;
-    run_programs(&|| test("--exclude parext4"), "unit", |package| package != "parext4", None, report)
+    // The engine's integration tests have a step of their own. Its unit tests run with the unit tests of the other packages.
+    cargo_test::run(workspace_tests("--lib --bins"), "unit", report)?;
+    workspace_tests("--exclude parext4 --test * --no-run --quiet").run().context("building the tests")?;
+    run_programs(
+        &|| workspace_tests("--exclude parext4"),
+        "unit",
+        |package| package != "parext4",
+        None,
+        report,
+    )
 }
 
 /// Runs the test programs of some packages, without the tests whose names contain `skip`. The programs that [`WAITING`] lists run beside

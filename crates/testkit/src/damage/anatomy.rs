@@ -1,5 +1,7 @@
 //! Finds the structures of a sound volume.
 
+use std::collections::BTreeSet;
+
 use parext4::MemDevice;
 use parext4_format::checksum::ChecksumSeed;
 use parext4_format::extent::{self, ExtentNode};
@@ -49,11 +51,13 @@ impl Anatomy {
         // Last: the log has copies of the other structures.
         let journal = std::mem::take(&mut finder.journal);
         journal::add(&mut finder, &journal);
+        let journal_map = std::mem::take(&mut finder.journal_map);
         let structures = finder.finish();
         let all = structures.iter().flatten();
         let independent = all.filter(|structure| INDEPENDENT.contains(&structure.class));
         let block_size = u64::from(superblock.block_size());
-        let independent = independent.map(|structure| structure.at / block_size).collect();
+        let blocks = independent.map(|structure| structure.at / block_size);
+        let independent = blocks.filter(|block| !journal_map.contains(block)).collect();
         Self { superblock, structures, journal, independent }
     }
 
@@ -134,9 +138,12 @@ impl Finder<'_> {
             FileType::Symlink => !inode.is_fast_symlink() && !inode.flags.contains(InodeFlags::INLINE_DATA),
             _ => false,
         };
+        let is_journal = ino.get() == self.superblock.journal_inode();
+        let maps_before = if is_journal { self.map_blocks() } else { BTreeSet::new() };
         let blocks = if is_mapped { self.blocks(&inode, seed) } else { Vec::new() };
-        if ino.get() == self.superblock.journal_inode() {
+        if is_journal {
             self.journal = blocks;
+            self.journal_map = &self.map_blocks() - &maps_before;
         } else if self.quotas.contains(&ino.get()) {
             self.words(Class::Quota, &blocks);
         } else if inode.flags.contains(InodeFlags::VERITY) {

@@ -1,6 +1,6 @@
 //! Collects the structures of a volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parext4_format::InodeNo;
 use parext4_format::quota::QuotaKind;
@@ -23,6 +23,8 @@ pub struct Finder<'a> {
     pub quotas: Vec<u32>,
     /// The blocks of the journal in the volume, once its inode was found.
     pub journal: Vec<u64>,
+    /// The blocks of the map of the journal, once its inode was found.
+    pub journal_map: BTreeSet<u64>,
     found: BTreeMap<Class, Vec<Structure>>,
 }
 
@@ -31,7 +33,14 @@ impl<'a> Finder<'a> {
     pub fn new(image: &'a [u8], superblock: &'a Superblock) -> Self {
         let quota = |kind| superblock.quota_inode(kind).ok().flatten().map(InodeNo::get);
         let quotas = QuotaKind::ALL.into_iter().filter_map(quota).collect();
-        Self { image, superblock, quotas, journal: Vec::new(), found: BTreeMap::new() }
+        let (journal, journal_map) = (Vec::new(), BTreeSet::new());
+        Self { image, superblock, quotas, journal, journal_map, found: BTreeMap::new() }
+    }
+
+    /// Returns the blocks of the maps that were found so far.
+    pub fn map_blocks(&self) -> BTreeSet<u64> {
+        let maps = [Class::Extents, Class::Pointers].into_iter().filter_map(|class| self.found.get(&class));
+        maps.flatten().map(|structure| structure.at / self.block_size() as u64).collect()
     }
 
     /// Returns the structures by class.

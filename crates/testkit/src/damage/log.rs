@@ -96,7 +96,12 @@ impl<'a> Writer<'a> {
     fn push(&mut self, block: &[u8]) {
         let at = self.anatomy.journal[self.next as usize] * self.block_size() as u64;
         bytes::write(self.device, at, block);
-        self.next = if self.next + 1 == self.log.end { self.log.start } else { self.next + 1 };
+        self.next += 1;
+        if self.next == self.log.end {
+            self.next = self.log.start;
+            // e2fsck 1.47 does not wrap around before the area of fast commits, as Linux 6.18 does.
+            self.is_sound &= !self.superblock.incompat().contains(JournalIncompat::FAST_COMMIT);
+        }
     }
 
     fn transaction<C: Choices>(&mut self, choices: &mut C, flaws: bool) {

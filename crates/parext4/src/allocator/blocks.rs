@@ -229,6 +229,26 @@ impl Allocator {
         groups.try_for_each(|(group, _)| self.group(group).read_block_bitmap(&self.cache))
     }
 
+    /// Reads the bitmap from which [`allocate_metadata`](Self::allocate_metadata) takes a block for this goal, unless other threads use
+    /// the group up first.
+    ///
+    /// # Errors
+    /// Corruption of a group, a failed read.
+    pub(crate) fn read_bitmap_for_metadata(&self, goal: FsBlock) -> Result<()> {
+        let (first, _) = self.units.group_of(self.units.nearest(self.cluster_of(goal)));
+        for group in self.groups_from(first).map(|number| self.group(number)) {
+            if group.largest_hint() == 0 {
+                continue;
+            }
+            group.read_block_bitmap(&self.cache)?;
+            // The hint of a group whose bitmap was not in memory is an upper bound.
+            if group.largest_hint() > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Frees data blocks under `handle`, whole clusters. They become allocatable once its transaction is durable (I7).
     ///
     /// # Errors

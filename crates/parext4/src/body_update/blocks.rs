@@ -341,8 +341,8 @@ impl Engine {
     /// processed, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing changed, if the tree needs a block and there is none. [`Error::Unsupported`] for a file
-    /// without extents. Corruption.
+    /// [`Error::NoSpace`], with nothing changed, if the tree needs a block and there is none. The same for a bitmap that cannot be read.
+    /// [`Error::Unsupported`] for a file without extents. Corruption.
     pub(crate) fn make_unwritten(
         &self,
         handle: &Handle<'_>,
@@ -350,7 +350,6 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<u32> {
         let map = self.extents(inode)?;
-        inode.join(handle);
         let mut map = map.lock();
         let (mut rest, mut changed) = (blocks, false);
         while !rest.is_empty() {
@@ -363,33 +362,47 @@ impl Engine {
                 }
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: true };
                 let plan = map.plan_convert(handle.tid(), extent, false)?;
-                let mut reservation = match self.allocator.reserve(plan.blocks) {
-                    Err(Error::NoSpace) if changed => return Ok(done),
+                let mut reservation = match self.reserve_nodes(&plan, physical) {
+                    Err(_) if changed => return Ok(done),
                     reserved => reserved?,
                 };
+                inode.join(handle);
                 self.edit(handle, inode, physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
                 changed = true;
             }
         }
+        inode.join(handle);
         Ok(blocks.count())
+    }
+
+    /// Reserves the nodes that a change of the tree needs, and reads the bitmap from which they are allocated, because a failed read after
+    /// the change has begun stops the volume.
+    pub(super) fn reserve_nodes(&self, plan: &Plan, goal: FsBlock) -> Result<Reservation<'_>> {
+        let reservation = self.allocator.reserve(plan.blocks)?;
+        if plan.blocks > 0 {
+            self.allocator.read_bitmap_for_metadata(goal)?;
+        }
+        Ok(reservation)
     }
 
     /// Splits the unwritten extents that map the first and the last of `blocks` at the bounds of `blocks`. The caller has pinned
     /// both bounds. Joins the inode.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the tree needs a block and there is none.
+    /// [`Error::NoSpace`] if the tree needs a block and there is none. A failed read; if one extent was split already, the volume stops.
     pub(crate) fn split_at_edges(
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         blocks: BlockRange,
     ) -> Result<()> {
-        inode.join(handle);
         let map = match self.body(inode)? {
             Body::Extents(map) => map,
             // Claimed blocks are converted one by one.
-            Body::Indirect(_) => return Ok(()),
+            Body::Indirect(_) => {
+                inode.join(handle);
+                return Ok(());
+            }
             Body::Inline(_) => return Err(has_no_blocks(inode)),
         };
         let mut map = map.lock();
@@ -398,10 +411,12 @@ impl Engine {
             let part = whole.blocks().intersection(blocks);
             if whole.unwritten && part.count() < whole.len {
                 let plan = map.plan_cut(handle.tid(), part)?;
-                let mut reservation = self.allocator.reserve(plan.blocks)?;
+                let mut reservation = self.reserve_nodes(&plan, whole.physical)?;
+                inode.join(handle);
                 self.edit(handle, inode, whole.physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
             }
         }
+        inode.join(handle);
         Ok(())
     }
 

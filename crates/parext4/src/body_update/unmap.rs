@@ -77,7 +77,7 @@ impl Engine {
             // Before the change, because a failed read after it stops the volume.
             self.allocator.read_bitmaps(physical, len)?;
             let plan = map.plan_remove(handle.tid(), last.blocks().skip(keep).take(len))?;
-            let mut reservation = match self.allocator.reserve(plan.blocks) {
+            let mut reservation = match self.reserve_nodes(&plan, last.physical) {
                 Err(Error::NoSpace) if changed => return Ok(false),
                 reserved => reserved?,
             };

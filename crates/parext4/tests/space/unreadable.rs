@@ -11,6 +11,10 @@ fn base() -> MemDevice {
     let volume = Volume::open_device(Arc::clone(&memory) as Arc<dyn Device>, &untimed()).unwrap();
     volume.write("/file", vec![1; 100 << 10]).unwrap();
     volume.mkdir("/dir", 0o755).unwrap();
+    // As many extents as an inode holds, so that a split needs a block.
+    let parts = volume.create_direct("/parts").unwrap();
+    (0..4).for_each(|nth| parts.write_at(&[1; 8 << 10], nth * (20 << 10)).unwrap());
+    drop(parts);
     volume.close().unwrap();
     memory.fork()
 }
@@ -58,6 +62,17 @@ fn a_removal_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
     fail_each_read("truncate", |volume| volume.direct_file("/file")?.set_len(50 << 10));
     fail_each_read("punch", |volume| volume.direct_file("/file")?.punch_hole(20 << 10, 20 << 10));
     fail_each_read("collapse", |volume| volume.direct_file("/file")?.collapse_range(20 << 10, 20 << 10));
+}
+
+#[test]
+fn a_split_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
+    fail_each_read("zero a range", |volume| {
+        volume.direct_file("/parts")?.zero_range(22 << 10, 2 << 10, true)
+    });
+    fail_each_read("zero parts of blocks", |volume| {
+        volume.direct_file("/parts")?.zero_range((22 << 10) + 100, 3000, true)
+    });
+    fail_each_read("punch", |volume| volume.direct_file("/parts")?.punch_hole(22 << 10, 2 << 10));
 }
 
 #[test]

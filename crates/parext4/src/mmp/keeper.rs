@@ -6,7 +6,8 @@
 //! 2. writes the next number, if the lease has not ended meanwhile, and flushes it.
 //!
 //! The kernel reads the block only if its last update was late. When an update fails, the thread tries again at the next
-//! interval, as the kernel does. It ends, and the lease with it, once a device of a network has given up.
+//! interval, as the kernel does. It ends, and the lease with it, once a device of a network has given up. A failed flush stops the volume
+//! (I8): a device reports only once that it has lost earlier writes, and these may be writes of the volume.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -126,8 +127,12 @@ impl Keeper {
         }
         // A fenced device has made durable what it has answered. Its flush waits for all requests, so a slow one would hide this
         // owner's life from standbys.
-        if self.device.sharing() != Sharing::Fenced {
-            self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
+        if self.device.sharing() != Sharing::Fenced
+            && let Err(error) = self.device.flush()
+        {
+            let error = Error::device("flushing the device", error);
+            self.lease.flush_failed(&error);
+            return Err(error);
         }
         self.lease.written(next);
         Ok(Update::Written)

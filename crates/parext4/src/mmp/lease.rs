@@ -307,6 +307,15 @@ impl Lease {
         }
     }
 
+    /// Stops the volume because a flush failed, which may have lost what the volume wrote before. An open that is under way fails.
+    pub(super) fn flush_failed(&self, error: &Error) {
+        let health = self.state.lock().health.clone();
+        match health {
+            Some(health) => drop(health.stop(error.clone())),
+            None => self.end(&error.to_string(), error.clone()),
+        }
+    }
+
     /// Returns why the lease is lost.
     pub(super) fn why_lost(&self) -> String {
         let state = self.state.lock();

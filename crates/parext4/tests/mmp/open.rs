@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parext4::mmp::{MmpUse, Silence};
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
-use parext4_device::{RecordingDevice, Sharing, forward_device};
+use parext4_device::{FaultDevice, FaultKind, FaultPlan, RecordingDevice, Sharing, forward_device};
 use parext4_format::mmp::{SEQUENCE_CLEAN, SEQUENCE_FSCK};
 use testkit::poll::until;
 use testkit::volume::assert_clean;
@@ -320,6 +320,18 @@ fn volumes_of_mke2fs_are_protected() {
     owner.write("/file", "text").unwrap();
     owner.close().unwrap();
     assert_clean(&device, "made by mke2fs");
+}
+
+/// A flush of the owner's thread may be the one that reports the loss of the volume's writes.
+#[test]
+fn a_failed_flush_of_the_owner_stops_the_volume() {
+    let device = Arc::new(FaultDevice::new(Arc::new(volume()), FaultPlan::default()));
+    let owner = open(&device).unwrap();
+    owner.mkdir("/dir", 0o755).unwrap();
+    device.arm(FaultPlan::at(1).kind(FaultKind::Flushes));
+    assert!(until(|| owner.stopped().is_some()), "the volume goes on");
+    assert!(matches!(owner.sync(), Err(Error::Stopped(_))));
+    drop(owner);
 }
 
 /// Returns options with short seconds.

@@ -1,10 +1,11 @@
 //! Reserved blocks, discarding free blocks, and whiteouts.
 
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with, statvfs, syncfs};
+use rustix::io::Errno;
 
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, as_user, errors, tool};
@@ -89,6 +90,34 @@ fn reserved_blocks_are_for_root_in_queue_threads() {
     assert!(errors(&output).contains("No space left"), "{}", errors(&output));
     let (free, available) = space(&fuse);
     assert!(free + 64 >= kept && available < 256, "{free}, {available}");
+    fuse.finish();
+}
+
+/// The kernel ignores the count of a write-back request that the volume has space for in part.
+#[test]
+fn a_sync_reports_write_back_that_fits_in_part() {
+    const BLOCK: u64 = 4096;
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], "cache=writeback") else { return };
+    let file = File::create(fuse.path("file")).unwrap();
+    let filler = File::create(fuse.path("filler")).unwrap();
+    let (mut len, mut step) = (0, 1 << 20);
+    while step >= BLOCK {
+        match fallocate(&filler, FallocateFlags::empty(), len, step) {
+            Ok(()) => len += step,
+            Err(Errno::NOSPC) => step /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    filler.set_len(len - 5 * BLOCK).unwrap();
+    syncfs(&filler).unwrap();
+    file.write_all_at(&[7; 10 * BLOCK as usize], 0).unwrap();
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    filler.set_len(0).unwrap();
+    // The first sync of the mount reports the lost data once more.
+    let _ = syncfs(&filler);
+    file.write_all_at(&[8; 10 * BLOCK as usize], 0).unwrap();
+    file.sync_all().unwrap();
+    drop((file, filler));
     fuse.finish();
 }
 

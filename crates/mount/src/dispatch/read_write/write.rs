@@ -121,7 +121,7 @@ impl Server {
         } else if write.bypasses_cache(open, data.len()) {
             open.file.write_at(data, offset)?;
         } else {
-            let written = write_cached(open, data, offset)?;
+            let written = write_cached(open, write.origin, data, offset)?;
             return self.after_write(open, write, written);
         }
         self.after_write(open, write, data.len() as u64)
@@ -171,21 +171,29 @@ impl Server {
 
 /// Writes through the volume's page cache. Returns the number of bytes written: fewer than `data` has if the volume is
 /// full.
-fn write_cached(open: &OpenFile, data: &[u8], offset: u64) -> Outcome<u64> {
+///
+/// # Errors
+/// `ENOSPC` if nothing was written. For write-back also if a part was not: the kernel ignores the count and marks all of its pages clean,
+/// so only an error makes a later fsync(2) fail. The pieces that need no space are written nevertheless.
+fn write_cached(open: &OpenFile, origin: Origin, data: &[u8], offset: u64) -> Outcome<u64> {
     let file = open.buffered()?;
     let (end, mut at) = (offset + data.len() as u64, offset);
-    let mut next = end;
+    let (mut next, mut full) = (end, None);
     while at < end {
         let piece = &data[to_usize(at - offset)..to_usize(next - offset)];
         match file.write_at(piece, at) {
             Ok(()) => at = next,
             Err(Error::NoSpace) if at == offset && next == end && end - at > PIECE => {}
+            Err(error @ Error::NoSpace) if origin == Origin::WriteBack => {
+                full = Some(error);
+                at = next;
+            }
             Err(Error::NoSpace) if at > offset => break,
             Err(error) => return Err(error.into()),
         }
         next = end.min((at / PIECE + 1) * PIECE);
     }
-    Ok(at - offset)
+    full.map_or(Ok(at - offset), |error| Err(error.into()))
 }
 
 impl Dispatcher {

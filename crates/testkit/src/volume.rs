@@ -142,14 +142,26 @@ pub fn recover(device: &Arc<MemDevice>) {
 /// Runs e2fsck on a copy of the volume. Returns its exit status and messages, or `None` if it is not installed.
 pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    e2fsck_in(file.path(), device, flags)
+    e2fsck_in(file.path(), device, None, flags)
 }
 
-/// Like [`e2fsck`], on a copy in a file.
-fn e2fsck_in(path: &Path, device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> {
+/// Like [`e2fsck`], on a copy in a file, and with the journal on a device of its own, if it has one.
+fn e2fsck_in(
+    path: &Path,
+    device: &MemDevice,
+    journal: Option<&MemDevice>,
+    flags: &str,
+) -> Option<(Option<i32>, String)> {
     device.save(path).unwrap();
+    let mut command = Command::new("e2fsck");
     // An extent tree that could be shorter is no error.
-    let output = tool(Command::new("e2fsck").args([flags, "-E", "no_optimize_extents"]).arg(path))?;
+    command.args([flags, "-E", "no_optimize_extents"]);
+    let log = tempfile::NamedTempFile::new().unwrap();
+    if let Some(journal) = journal {
+        journal.save(log.path()).unwrap();
+        command.arg("-j").arg(log.path());
+    }
+    let output = tool(command.arg(path))?;
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     Some((output.status.code(), text))
@@ -175,7 +187,13 @@ pub fn assert_clean_file(path: &Path, what: &str) {
 
 /// Asserts that e2fsck finds no error in a volume that was closed.
 pub fn assert_clean(device: &MemDevice, what: &str) {
-    if let Some((status, text)) = e2fsck(device, "-fn") {
+    assert_clean_with(device, None, what);
+}
+
+/// Like [`assert_clean`], for a volume whose journal may be on a device of its own.
+pub fn assert_clean_with(device: &MemDevice, journal: Option<&MemDevice>, what: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    if let Some((status, text)) = e2fsck_in(file.path(), device, journal, "-fn") {
         assert!(status == Some(0), "{what}: e2fsck -fn: {text}");
     }
 }
@@ -198,10 +216,19 @@ pub fn assert_recovers(device: &MemDevice, what: &str) {
     recovered_by_e2fsck(device, what);
 }
 
+/// Like [`assert_recovers`], for a volume whose journal may be on a device of its own.
+pub fn assert_recovers_with(device: &MemDevice, journal: Option<&MemDevice>, what: &str) {
+    recovered_with(device, journal, what);
+}
+
 /// Like [`assert_recovers`], and returns the volume as e2fsck leaves it, or `None` if it is not installed.
 pub fn recovered_by_e2fsck(device: &MemDevice, what: &str) -> Option<MemDevice> {
+    recovered_with(device, None, what)
+}
+
+fn recovered_with(device: &MemDevice, journal: Option<&MemDevice>, what: &str) -> Option<MemDevice> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let (status, text) = e2fsck_in(file.path(), device, "-fy")?;
+    let (status, text) = e2fsck_in(file.path(), device, journal, "-fy")?;
     let repaired = text
         .split("\n\n")
         .filter(|finding| {
@@ -243,13 +270,24 @@ pub fn without_error_record(device: &MemDevice) -> MemDevice {
     let mut superblock = Superblock::parse(&bytes[1024..2048]).expect("a superblock");
     superblock.set_state(superblock.state() & !STATE_ERROR);
     superblock.encode(&mut bytes[1024..2048]);
-    for block in bytes.chunks_exact_mut(superblock.block_size() as usize) {
+    clear_journal_error(&mut bytes, superblock.block_size() as usize);
+    MemDevice::from_bytes(bytes)
+}
+
+/// Returns a journal device without the record of an error. `block_size` is in bytes.
+pub fn journal_without_error_record(device: &MemDevice, block_size: usize) -> MemDevice {
+    let mut bytes = device.snapshot();
+    clear_journal_error(&mut bytes, block_size);
+    MemDevice::from_bytes(bytes)
+}
+
+fn clear_journal_error(bytes: &mut [u8], block_size: usize) {
+    for block in bytes.chunks_exact_mut(block_size) {
         if let Ok(mut journal) = JournalSuperblock::parse(block) {
             journal.set_errno(0);
             journal.encode(block);
         }
     }
-    MemDevice::from_bytes(bytes)
 }
 
 /// Shortcuts of tests for files of direct I/O.

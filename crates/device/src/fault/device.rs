@@ -18,7 +18,9 @@ use crate::short_transfer::end_of_file;
 #[derive(Debug)]
 pub struct FaultDevice {
     inner: Arc<dyn Device>,
-    state: Mutex<State>,
+    /// 0, or 1 for a device beside another one.
+    number: u32,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +28,13 @@ struct State {
     plan: FaultPlan,
     calls: u64,
     failed: Option<CallInfo>,
+}
+
+impl State {
+    /// Returns true if a call of this device was the first to fail.
+    fn fails_on(&self, device: u32) -> bool {
+        self.failed.is_some_and(|failed| failed.device == device)
+    }
 }
 
 /// What happens to a call.
@@ -39,7 +48,14 @@ enum Action {
 impl FaultDevice {
     /// Makes a device that forwards to `inner`, with `plan` armed.
     pub fn new(inner: Arc<dyn Device>, plan: FaultPlan) -> Self {
-        Self { inner, state: Mutex::new(State { plan, ..State::default() }) }
+        Self { inner, number: 0, state: Arc::new(Mutex::new(State { plan, ..State::default() })) }
+    }
+
+    /// Makes a second device, which forwards to `inner`. The plan of this one counts the calls of both, in the order in which they come.
+    /// If it fails all later calls too, these are the calls of the device of the first one.
+    #[must_use]
+    pub fn beside(&self, inner: Arc<dyn Device>) -> Self {
+        Self { inner, number: self.number + 1, state: Arc::clone(&self.state) }
     }
 
     /// Arms `plan` with the count at zero, and clears [`failed`](Self::failed).
@@ -73,11 +89,11 @@ impl FaultDevice {
         let number = state.calls;
         match state.plan.fail_at {
             Some(at) if number == at => {
-                state.failed = Some(CallInfo { number, kind, offset, len });
+                state.failed = Some(CallInfo { number, kind, offset, len, device: self.number });
                 let has_halves = matches!(kind, CallKind::Read | CallKind::Write);
                 if state.plan.torn && has_halves { Action::Tear } else { Action::Fail }
             }
-            Some(at) if number > at && state.plan.sticky => Action::Fail,
+            Some(at) if number > at && state.plan.sticky && state.fails_on(self.number) => Action::Fail,
             _ => Action::Forward,
         }
     }

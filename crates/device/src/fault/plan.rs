@@ -99,4 +99,6 @@ pub struct CallInfo {
     pub offset: u64,
     /// Length in bytes; 0 for a flush.
     pub len: u64,
+    /// Number of the device: 0, or 1 for one that [`FaultDevice::beside`](super::FaultDevice::beside) has made.
+    pub device: u32,
 }

@@ -53,7 +53,7 @@ fn a_sticky_fault_lasts_until_disarmed() {
     let device = device(FaultPlan::at(2).sticky(true));
     assert_eq!(calls(&device), [true, false, false, false]);
     assert_eq!(calls(&device), [false; 4]);
-    let failed = CallInfo { number: 2, kind: CallKind::Write, offset: 512, len: 512 };
+    let failed = CallInfo { number: 2, kind: CallKind::Write, offset: 512, len: 512, device: 0 };
     assert_eq!(device.failed(), Some(failed));
     device.disarm();
     assert_eq!(calls(&device), [true; 4]);
@@ -95,4 +95,17 @@ fn a_failed_write_that_is_not_torn_leaves_nothing() {
     let device = device(FaultPlan::at(1));
     assert!(write(&device, 0, &[1; 4096]).is_err());
     assert!(read(&device, 0, 4096).unwrap().iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_plan_counts_the_calls_of_two_devices_and_goes_on_to_fail_those_of_one() {
+    let memory = || Arc::new(MemDevice::new(4096));
+    let first = FaultDevice::new(memory(), FaultPlan::at(2).kind(FaultKind::Flushes).sticky(true));
+    let second = first.beside(memory());
+    first.flush().unwrap();
+    second.flush().unwrap_err();
+    assert_eq!((first.calls(), first.failed().map(|call| call.device)), (2, Some(1)));
+    first.flush().unwrap();
+    second.flush().unwrap_err();
+    assert_eq!(second.calls(), 4);
 }

@@ -1,20 +1,19 @@
 //! One case: a workload with one fault, and all that must hold afterwards.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parext4::device::{CallInfo, CallKind, FaultDevice, RecordingDevice};
-use parext4::{Device, Error, MemDevice, OpenOptions, Volume, VolumeOptions, replay_in_memory};
+use parext4::device::{CallInfo, CallKind};
+use parext4::{Error, OpenOptions, Volume, VolumeOptions};
 
+use super::devices::{Devices, FaultyDevices};
 use super::point::{FaultPoint, Manner};
 use super::run::Run;
 use super::snapshot::{OWN, Snapshot};
 use super::states::{Progress, States};
 use super::{Workload, full};
-use crate::rng::Rng;
 use crate::settings;
-use crate::volume::{assert_clean, assert_no_findings, assert_recovers, untimed, without_error_record};
+use crate::volume::assert_no_findings;
 
 /// Time for threads in the background to end what they do.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,12 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A workload with a fault.
 pub struct Case<'a> {
     pub workload: &'a Workload,
-    /// The device before the run.
-    pub base: &'a MemDevice,
+    /// The devices before the run.
+    pub base: &'a Devices,
     pub states: &'a States,
     pub point: FaultPoint,
     /// Whether the volume has a journal.
     pub journal: bool,
+    /// The offset of the block of multi-mount protection, if the volume has one.
+    pub protection: Option<u64>,
     /// Whether e2fsck checks the images.
     pub with_e2fsck: bool,
 }
@@ -36,16 +37,15 @@ impl Case<'_> {
     /// Runs the case. Returns false if the run ended before the fault.
     pub fn run(&self) -> bool {
         let panics = PANICS.load(Relaxed);
-        let memory = Arc::new(self.base.fork());
+        let memory = self.base.fork();
         if let FaultPoint::Full(free) = self.point
             && !full::leave(&memory, free)
         {
             return false;
         }
         let before = memory.fork();
-        let recorder = Arc::new(RecordingDevice::new(Arc::clone(&memory) as _));
-        let device = Arc::new(FaultDevice::new(Arc::clone(&recorder) as _, self.point.plan()));
-        let mut run = Run::with_states(&device, options(self.workload, self.point), self.states);
+        let devices = FaultyDevices::new(&memory, self.point.plan());
+        let mut run = Run::with_states(&devices, options(self.workload, self.point), self.states);
         // The run keeps the errors.
         let ended = (self.workload.run)(&mut run);
         assert_eq!(
@@ -55,11 +55,11 @@ impl Case<'_> {
             self.point
         );
         let at_crash = run.progress.clone();
-        let crashed = [(memory.fork(), "a crash"), (power_loss(&recorder, &before), "a loss of power")];
+        let crashed = [(memory.fork(), "a crash"), (devices.power_loss(&before), "a loss of power")];
         let was_opened = run.open_volume().is_some();
-        self.after_the_fault(&device, &mut run);
+        self.after_the_fault(&devices, &mut run);
         let closed = run.close();
-        let outcome = Outcome { failed: device.failed(), failures: &run.failures, point: self.point };
+        let outcome = self.outcome(&devices, &run);
         if !outcome.is_hit() {
             assert!(run.failures.is_empty(), "{outcome}: failed without a fault");
             return false;
@@ -68,11 +68,7 @@ impl Case<'_> {
         assert_eq!(PANICS.load(Relaxed), panics, "{outcome}: a thread of the engine panicked");
         let progress = run.progress.clone();
         let is_recorded = was_opened && closed.is_err() && outcome.is_recordable();
-        // The run and this function refer to the device, too.
-        eventually(
-            || Arc::strong_count(&device) == 2,
-            || format!("{outcome}: the engine is still in memory"),
-        );
+        eventually(|| devices.are_free(), || format!("{outcome}: the engine is still in memory"));
         if outcome.tears_superblock() {
             return true;
         }
@@ -88,11 +84,16 @@ impl Case<'_> {
         true
     }
 
+    fn outcome<'r>(&self, devices: &FaultyDevices, run: &'r Run<'_>) -> Outcome<'r> {
+        let &Self { point, protection, .. } = self;
+        Outcome { failed: devices.failed(), failures: &run.failures, point, protection }
+    }
+
     /// Asserts what must hold while the volume is still open: a failed write or flush has stopped it, other failures have not damaged
     /// it, and all operations have released what they held.
-    fn after_the_fault(&self, device: &FaultDevice, run: &mut Run<'_>) {
+    fn after_the_fault(&self, devices: &FaultyDevices, run: &mut Run<'_>) {
         let Some(volume) = run.open_volume().cloned() else { return };
-        let outcome = Outcome { failed: device.failed(), failures: &run.failures, point: self.point };
+        let outcome = self.outcome(devices, run);
         if !outcome.is_hit() {
             return;
         }
@@ -121,34 +122,25 @@ impl Case<'_> {
     }
 
     /// Asserts that an image is consistent, and has what the run has made durable.
-    fn verify(&self, image: MemDevice, progress: &Progress, is_recorded: bool, what: &str) {
-        let image = Arc::new(image);
-        let (view, _) =
-            replay_in_memory(Arc::new(image.fork())).unwrap_or_else(|e| panic!("{what}: replay: {e}"));
-        assert_no_findings(&*view, what);
-        if self.with_e2fsck && self.journal {
-            assert_recovers(&without_error_record(&image), what);
+    fn verify(&self, image: Devices, progress: &Progress, is_recorded: bool, what: &str) {
+        image.disown();
+        image.assert_consistent_after_replay(what);
+        // Of a protected volume, e2fsck first waits for another owner, a quarter of a minute and longer.
+        if self.with_e2fsck && self.journal && self.protection.is_none() {
+            image.assert_recovers(what);
         }
-        let device: Arc<dyn Device> = Arc::clone(&image) as _;
-        let volume =
-            Volume::open_device(device, &untimed()).unwrap_or_else(|e| panic!("{what}: the next open: {e}"));
+        let volume = image.open().unwrap_or_else(|e| panic!("{what}: the next open: {e}"));
         if is_recorded {
             assert!(volume.info().errors.is_some(), "{what}: the superblock does not tell of the error");
         }
         let found = Snapshot::take(&volume, None).unwrap_or_else(|e| panic!("{what}: {e}"));
         self.states.check(&found, progress).unwrap_or_else(|e| panic!("{what}: {e}"));
         volume.close().unwrap_or_else(|e| panic!("{what}: the next close: {e}"));
-        assert_no_findings(&*image, what);
+        assert_no_findings(&*image.volume, what);
         if self.with_e2fsck {
-            assert_clean(&without_error_record(&image), what);
+            image.assert_clean(what);
         }
     }
-}
-
-/// Returns the device as a loss of power leaves it: with some of the writes since the last flush.
-fn power_loss(recorder: &RecordingDevice, before: &MemDevice) -> MemDevice {
-    let (last, mut rng) = (recorder.flush_epochs().len() - 1, Rng::new(recorder.events() as u64, 0));
-    recorder.replay_epoch_subset(before, last, |_| rng.chance(50))
 }
 
 /// Returns the options with which the volume is opened.
@@ -165,6 +157,7 @@ struct Outcome<'a> {
     failed: Option<CallInfo>,
     failures: &'a [(String, Error)],
     point: FaultPoint,
+    protection: Option<u64>,
 }
 
 impl Outcome<'_> {
@@ -177,12 +170,20 @@ impl Outcome<'_> {
 
     /// Returns true if the failure stops the volume (I8).
     fn must_stop(&self) -> bool {
-        self.failed.is_some_and(|call| matches!(call.kind, CallKind::Write | CallKind::Flush))
+        self.failed.is_some_and(|call| {
+            matches!(call.kind, CallKind::Write | CallKind::Flush) && !self.is_of_protection(call)
+        })
     }
 
-    /// Returns true if the device can record the error that has stopped the volume.
+    /// Returns true if the owner's thread made the request. It writes the block of multi-mount protection again at its next interval.
+    fn is_of_protection(&self, call: CallInfo) -> bool {
+        call.kind == CallKind::Write && call.device == 0 && self.protection == Some(call.offset)
+    }
+
+    /// Returns true if the device can record the error that has stopped the volume. The owner of a protected volume writes nothing to it
+    /// after its lease, which it extends no more.
     fn is_recordable(&self) -> bool {
-        self.must_stop() && self.point.works_later()
+        self.must_stop() && self.point.works_later() && self.protection.is_none()
     }
 
     /// Asserts that a caller saw the error, and no other one.
@@ -191,7 +192,12 @@ impl Outcome<'_> {
         for (what, error) in self.failures {
             let is_expected = match self.point {
                 FaultPoint::Full(_) => matches!(error, Error::NoSpace),
-                FaultPoint::Request { .. } => matches!(error, Error::Device { .. } | Error::Stopped(_)),
+                FaultPoint::Request { .. } => match error {
+                    Error::Device { .. } | Error::Stopped(_) => true,
+                    // The owner could not read its block for as long as its lease lasts.
+                    Error::Busy(_) => self.protection.is_some(),
+                    _ => false,
+                },
             };
             assert!(is_expected, "{self}: {what}: an unexpected error: {error:?}");
         }
@@ -201,8 +207,9 @@ impl Outcome<'_> {
     /// second, so only e2fsck opens the volume, from a backup.
     fn tears_superblock(&self) -> bool {
         let is_torn = matches!(self.point, FaultPoint::Request { manner: Manner::Torn, .. });
-        let is_superblock =
-            |call: CallInfo| call.kind == CallKind::Write && (call.offset, call.len) == (1024, 1024);
+        let is_superblock = |call: CallInfo| {
+            call.kind == CallKind::Write && (call.device, call.offset, call.len) == (0, 1024, 1024)
+        };
         is_torn && self.failed.is_some_and(is_superblock)
     }
 }
@@ -210,8 +217,9 @@ impl Outcome<'_> {
 impl std::fmt::Display for Outcome<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.point)?;
-        if let Some(CallInfo { kind, offset, len, .. }) = self.failed {
-            write!(f, " ({kind:?} of {len} bytes at {offset})")?;
+        if let Some(CallInfo { kind, offset, len, device, .. }) = self.failed {
+            let place = if device == 0 { "" } else { " of the journal device" };
+            write!(f, " ({kind:?} of {len} bytes at {offset}{place})")?;
         }
         self.failures.iter().try_for_each(|(what, error)| write!(f, ", {what}: {error}"))
     }

@@ -3,12 +3,11 @@
 //! The last blocks of a volume are kept for its metadata. A file of unwritten blocks uses up one of them when every other block is
 //! written: the file then needs a block for its tree of extents.
 
-use std::sync::Arc;
+use parext4::{DirectFile, Error, Volume};
 
-use parext4::{DirectFile, Error, MemDevice, Volume};
-
+use super::devices::Devices;
 use super::snapshot::OWN;
-use crate::volume::{DirectFiles as _, untimed};
+use crate::volume::DirectFiles as _;
 
 /// Unwritten blocks of a file that uses up one block.
 const BLOCKS: u64 = 12;
@@ -16,8 +15,8 @@ const BLOCKS: u64 = 12;
 const SPARE: u64 = 4;
 
 /// Returns the volume with all blocks for data in use. `None` if its files have no extents.
-pub fn filled(base: &MemDevice) -> Option<MemDevice> {
-    let full = Arc::new(base.fork());
+pub fn filled(base: &Devices) -> Option<Devices> {
+    let full = base.fork();
     let volume = open(&full);
     let block = u64::from(volume.space().block_size);
     let kept = volume.space().blocks / 50;
@@ -39,11 +38,11 @@ pub fn filled(base: &MemDevice) -> Option<MemDevice> {
     }
     drop(filler);
     volume.close().expect("the volume closes");
-    Some(Arc::into_inner(full).expect("the volume is closed"))
+    Some(full)
 }
 
 /// Leaves `free` free blocks on a volume that [`filled`] has made. Returns false if it cannot have as few or as many.
-pub fn leave(full: &Arc<MemDevice>, free: u64) -> bool {
+pub fn leave(full: &Devices, free: u64) -> bool {
     let volume = open(full);
     let block = u64::from(volume.space().block_size);
     let now = || volume.space().free_blocks;
@@ -82,8 +81,8 @@ fn use_one_up(volume: &Volume, file: &DirectFile, block: u64, free: u64) {
     }
 }
 
-fn open(device: &Arc<MemDevice>) -> Volume {
-    Volume::open_device(Arc::clone(device) as Arc<_>, &untimed()).expect("the volume opens")
+fn open(devices: &Devices) -> Volume {
+    devices.open().expect("the volume opens")
 }
 
 fn absorber(number: u64) -> String {

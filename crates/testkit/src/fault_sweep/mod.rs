@@ -14,10 +14,12 @@
 //! | `run` | [`Run`]: the steps of a workload |
 //! | `snapshot`, `states` | the contents of a volume, and which of them may be found |
 //! | `point`, `requests` | [`FaultPoint`]: what fails; which faults are tried |
+//! | `devices` | [`Devices`]: the volume and its journal device, with faults and losses of power |
 //! | `full` | volumes with few free blocks |
 //! | `case` | one case, and its assertions |
 
 mod case;
+mod devices;
 mod full;
 mod point;
 mod requests;
@@ -25,18 +27,18 @@ mod run;
 mod snapshot;
 mod states;
 
+pub use devices::Devices;
 pub use point::{FaultPoint, Manner};
 pub use requests::{Family, sweep_requests};
 pub use run::Run;
 
-use std::sync::Arc;
-
-use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{MemDevice, Result, Volume, VolumeOptions};
+use parext4::device::{FaultKind, FaultPlan};
+use parext4::{Result, VolumeOptions};
 
 use crate::settings;
-use crate::volume::{assert_clean, assert_no_findings, recover, untimed};
+use crate::volume::assert_no_findings;
 use case::Case;
+use devices::FaultyDevices;
 use requests::Cases;
 use snapshot::Snapshot;
 use states::States;
@@ -49,8 +51,8 @@ const E2FSCK_ONE_IN: u64 = 50;
 pub struct Workload {
     /// The name of its test.
     pub name: &'static str,
-    /// Makes the device before the run.
-    pub base: fn() -> MemDevice,
+    /// Makes the devices before the run.
+    pub base: fn() -> Devices,
     /// The options with which the volume is opened.
     pub options: fn() -> VolumeOptions,
     /// Runs the steps.
@@ -80,9 +82,10 @@ const ENOUGH: u64 = 3;
 /// A workload, with what a run without faults has shown.
 struct Sweep<'a> {
     workload: &'a Workload,
-    base: MemDevice,
+    base: Devices,
     states: States,
     journal: bool,
+    protection: Option<u64>,
     /// Number of blocks that the workload needs.
     blocks: u64,
 }
@@ -102,7 +105,7 @@ pub fn sweep(workload: &Workload) {
         return;
     }
     let mut number = 0;
-    let mut run = |base: &MemDevice, point| {
+    let mut run = |base: &Devices, point| {
         number += 1;
         sweep.case(base, point, number % E2FSCK_ONE_IN == 1)
     };
@@ -118,53 +121,55 @@ impl<'a> Sweep<'a> {
     fn new(workload: &'a Workload) -> Self {
         let base = (workload.base)();
         let first = {
-            let volume = Volume::open_device(Arc::new(base.fork()), &untimed()).expect("the volume opens");
+            let volume = base.fork().open().expect("the volume opens");
             let states = Snapshot::take(&volume, None).expect("the first state");
             let facts = (volume.info().journal, volume.space().free_blocks);
             volume.close().expect("the volume closes");
             (states, facts)
         };
         let (first, (journal, free)) = first;
-        let memory = Arc::new(base.fork());
-        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
-        let mut run = Run::recording(&device, (workload.options)(), first);
+        let protection = base.protection();
+        let memory = base.fork();
+        let devices = FaultyDevices::new(&memory, FaultPlan::default());
+        let mut run = Run::recording(&devices, (workload.options)(), first);
         (workload.run)(&mut run).unwrap_or_else(|error| panic!("without a fault: {error}"));
         run.close().expect("the volume closes");
-        recover(&memory);
-        assert_no_findings(&*memory, "without a fault");
-        assert_clean(&memory, "without a fault");
+        memory.disown();
+        let recovered = memory.open().and_then(|volume| volume.close());
+        recovered.unwrap_or_else(|error| panic!("without a fault: the next open: {error}"));
+        assert_no_findings(&*memory.volume, "without a fault");
+        memory.assert_clean("without a fault");
         let blocks = free.saturating_sub(run.least_free);
         let states = run.into_states();
-        Self { workload, base, states, journal, blocks }
+        Self { workload, base, states, journal, protection, blocks }
     }
 
     /// Returns the device before the run of a case.
-    fn base_of(&self, point: FaultPoint) -> Option<MemDevice> {
+    fn base_of(&self, point: FaultPoint) -> Option<Devices> {
         match point {
             FaultPoint::Full(_) => full::filled(&self.base),
             FaultPoint::Request { .. } => Some(self.base.fork()),
         }
     }
 
-    fn case(&self, base: &MemDevice, point: FaultPoint, with_e2fsck: bool) -> bool {
-        let &Self { workload, ref states, journal, .. } = self;
-        Case { workload, base, states, point, journal, with_e2fsck }.run()
+    fn case(&self, base: &Devices, point: FaultPoint, with_e2fsck: bool) -> bool {
+        let &Self { workload, ref states, journal, protection, .. } = self;
+        Case { workload, base, states, point, journal, protection, with_e2fsck }.run()
     }
 
     /// Returns the number of requests in a run without faults.
     fn count(&self, point: FaultPoint) -> u64 {
         let FaultPoint::Request { kind, .. } = point else { return 0 };
-        let device = FaultDevice::new(Arc::new(self.base.fork()), FaultPlan::default().kind(kind));
-        let device = Arc::new(device);
+        let devices = FaultyDevices::new(&self.base.fork(), FaultPlan::default().kind(kind));
         let options = case::options(self.workload, point);
-        let mut run = Run::with_states(&device, options, &self.states);
+        let mut run = Run::with_states(&devices, options, &self.states);
         (self.workload.run)(&mut run).unwrap_or_else(|error| panic!("without a fault: {error}"));
         run.close().expect("the volume closes");
-        device.calls()
+        devices.calls()
     }
 
     /// Runs the workload with each number of free blocks that does not suffice, or with some of them.
-    fn full(&self, cases: &mut Cases, mut run: impl FnMut(&MemDevice, FaultPoint) -> bool) {
+    fn full(&self, cases: &mut Cases, mut run: impl FnMut(&Devices, FaultPoint) -> bool) {
         let Some(base) = full::filled(&self.base) else { return };
         let mut case = |cases: &mut Cases, free| {
             let point = FaultPoint::Full(free);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use parext4::device::FaultDevice;
 use parext4::{Device, Error, Result, Volume, VolumeOptions};
 
+use super::devices::FaultyDevices;
 use super::snapshot::Snapshot;
 use super::states::{Progress, States};
 
 /// A run. A workload makes all changes in its steps, and ends with the first error.
 pub struct Run<'a> {
-    device: Arc<FaultDevice>,
+    devices: &'a FaultyDevices,
     options: VolumeOptions,
     volume: Option<Volume>,
     states: Recorded<'a>,
@@ -31,21 +31,24 @@ enum Recorded<'a> {
 
 impl<'a> Run<'a> {
     /// Begins the run that records the states, from `first` on.
-    pub(super) fn recording(device: &Arc<FaultDevice>, options: VolumeOptions, first: Snapshot) -> Self {
+    pub(super) fn recording(devices: &'a FaultyDevices, options: VolumeOptions, first: Snapshot) -> Self {
         let mut states = States::default();
         states.push(first);
-        Self::new(device, options, Recorded::Now(states))
+        Self::new(devices, options, Recorded::Now(states))
     }
 
     /// Begins a run whose states are known.
-    pub(super) fn with_states(device: &Arc<FaultDevice>, options: VolumeOptions, states: &'a States) -> Self {
-        Self::new(device, options, Recorded::Before(states))
+    pub(super) fn with_states(
+        devices: &'a FaultyDevices,
+        options: VolumeOptions,
+        states: &'a States,
+    ) -> Self {
+        Self::new(devices, options, Recorded::Before(states))
     }
 
-    fn new(device: &Arc<FaultDevice>, options: VolumeOptions, states: Recorded<'a>) -> Self {
-        let device = Arc::clone(device);
+    fn new(devices: &'a FaultyDevices, options: VolumeOptions, states: Recorded<'a>) -> Self {
         let progress = Progress::default();
-        Self { device, options, volume: None, states, progress, failures: Vec::new(), least_free: u64::MAX }
+        Self { devices, options, volume: None, states, progress, failures: Vec::new(), least_free: u64::MAX }
     }
 
     /// Returns the recorded states.
@@ -72,8 +75,7 @@ impl<'a> Run<'a> {
     /// The errors of the open.
     pub fn volume(&mut self) -> Result<Volume> {
         if self.volume.is_none() {
-            let device = Arc::clone(&self.device) as Arc<dyn Device>;
-            let opened = Volume::open_device(device, &self.options);
+            let opened = Volume::open_device(self.devices.volume(), &self.devices.options(&self.options));
             self.volume = Some(self.noted("open", opened)?);
         }
         Ok(self.volume.clone().expect("it is open"))
@@ -167,7 +169,7 @@ impl<'a> Run<'a> {
     /// The errors of the close and of the work.
     pub fn beside<T>(&mut self, what: &str, work: impl FnOnce(&Arc<dyn Device>) -> Result<T>) -> Result<T> {
         self.close()?;
-        let device = Arc::clone(&self.device) as Arc<dyn Device>;
+        let device = self.devices.volume();
         self.noted(what, work(&device))
     }
 

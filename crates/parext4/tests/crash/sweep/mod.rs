@@ -7,9 +7,13 @@ mod attributes;
 mod buffered;
 mod direct;
 mod formats;
+mod journal_device;
 mod names;
+mod protected;
 mod queued;
 mod space;
+mod threads;
+mod timers;
 mod unopened;
 mod volumes;
 
@@ -26,7 +30,7 @@ macro_rules! workload {
             fn steps($run: &mut testkit::fault_sweep::Run<'_>) -> parext4::Result<()> $steps
             testkit::fault_sweep::sweep(&testkit::fault_sweep::Workload {
                 name: stringify!($name),
-                base: || $base,
+                base: || $base.into(),
                 options: || $options,
                 run: steps,
             });

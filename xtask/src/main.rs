@@ -110,7 +110,7 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "")]
         only: String,
     },
-    /// Real programs on a mount: SQLite, git, tar, and with `--long` rsync, gcc, fio, qemu-img and PostgreSQL
+    /// Real programs on a mount: SQLite, git, tar, and with `--long` rsync, gcc, fio, stress-ng, qemu-img and PostgreSQL
     MountPrograms {
         #[command(flatten)]
         length: Length,

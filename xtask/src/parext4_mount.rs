@@ -52,6 +52,14 @@ impl<'a> Mounted<'a> {
         &self.dir
     }
 
+    /// Returns the memory of the server, in KiB.
+    pub fn memory(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).context("a process with memory")?;
+        Ok(kib.parse()?)
+    }
+
     /// Kills the server and unmounts the dead mount.
     pub fn kill(mut self) -> Result<()> {
         self.kill_server()?;

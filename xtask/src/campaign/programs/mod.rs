@@ -1,5 +1,7 @@
 //! Real programs on a mount, some of them with the server killed under them.
 
+mod stressors;
+
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -112,6 +114,14 @@ const PROGRAMS: &[Program] = &[
         check: None,
     },
     Program {
+        name: "fio, each engine",
+        needs: &[tool("fio", "fio")],
+        size: "256M",
+        is_cheap: false,
+        script: include_str!("fio-engines.sh"),
+        check: None,
+    },
+    Program {
         name: "stress-ng",
         needs: &[tool("stress-ng", "stress-ng")],
         size: "1G",
@@ -157,10 +167,9 @@ pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()
         return Ok(());
     }
     let bed = TestBed::new()?;
-    let is_wanted = |program: &&Program| {
-        (program.is_cheap || scope == Scope::Long)
-            && (only.is_empty() || only.iter().any(|name| program.name.starts_with(name)))
-    };
+    let is_chosen = |name: &str| only.is_empty() || only.iter().any(|start| name.starts_with(start));
+    let is_wanted =
+        |program: &&Program| (program.is_cheap || scope == Scope::Long) && is_chosen(program.name);
     for program in PROGRAMS.iter().filter(is_wanted) {
         let missing = debian::install(program.needs);
         if !missing.is_empty() {
@@ -177,6 +186,9 @@ pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()
                 remove(&image)
             });
         }
+    }
+    if scope == Scope::Long && is_chosen("stress-ng") {
+        stressors::run(&bed, report)?;
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{crash, faults, formats, fuzz, mount, mutants, network, programs};
+use crate::campaign::{crash, faults, formats, fuzz, mount, mutants, network, programs, simulate};
 use crate::scope::Scope;
 
 #[derive(Parser)]
@@ -73,6 +73,8 @@ enum Command {
     Kill(Length),
     /// Power cuts during short sequences of operations and histories of threads: what recovery leaves, against an oracle
     Crash(crash::Args),
+    /// The engine with all its threads on a simulated device, with time skipped; one seed gives exactly the same run
+    Simulate(simulate::Args),
     /// Workloads over all operations with each request of the device failing, and with little memory and space
     Faults(faults::Args),
     /// Guards, orderings and error paths of the range lock and of parts of the engine, broken one at a time: tests must notice
@@ -188,6 +190,9 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Mutants(args) => {
             return Ok(steps::alone("mutants", |report| mutants::run_some(&args, report)));
+        }
+        Command::Simulate(args) => {
+            return Ok(steps::alone("simulate", |report| simulate::run_some(&args, report)));
         }
         Command::Fsx { ops } => return Ok(steps::alone("fsx", |report| steps::fsx(ops, report))),
         Command::MountFsx { ops } => {

@@ -6,11 +6,11 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::campaign::{crash, dirty, faults, formats, kill, mkfs, network, programs, split_brain};
+use crate::campaign::{crash, dirty, faults, formats, kill, mkfs, network, programs, simulate, split_brain};
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
-use crate::workspace::{cargo, target};
+use crate::workspace::cargo;
 use crate::{asan, beside, build_ahead, cargo_test, debian, tidy, tsan};
 
 /// A step of `cargo xtask test`.
@@ -52,6 +52,12 @@ const TESTS: &[Step] = &[
     },
     Step { name: "doc", about: "the documentation and its examples", mounts: false, run: doc },
     Step { name: "shuttle", about: "models of the concurrent parts", mounts: false, run: shuttle },
+    Step {
+        name: "simulate",
+        about: "the engine with all its threads on a simulated device, with time skipped, against an oracle",
+        mounts: false,
+        run: simulate::run,
+    },
     Step {
         name: "stress",
         about: "all tests of the engine, optimised, with debug checks: stress, full volumes, faults, crashes",
@@ -321,10 +327,6 @@ fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn shuttle_tests() -> Cmd {
-    // Its own folder: other flags would rebuild everything each time.
-    cargo("test -p rangelock -p parext4 -p parext4-mount -p parext4-nbd --release --no-fail-fast --test shuttle*")
-        .env("RUSTFLAGS", "--cfg shuttle")
-        // Shorter builds.
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_TARGET_DIR", target().join("shuttle"))
+    let packages = "-p rangelock -p parext4 -p parext4-mount -p parext4-nbd -p simulator";
+    simulate::with_models(&format!("test {packages} --release --no-fail-fast --test shuttle*"))
 }

@@ -80,9 +80,14 @@ pub fn sequence(length: u32, mut index: u64) -> Option<Vec<Step>> {
 
 /// Returns the trees before the first step of a thread and after each; `None` if a step would fail.
 pub fn trees(thread: u8, steps: &[Step]) -> Option<Vec<Tree>> {
-    let mut trees = vec![Tree::initial(thread)];
+    trees_from(Tree::initial(thread), thread, steps)
+}
+
+/// Like [`trees`], from another tree. `writer` chooses the bytes that the steps write.
+pub fn trees_from(first: Tree, writer: u8, steps: &[Step]) -> Option<Vec<Tree>> {
+    let mut trees = vec![first];
     for (nth, (op, _)) in (0..).zip(steps) {
-        let next = trees.last().expect("the first tree").after(op, byte(thread, nth))?;
+        let next = trees.last().expect("the first tree").after(op, byte(writer, nth))?;
         trees.push(next);
     }
     Some(trees)
@@ -90,8 +95,12 @@ pub fn trees(thread: u8, steps: &[Step]) -> Option<Vec<Tree>> {
 
 /// Returns `length` random steps that succeed in turn and that `usable` accepts.
 pub fn random(rng: &mut Rng, length: usize, usable: impl Fn(&Op) -> bool) -> Vec<Step> {
+    random_from(Tree::initial(0), rng, length, usable)
+}
+
+/// Like [`random`], from another tree. It must have the directory `/b`.
+pub fn random_from(mut tree: Tree, rng: &mut Rng, length: usize, usable: impl Fn(&Op) -> bool) -> Vec<Step> {
     let ops: Vec<Op> = OPERATIONS.iter().copied().filter(usable).collect();
-    let mut tree = Tree::initial(0);
     let mut sequence = Vec::new();
     while sequence.len() < length {
         let op = ops[below(rng, ops.len())];

@@ -14,7 +14,7 @@ use testkit::history::Clock;
 use testkit::rng::Rng;
 
 use crate::experiment::Experiment;
-use crate::generate::random;
+use crate::generate::random_from;
 use crate::kind::{Kind, options};
 use crate::op::{Persist, Step};
 use crate::oracle::{Durable, Oracle};
@@ -62,9 +62,9 @@ struct Plan {
 struct Ran {
     /// Events and time before the operation.
     begun: (usize, u64),
-    /// Time after the operation.
+    /// Time after the operation; the largest number before.
     over: u64,
-    /// Time before, and events after, the call that makes it durable.
+    /// Time before, and events after, the call that makes it durable; the largest numbers before.
     persisted: (u64, usize),
 }
 
@@ -74,7 +74,100 @@ struct Thread {
     root: String,
     plan: Plan,
     oracle: Oracle,
+    /// Chooses the bytes that it writes.
+    writer: u8,
     ran: Vec<Ran>,
+}
+
+/// The trees that the threads of a history begin with.
+#[derive(Debug)]
+pub struct Start {
+    trees: Vec<Tree>,
+    generation: u64,
+}
+
+impl Start {
+    /// Returns the trees of a volume as [`base`] makes it, of a random number of threads.
+    pub fn new(rng: &mut Rng) -> Self {
+        let count = 2 + u8::try_from(rng.below(u64::from(MAX_THREADS) - 1)).expect("few threads");
+        Self { trees: (0..count).map(Tree::initial).collect(), generation: 0 }
+    }
+
+    /// Returns the trees of the first `count` threads in the tree of a volume. `generation` is the number of histories before.
+    pub fn found(tree: &Tree, count: usize, generation: u64) -> Self {
+        Self { trees: roots().iter().take(count).map(|root| tree.below(root)).collect(), generation }
+    }
+
+    /// Returns the number that chooses the bytes of a thread. Two generations in a row use different bytes.
+    fn writer(&self, thread: u8) -> u8 {
+        let count = self.trees.len() as u64;
+        let writer = (u64::from(thread) + self.generation * count) % u64::from(MAX_THREADS);
+        u8::try_from(writer).expect("few threads")
+    }
+}
+
+/// The threads of a history under way.
+#[derive(Debug)]
+pub struct Threads {
+    threads: Vec<Thread>,
+    clock: Arc<Clock>,
+    shared: Shared,
+}
+
+/// The work of a thread.
+pub type Work<'a> = Box<dyn FnOnce() -> Result<(), String> + Send + 'a>;
+
+impl Threads {
+    /// Returns threads with random steps. `recorder` records the writes of their volume.
+    pub fn plan(kind: &Kind, start: &Start, recorder: &Arc<Recorder>, rng: &mut Rng) -> Self {
+        let thread = |(number, tree): (u8, &Tree)| {
+            let len = usize::try_from(1 + rng.below(STEPS)).expect("few steps");
+            let steps = random_from(tree.clone(), rng, len, |op| kind.supports(op));
+            let changes = steps
+                .iter()
+                .map(|_| (0..rng.below(4)).map(|_| Change::random(rng, number, kind.has_extents())).collect())
+                .collect();
+            let writer = start.writer(number);
+            let oracle = Oracle::starting_from(tree.clone(), writer, &steps);
+            let plan = Plan { steps, changes };
+            Thread { root: format!("/t{number}"), plan, oracle, writer, ran: Vec::new() }
+        };
+        let threads = (0..).zip(&start.trees).map(thread).collect();
+        let clock = Arc::new(Clock::default());
+        let shared = Shared::new(Arc::clone(&clock), Arc::clone(recorder), start.generation);
+        Self { threads, clock, shared }
+    }
+
+    /// Returns the work of each thread on `volume`. Each calls `pause` before each change and each step.
+    pub fn work<'a>(
+        &'a mut self,
+        volume: &'a Volume,
+        recorder: &'a Recorder,
+        pause: &'a (dyn Fn() + Sync),
+    ) -> Vec<Work<'a>> {
+        let (clock, shared) = (&self.clock, &self.shared);
+        let work = |(number, thread): (u8, &'a mut Thread)| -> Work<'a> {
+            let run = Run { volume, recorder, clock, shared, pause };
+            Box::new(move || run.thread(number, thread))
+        };
+        (0..).zip(&mut self.threads).map(work).collect()
+    }
+
+    /// Closes the volume. Returns the number of events afterwards.
+    ///
+    /// # Errors
+    /// The error of the close.
+    pub fn close(&self, volume: Volume, recorder: &Recorder) -> parext4::Result<usize> {
+        let began = self.clock.tick();
+        volume.close()?;
+        self.shared.volume_synced(began);
+        Ok(recorder.events())
+    }
+
+    /// Returns the history. The threads began after `first` events; if the volume was closed, it was after `closed` events.
+    pub fn into_history(self, recording: Recording, first: usize, closed: Option<usize>) -> History {
+        History { recording, threads: self.threads, shared: self.shared, first, closed }
+    }
 }
 
 /// A history.
@@ -96,7 +189,7 @@ impl History {
     /// A call that failed.
     pub fn record(base: &MemDevice, kind: &Kind, seed: u64) -> Result<Self, String> {
         let mut rng = Rng::new(seed, 100);
-        let mut threads = plan(kind, &mut rng);
+        let start = Start::new(&mut rng);
         let recorder = if rng.chance(50) { Recorder::new(base) } else { Recorder::with_threads(base) };
         let mut options = options();
         if rng.chance(30) {
@@ -109,32 +202,21 @@ impl History {
             (0..rng.below(400)).try_for_each(|_| commit(&volume)).map_err(|e| format!("commit: {e}"))?;
         }
         let first = recorder.events();
-        let clock = Arc::new(Clock::default());
-        let shared = Shared::new(Arc::clone(&clock), Arc::clone(&recorder));
-        let run = Run { volume: &volume, recorder: &recorder, clock: &clock, shared: &shared };
+        let mut threads = Threads::plan(kind, &start, &recorder, &mut rng);
         thread::scope(|scope| {
-            let running: Vec<_> = (0..)
-                .zip(&mut threads)
-                .map(|(number, thread)| {
-                    let run = &run;
-                    scope.spawn(move || run.thread(number, thread))
-                })
-                .collect();
+            let work = threads.work(&volume, &recorder, &|| {});
+            let running: Vec<_> = work.into_iter().map(|work| scope.spawn(work)).collect();
             let results = running.into_iter().map(|thread| thread.join().expect("no thread panics"));
             results.collect::<Result<Vec<_>, _>>()
         })?;
         let mut closed = None;
         if rng.chance(50) {
-            let began = clock.tick();
-            volume.close().map_err(|e| format!("close: {e}"))?;
-            shared.volume_synced(began);
-            closed = Some(recorder.events());
+            closed = Some(threads.close(volume, &recorder).map_err(|e| format!("close: {e}"))?);
         } else {
             // What dropping the volume writes is recorded, too.
             drop(volume);
         }
-        let recording = Recording::new(base.fork(), &recorder);
-        Ok(Self { recording, threads, shared, first, closed })
+        Ok(threads.into_history(Recording::new(base.fork(), &recorder), first, closed))
     }
 
     /// Returns what is certain of thread `number`'s tree after a crash before event `latest`.
@@ -142,7 +224,7 @@ impl History {
         let thread = &self.threads[number];
         let mut durable = Durable::default();
         if self.closed.is_some_and(|events| events <= latest) {
-            durable = thread.oracle.all(thread.ran.len());
+            durable = thread.oracle.all(thread.ran.partition_point(|ran| ran.over < u64::MAX));
         }
         for (other, ran, (_, persist)) in self.persisted_by(latest) {
             let before = thread.ran.partition_point(|own| own.over < ran.persisted.0);
@@ -191,48 +273,37 @@ impl History {
     }
 }
 
-fn plan(kind: &Kind, rng: &mut Rng) -> Vec<Thread> {
-    let count = 2 + u8::try_from(rng.below(u64::from(MAX_THREADS) - 1)).expect("few threads");
-    (0..count)
-        .map(|number| {
-            let len = usize::try_from(1 + rng.below(STEPS)).expect("few steps");
-            let steps = random(rng, len, |op| kind.supports(op));
-            let changes = steps
-                .iter()
-                .map(|_| (0..rng.below(4)).map(|_| Change::random(rng, number, kind.has_extents())).collect())
-                .collect();
-            let oracle = Oracle::new(number, &steps);
-            Thread { root: format!("/t{number}"), plan: Plan { steps, changes }, oracle, ran: Vec::new() }
-        })
-        .collect()
-}
-
-/// A history under way.
+/// What a thread works with.
 struct Run<'a> {
     volume: &'a Volume,
     recorder: &'a Recorder,
     clock: &'a Clock,
     shared: &'a Shared,
+    pause: &'a (dyn Fn() + Sync),
 }
 
 impl Run<'_> {
     fn thread(&self, number: u8, thread: &mut Thread) -> Result<(), String> {
-        let Thread { root, plan, ran, .. } = thread;
+        let Thread { root, plan, writer, ran, .. } = thread;
         let mut runner = Runner::new(self.volume, root);
         let mut handles = self.shared.handles(self.volume, number).map_err(|e| format!("open: {e}"))?;
         for (nth, ((op, persist), changes)) in (0..).zip(plan.steps.iter().zip(&plan.changes)) {
             for change in changes {
+                (self.pause)();
                 handles.run(*change).map_err(|e| format!("{root}: {change:?}: {e}"))?;
             }
+            (self.pause)();
             let begun = (self.recorder.events(), self.clock.tick());
-            runner.run(op, byte(number, nth)).map_err(|e| format!("{root}: {op:?}: {e}"))?;
-            let over = self.clock.tick();
+            let step = ran.len();
+            ran.push(Ran { begun, over: u64::MAX, persisted: (u64::MAX, usize::MAX) });
+            runner.run(op, byte(*writer, nth)).map_err(|e| format!("{root}: {op:?}: {e}"))?;
+            ran[step].over = self.clock.tick();
             let began = self.clock.tick();
             runner.persist(op, *persist).map_err(|e| format!("{root}: {persist:?} after {op:?}: {e}"))?;
             if *persist == Persist::Volume {
                 self.shared.volume_synced(began);
             }
-            ran.push(Ran { begun, over, persisted: (began, self.recorder.events()) });
+            ran[step].persisted = (began, self.recorder.events());
         }
         Ok(())
     }

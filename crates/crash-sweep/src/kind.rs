@@ -52,14 +52,24 @@ impl Kind {
         self.shape.has_extents()
     }
 
+    /// Returns true if all metadata has checksums.
+    pub fn protects_metadata(&self) -> bool {
+        matches!(self.name, "1k" | "inline" | "clusters")
+    }
+
     /// Returns true if files of the format support the operation.
     pub fn supports(&self, op: &Op) -> bool {
         self.shape.has_extents() || !op.needs_extents()
     }
 
-    /// Makes an empty volume over what the device has.
+    /// Makes an empty volume over what the device has, with another UUID than [`base`](Self::base).
     pub fn make_over(&self, device: &dyn Device) {
-        self.shape.make_over(device);
+        self.shape_with_identity(100).make_over(device);
+    }
+
+    fn shape_with_identity(&self, first: u8) -> Shape {
+        let identity = first + u8::try_from(self.index()).expect("few kinds");
+        Shape { identity: Some(identity), ..self.shape }
     }
 
     /// Makes a volume with a tree for each root. `mib` is its size; 0 for the size that suits one tree.
@@ -67,7 +77,7 @@ impl Kind {
     /// # Panics
     /// If the volume cannot be made.
     pub fn base(&self, roots: &[String], mib: u64) -> MemDevice {
-        let shape = Shape { mib: self.shape.mib.max(mib), ..self.shape };
+        let shape = Shape { mib: self.shape.mib.max(mib), ..self.shape_with_identity(1) };
         let device = Arc::new(shape.make_poisoned());
         let volume = open(&device).expect("the volume opens");
         let empty = OpenOptions::read_write().create_new(true);

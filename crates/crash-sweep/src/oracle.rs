@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::generate::trees;
+use crate::generate::trees_from;
 use crate::op::{Op, PIECE, Persist, Step};
 use crate::tree::{Kind, Tree};
 
@@ -70,7 +70,16 @@ impl Oracle {
     /// # Panics
     /// If a step would fail.
     pub fn new(thread: u8, steps: &[Step]) -> Self {
-        let trees = trees(thread, steps).unwrap_or_else(|| panic!("a step of {steps:?} is impossible"));
+        Self::starting_from(Tree::initial(thread), thread, steps)
+    }
+
+    /// Like [`new`](Self::new), from another tree. `writer` chooses the bytes that the steps write.
+    ///
+    /// # Panics
+    /// If a step would fail.
+    pub fn starting_from(first: Tree, writer: u8, steps: &[Step]) -> Self {
+        let trees =
+            trees_from(first, writer, steps).unwrap_or_else(|| panic!("a step of {steps:?} is impossible"));
         Self { trees, ops: steps.iter().map(|step| step.0).collect() }
     }
 

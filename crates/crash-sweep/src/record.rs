@@ -24,6 +24,11 @@ impl Recorder {
         Arc::new(Self { device: RecordingDevice::new(Arc::new(base.fork())), has_threads: false })
     }
 
+    /// Returns a recorder of the writes to a device.
+    pub fn over(device: Arc<dyn Device>) -> Arc<Self> {
+        Arc::new(Self { device: RecordingDevice::new(device), has_threads: false })
+    }
+
     /// Like [`new`](Self::new), with a queue whose threads perform the requests.
     pub fn with_threads(base: &MemDevice) -> Arc<Self> {
         Arc::new(Self { device: RecordingDevice::new(Arc::new(base.fork())), has_threads: true })

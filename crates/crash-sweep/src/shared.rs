@@ -99,6 +99,8 @@ struct Log {
 pub struct Shared {
     clock: Arc<Clock>,
     recorder: Arc<Recorder>,
+    /// The number before that of each thread's first write.
+    sequence: u64,
     log: Mutex<Log>,
 }
 
@@ -129,10 +131,19 @@ pub fn make(volume: &Volume, has_extents: bool) -> Result<()> {
     Ok(())
 }
 
+/// Makes the files of [`make`] again.
+///
+/// # Errors
+/// The errors of the calls.
+pub fn make_again(volume: &Volume, has_extents: bool) -> Result<()> {
+    PATHS.into_iter().try_for_each(|path| volume.remove_file(path))?;
+    make(volume, has_extents)
+}
+
 impl Shared {
-    /// Returns the log of a history that begins.
-    pub fn new(clock: Arc<Clock>, recorder: Arc<Recorder>) -> Self {
-        Self { clock, recorder, log: Mutex::default() }
+    /// Returns the log of a history that begins. Writes of each generation of histories of one volume have numbers of their own.
+    pub fn new(clock: Arc<Clock>, recorder: Arc<Recorder>, generation: u64) -> Self {
+        Self { clock, recorder, sequence: generation << 16, log: Mutex::default() }
     }
 
     /// Returns handles for a thread.
@@ -143,7 +154,7 @@ impl Shared {
         let open = |path| volume.open_direct(path, &OpenOptions::read_write());
         let direct = PATHS.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         let buffered = direct.iter().map(DirectFile::buffered).collect::<Result<Vec<_>>>()?;
-        Ok(Handles { shared: self, volume, direct, buffered, thread, sequence: 0 })
+        Ok(Handles { shared: self, volume, direct, buffered, thread, sequence: self.sequence })
     }
 
     /// Notes that a sync of the volume that began at `began` has returned.

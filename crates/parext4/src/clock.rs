@@ -1,11 +1,19 @@
-//! The clock for timestamps: the kernel's coarse clock, as ext4 uses it, or a fixed time for images that are the same each time.
+//! The clock for timestamps: the kernel's coarse clock, as ext4 uses it, or a fixed time for images that are the same each time. Also
+//! the clock for intervals.
 
 #[cfg(not(shuttle))]
 use std::sync::OnceLock;
+#[cfg(not(shuttle))]
+pub(crate) use std::time::Instant;
 
 use parext4_format::inode::Timestamp;
 #[cfg(not(shuttle))]
 use rustix::time::{ClockId, clock_gettime};
+#[cfg(shuttle)]
+use std::time::Duration;
+
+#[cfg(shuttle)]
+use crate::sync::simulated_time;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -26,11 +34,30 @@ pub(crate) fn now() -> Timestamp {
     timestamp(nanoseconds_now())
 }
 
-/// Returns a time that advances by one second with each call, for models.
+/// Returns the time of the simulation, or for models a time that advances by one second with each call.
 #[cfg(shuttle)]
 pub(crate) fn nanoseconds_now() -> i64 {
+    if let Some(now) = simulated_time::now() {
+        return i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+    }
     static SECONDS: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(NANOSECONDS);
     SECONDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * NANOSECONDS
+}
+
+/// A time of the simulation. Without one all times are equal.
+#[cfg(shuttle)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instant(Duration);
+
+#[cfg(shuttle)]
+impl Instant {
+    pub(crate) fn now() -> Self {
+        Self(simulated_time::now().unwrap_or_default())
+    }
+
+    pub(crate) fn saturating_duration_since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
 }
 
 /// Returns the nanoseconds since 1970. Valid until the year 2262.

@@ -16,6 +16,7 @@ pub use crate::page_cache::{
     FilePages, Fill, NoFrame, Page, PageCache, PageIndex, PageLookup, PageRange, PageSize, WriteBack,
 };
 use crate::superblock::read_usable_superblock;
+pub use crate::sync::simulated_time;
 use crate::volume::Volume;
 
 /// Limits the number of entries of the file's extent tree nodes that are blocks, so that a model's writes make the tree

@@ -9,6 +9,8 @@ mod lock_order;
 mod locks;
 #[cfg(shuttle)]
 mod raw;
+#[cfg(shuttle)]
+pub mod simulated_time;
 mod swap;
 mod word;
 
@@ -19,7 +21,8 @@ mod raw {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
     #[cfg(not(debug_assertions))]
     pub(crate) use std::sync::atomic;
-    pub(crate) use std::thread::yield_now;
+    pub(crate) use std::sync::mpsc;
+    pub(crate) use std::thread;
     #[cfg(debug_assertions)]
     pub(crate) use std::thread_local;
 }
@@ -30,9 +33,18 @@ pub(crate) use std::sync::Arc;
 pub use delays::delay_steps;
 pub(crate) use lock_order::{Held, Rank, hold};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
-pub(crate) use raw::{atomic, yield_now};
+pub(crate) use raw::thread::yield_now;
+pub(crate) use raw::{atomic, mpsc, thread};
 pub(crate) use swap::{Guard, Swap, SwapOption};
 pub(crate) use word::Word;
+
+/// Returns true if a volume has its background threads. A model has only threads of its own, and a simulation has all.
+pub(crate) fn has_background_threads() -> bool {
+    #[cfg(not(shuttle))]
+    return true;
+    #[cfg(shuttle)]
+    simulated_time::now().is_some()
+}
 
 /// Spins once, while another thread completes an update of a page or a leaf.
 pub(crate) fn spin() {

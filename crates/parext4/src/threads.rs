@@ -1,15 +1,24 @@
 //! Starting and joining the background threads of a volume.
 
-use std::thread::{Builder, JoinHandle};
+use std::io;
 
-/// Starts a thread of this name. Logs a refusal of the system and returns `None`.
+pub(crate) use crate::sync::thread::JoinHandle;
+use crate::sync::{has_background_threads, thread};
+
+/// Starts a thread of this name.
+///
+/// # Errors
+/// The system refuses to start it.
+pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.into()).spawn(run)
+}
+
+/// Starts a background thread of this name. Logs a refusal of the system and returns `None`. Also returns `None` in a model.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
-    // In a model only threads of the model checker may run.
-    if cfg!(shuttle) {
+    if !has_background_threads() {
         return None;
     }
-    let spawned = Builder::new().name(name.into()).spawn(run);
-    spawned.inspect_err(|error| tracing::warn!("cannot start the thread {name}: {error}")).ok()
+    start(name, run).inspect_err(|error| tracing::warn!("cannot start the thread {name}: {error}")).ok()
 }
 
 /// Joins threads and logs their panics.

@@ -30,6 +30,11 @@ pub enum Seen {
     Data(Stamp),
 }
 
+/// Returns true if an operation has written the sector, as the first bytes tell.
+pub fn is_stamped(sector: &[u8]) -> bool {
+    sector.starts_with(&MAGIC.to_le_bytes())
+}
+
 /// Fills `bytes`, which must be whole sectors, for sector `first_sector` of the file.
 pub fn fill(bytes: &mut [u8], first_sector: u64, stamp: Stamp) {
     assert!(bytes.len().is_multiple_of(SECTOR));

@@ -34,6 +34,8 @@ pub struct Shape {
     pub inode_size: u16,
     /// Blocks of a cluster, with bigalloc; 1 without.
     pub cluster_blocks: u32,
+    /// The bytes of UUID and hash seed, of volumes that are the same each time; random, as the time is the clock's, if `None`.
+    pub identity: Option<u8>,
 }
 
 impl Shape {
@@ -48,6 +50,7 @@ impl Shape {
             blocks_per_group: None,
             inode_size: 256,
             cluster_blocks: 1,
+            identity: None,
         }
     }
 
@@ -80,6 +83,9 @@ impl Shape {
             .inode_ratio(self.inode_ratio)
             .blocks_per_group(self.blocks_per_group)
             .inode_size(self.inode_size)
+            .uuid(self.identity.map(|byte| [byte; 16]))
+            .hash_seed(self.identity.map(|byte| [byte; 16]))
+            .now(self.identity.map(|_| 1_700_000_000))
     }
 
     /// Makes an empty volume on a new device.

@@ -15,4 +15,5 @@ pub mod mount;
 pub mod mutants;
 pub mod network;
 pub mod programs;
+pub mod simulate;
 pub mod split_brain;

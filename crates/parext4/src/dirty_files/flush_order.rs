@@ -3,9 +3,11 @@
 //! Responsible for the age of files and for taking turns among them. Not responsible for locking. All operations take constant
 //! time except the operations on all files, because many small files may become dirty together.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashlink::LinkedHashMap;
+
+use crate::clock::Instant;
 
 /// The identity of a file.
 type Key = usize;

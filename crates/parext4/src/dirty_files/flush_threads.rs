@@ -4,14 +4,13 @@
 //! passes that as a function.
 
 use std::sync::Weak;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parext4_device::Sharing;
 
 use super::read_ahead::ReadAheadThreads;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
-use crate::threads;
+use crate::threads::{self, JoinHandle};
 
 const THREADS: usize = 3;
 /// Number of threads for a device on a network, where a request takes its time without a processor.

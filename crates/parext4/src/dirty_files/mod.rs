@@ -10,7 +10,7 @@ mod flush_threads;
 mod read_ahead;
 mod writer_limit;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parext4_device::Device;
 
@@ -23,6 +23,7 @@ pub use writer_limit::WriterLimit;
 use writer_limit::WriterLimit;
 pub(crate) use writer_limit::WriterSlot;
 
+use crate::clock::Instant;
 use crate::convert::saturating_u32;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::{Cached, Inode};

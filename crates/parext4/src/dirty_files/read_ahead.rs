@@ -5,12 +5,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Weak;
-use std::thread::JoinHandle;
 
 use crate::inode::Inode;
 use crate::page_cache::{PageRange, PageSize};
 use crate::sync::{Arc, Condvar, Mutex, Rank};
-use crate::threads;
+use crate::threads::{self, JoinHandle};
 
 const THREADS: usize = 4;
 /// Bytes that one thread reads at once.

@@ -1,14 +1,13 @@
 //! The commit thread: commits at intervals, so that changes become durable without a sync, and soon after an error was found,
 //! so that the error is recorded.
 
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::ErrorRecorder;
 use crate::journal::Journal;
 use crate::sleep_timer::SleepTimer;
 use crate::sync::{Arc, Mutex, Rank};
-use crate::threads;
+use crate::threads::{self, JoinHandle};
 
 /// The commit thread. It holds the journal and not the engine, so the engine is closed by its last user and never by this thread.
 #[derive(Debug)]

@@ -1,12 +1,11 @@
 //! Releasing the memory of the page cache after it was idle for a time.
 
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::page_cache::PageCache;
 use crate::sleep_timer::SleepTimer;
 use crate::sync::{Arc, Mutex, Rank};
-use crate::threads;
+use crate::threads::{self, JoinHandle};
 
 /// The thread that checks the cache. It starts with the first buffered file.
 #[derive(Debug)]

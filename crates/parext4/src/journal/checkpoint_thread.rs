@@ -4,10 +4,8 @@
 //! does, and when one is due, is decided by `checkpoint`. Invariant: the thread refers to the checkpoint and not to the
 //! journal, so it never drops the journal's last reference and never joins itself.
 
-use std::thread::JoinHandle;
-
 use crate::sync::{Arc, Condvar, Mutex, Rank};
-use crate::threads;
+use crate::threads::{self, JoinHandle};
 
 /// The thread, if it was started.
 #[derive(Debug)]

@@ -1,7 +1,5 @@
 //! The protection of a volume that this machine has open for writing: claimed at open, kept by a thread, released at close.
 
-use std::thread::JoinHandle;
-
 use parext4_device::{Device, Sharing, WriteGuard};
 use parext4_format::superblock::Superblock;
 
@@ -14,7 +12,7 @@ use super::place::Place;
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::sync::{Arc, Mutex, Rank};
-use crate::threads;
+use crate::threads::{self, JoinHandle};
 
 /// The protection. Dropping it releases it.
 #[derive(Debug)]

@@ -1,10 +1,12 @@
 //! The model checker's primitives with the interface of `parking_lot`. Only with `--cfg shuttle`.
 
-pub(crate) use shuttle::sync::atomic;
-pub(crate) use shuttle::thread::yield_now;
+pub(crate) use shuttle::sync::{atomic, mpsc};
+pub(crate) use shuttle::thread;
 #[cfg(debug_assertions)]
 pub(crate) use shuttle::thread_local;
-use std::sync::{LockResult, TryLockError};
+use std::sync::{Arc, LockResult, TryLockError};
+
+use super::simulated_time::Timer;
 
 /// Returns the guard of a lock. A poisoned lock is accepted only while a failed model is torn down.
 fn not_poisoned<T>(result: LockResult<T>) -> T {
@@ -80,7 +82,7 @@ impl<T> RwLock<T> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(shuttle::sync::Condvar);
+pub(crate) struct Condvar(Arc<shuttle::sync::Condvar>);
 
 impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
@@ -88,14 +90,15 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no model panics with a lock held"));
     }
 
-    /// Blocks while `condition` holds. Time does not pass in a model, so there is no timeout.
+    /// Blocks while `condition` holds, and in a simulation at most for `time`. No time passes in a model.
     pub(crate) fn wait_while_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
         mut condition: impl FnMut(&mut T) -> bool,
-        _time: std::time::Duration,
+        time: std::time::Duration,
     ) {
-        while condition(guard) {
+        let timer = Timer::of_condvar(time, &self.0);
+        while !timer.is_over() && condition(guard) {
             self.wait(guard);
         }
     }

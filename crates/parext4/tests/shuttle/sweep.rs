@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use crash_sweep::experiment::Experiment as _;
 use crash_sweep::generate::random;
 use crash_sweep::kind::Kind;
-use crash_sweep::op::{Op, Way};
 use crash_sweep::record::Density;
 use crash_sweep::recovery::interrupt;
 use crash_sweep::sequence::Sequence;
@@ -23,11 +22,6 @@ const STEPS: usize = 4;
 const STATES: usize = 12;
 const RECOVERIES: usize = 1;
 
-/// Returns true for operations that block in threads of the system, which the scheduler does not control.
-fn is_queued(op: &Op) -> bool {
-    matches!(op, Op::Write(_, _, Way::Queued) | Op::Append(_, Way::Queued))
-}
-
 /// Runs random sequences on volumes of a kind, and checks states of each.
 fn sweep(kind: &'static str, faults: &[Fault]) {
     let base: &'static OnceLock<MemDevice> = Box::leak(Box::default());
@@ -35,7 +29,7 @@ fn sweep(kind: &'static str, faults: &[Fault]) {
     check(12, faults, move |_| {
         let base = base.get_or_init(|| kind.base(&[String::new()], 0));
         let mut rng = Rng::new(shuttle::rand::thread_rng().gen_range(0..u64::MAX), 0);
-        let steps = random(&mut rng, STEPS, |op| kind.supports(op) && !is_queued(op));
+        let steps = random(&mut rng, STEPS, |op| kind.supports(op));
         let sequence = Sequence::record(base, &steps, 0).unwrap_or_else(|e| panic!("{steps:?}: {e}"));
         let recording = sequence.recording();
         let cuts = recording.cuts(sequence.first(), Density::Sample(STATES), &mut rng);

@@ -2,8 +2,6 @@
 //! own, because the queue's thread must not block.
 
 use std::io::IoSlice;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 
 use parext4_device::AlignedBuf;
 use parext4_format::inode::InodeFlags;
@@ -14,14 +12,18 @@ use super::IoQueue;
 use super::mailbox::{Delivery, Mailbox, OpId};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
+use crate::sync::mpsc::{Sender, channel};
+use crate::threads::{self, JoinHandle};
 
 /// A call on one file, for an operation.
+#[derive(Debug)]
 pub(super) struct Job {
     pub id: OpId,
     pub file: DirectFile,
     pub call: Call,
 }
 
+#[derive(Debug)]
 pub(super) enum Call {
     SyncData,
     SyncAll,
@@ -77,7 +79,7 @@ impl BlockingThread {
                 mailbox.deliver(id, delivery);
             }
         };
-        let thread = std::thread::Builder::new().name("parext4-sync".into()).spawn(run);
+        let thread = threads::start("parext4-sync", run);
         let thread = thread.map_err(|e| Error::device("starting a thread for syncs", e))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }

@@ -185,12 +185,16 @@ impl ModelSleep {
 
 #[cfg(shuttle)]
 impl Mailbox {
-    /// Sleeps, if nothing is on the device, until it is woken.
-    pub(super) fn sleep(&self, on_the_device: usize) {
+    /// Returns true if a request is on the device, whose queue then sleeps. Otherwise blocks until the thread is woken.
+    pub(super) fn sleep(&self, on_the_device: usize) -> bool {
+        if on_the_device > 0 {
+            return true;
+        }
         let mut woken = self.sleep.woken.lock();
-        while on_the_device == 0 && !*woken {
+        while !*woken {
             self.sleep.changed.wait(&mut woken);
         }
         *woken = false;
+        false
     }
 }

@@ -188,10 +188,8 @@ impl IoQueue {
             self.take_deliveries();
             let sleep = wait && self.ready.is_empty() && !self.ops.is_empty() && self.mailbox.may_sleep();
             #[cfg(shuttle)]
-            let sleep = sleep && {
-                self.mailbox.sleep(self.device.as_ref().map_or(0, |device| device.in_flight()));
-                false
-            };
+            let sleep =
+                sleep && self.mailbox.sleep(self.device.as_ref().map_or(0, |device| device.in_flight()));
             let mut done = std::mem::take(&mut self.done);
             let result = self.device.as_mut().map_or(Ok(()), |device| device.harvest(sleep, &mut done));
             self.mailbox.awake();

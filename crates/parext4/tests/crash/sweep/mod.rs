@@ -9,7 +9,6 @@ mod direct;
 mod formats;
 mod journal_device;
 mod names;
-mod protected;
 mod queued;
 mod space;
 mod threads;

@@ -248,7 +248,7 @@ fn build(_: Scope, report: &mut Report) -> Result<()> {
     plain("cargo test --no-run", workspace_tests("--lib --bins --tests --no-run --quiet"), report)
 }
 
-/// The tests of all packages, or those that `words` select.
+/// The tests of all packages that `words` select.
 fn workspace_tests(words: &str) -> Cmd {
     cargo("test --workspace --profile stress --no-fail-fast").args(words)
 }

@@ -61,7 +61,7 @@ pub fn run(bed: &TestBed, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The names of the stressors, and those among them whose size can be set.
+/// The names of the stressors, and the names of the stressors whose size can be set.
 struct Stressors {
     names: Vec<String>,
     help: String,

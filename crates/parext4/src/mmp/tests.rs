@@ -219,8 +219,11 @@ fn an_owner_knows_each_block_that_it_may_have_written() {
     let (owner, device) = faulty_owner(Sharing::Unfenced, |_| ());
     assert_eq!(owner.keeper.update().unwrap(), Update::Written);
     let durable = owner.place.read(&*owner.mem).unwrap();
+    let health = Arc::new(Health::new(0));
+    owner.lease.attach(&health);
     device.flush_fails.store(true, Ordering::SeqCst);
     assert!(owner.keeper.update().is_err(), "written, but not flushed");
+    assert!(health.check().is_err(), "the volume has stopped");
     assert!(owner.keeper.update().is_err());
     device.write_fails.store(true, Ordering::SeqCst);
     assert!(owner.keeper.update().is_err(), "not written");

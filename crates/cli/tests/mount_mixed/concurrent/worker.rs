@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parext4::device::AlignedBuf;
 use rustix::fs::{
     Advice, FallocateFlags, IFlags, SeekFrom, XattrFlags, copy_file_range, fadvise, fallocate, fdatasync,
-    fgetxattr, fsetxattr, fstat, fsync, ftruncate, ioctl_getflags, ioctl_setflags, rename, seek, stat,
+    fgetxattr, fsetxattr, fstat, fsync, ftruncate, ioctl_getflags, ioctl_setflags, seek,
 };
 use rustix::io::{Errno, pread, pwrite};
 use testkit::rng::Rng;
@@ -16,7 +17,6 @@ use testkit::sector::SECTOR;
 use testkit::slowest;
 
 use super::TestRun;
-use super::clients::other_name;
 use super::versions::{Oldest, Versions};
 use crate::engines::{Done, Engine, Kind, Transfer};
 use crate::mapping::Mapping;
@@ -104,8 +104,6 @@ pub struct Worker<'a> {
     next: u64,
     version: u64,
     attribute: Option<u64>,
-    /// Changes of which only a sync tells if they found space, on a volume that [reports late](TestRun::reports_late).
-    unsynced: Vec<(SectorRange, u64)>,
 }
 
 impl Drop for Worker<'_> {
@@ -129,7 +127,7 @@ impl<'a> Worker<'a> {
         let open = || {
             let files = (0..run.files.len()).map(handles).collect();
             let own =
-                File::options().read(true).write(true).create(true).truncate(true).open(run.own_path(nth));
+                File::options().read(true).write(true).create(true).truncate(true).open(own_path(run, nth));
             (files, own.expect("all users may make files"))
         };
         let (files, own) = run.watch.call(nth, || "opening files".to_owned(), open);
@@ -144,9 +142,8 @@ impl<'a> Worker<'a> {
             engines: [Kind::Aio, Kind::Ring].map(|kind| Engine::new(kind, depth).expect("asynchronous I/O")),
             pending: HashMap::new(),
             next: 0,
-            version: run.files.iter().map(|versions| versions.newest(nth as u64)).max().unwrap_or(0),
+            version: 0,
             attribute: None,
-            unsynced: Vec::new(),
         }
     }
 
@@ -183,8 +180,7 @@ impl<'a> Worker<'a> {
             700..740 => self.zero(),
             740..760 if self.run.preallocates() => self.allocate(),
             760..800 => self.seek(),
-            800..830 => self.use_own_file(),
-            830..840 => self.rename_own_file(),
+            800..840 => self.use_own_file(),
             840..860 => self.copy(),
             860..890 => self.attributes(),
             890..900 => self.flags(),
@@ -284,24 +280,14 @@ impl<'a> Worker<'a> {
     }
 
     /// Handles the result of a write.
-    fn written(&mut self, way: Way, range: SectorRange, version: u64, written: Result<usize, Errno>) {
+    fn written(&self, way: Way, range: SectorRange, version: u64, written: Result<usize, Errno>) {
         let count = match written {
             Ok(count) if count == range.bytes() || self.run.is_full() => count,
             Err(Errno::NOSPC) if self.run.is_full() => 0,
             Err(Errno::IO) if self.run.is_full() && self.run.kind == CUTS && way.is_queued() => 0,
             other => self.fail(&format!("{way:?} write of {range:?} came to {other:?}")),
         };
-        let is_past_cache = matches!(way, Way::Direct | Way::Queued { direct: true, .. });
-        if self.run.reports_late() && !is_past_cache {
-            self.unsynced.push((range, version));
-            return;
-        }
         self.versions(range).end(range.first, (count / SECTOR) as u64, version);
-    }
-
-    /// Returns true if a call reports that earlier writes found no space, which the kernel had stored in its cache.
-    fn is_late(&self, error: Errno) -> bool {
-        error == Errno::NOSPC && self.run.reports_late()
     }
 
     fn read(&mut self) {
@@ -346,7 +332,6 @@ impl<'a> Worker<'a> {
         let is_cut = range.first / self.run.shape.region + 1 == self.run.shape.workers as u64;
         let count = match read {
             Ok(count) if count == range.bytes() || is_cut => count,
-            Err(error) if self.is_late(error) => return,
             other => self.fail(&format!("{way:?} read of {range:?} came to {other:?}")),
         };
         if let Err(error) = self.versions(range).check(&buf[..count], oldest) {
@@ -444,9 +429,6 @@ impl<'a> Worker<'a> {
         let hole =
             self.call(|| format!("SEEK_HOLE in {range:?}"), || seek(file, SeekFrom::Hole(range.offset())));
         let end = range.offset() + range.bytes() as u64;
-        if [data, hole].into_iter().any(|found| found.is_err_and(|error| self.is_late(error))) {
-            return;
-        }
         if data != Ok(range.offset()) || hole.is_ok_and(|hole| hole < end) || hole.is_err() {
             self.fail(&format!("{range:?} is data, but data is at {data:?} and a hole at {hole:?}"));
         }
@@ -464,7 +446,6 @@ impl<'a> Worker<'a> {
         match self.call(|| format!("the search for data at {offset} of its own file"), act) {
             Ok(found) if found <= offset && offset - found < 4096 => {}
             Err(Errno::NOSPC) if self.run.is_full() => {}
-            Err(Errno::NXIO) if self.run.reports_late() => {}
             other => self.fail(&format!("data at {offset} is found at {other:?}")),
         }
         if self.rng.chance(20) && !self.run.is_full() {
@@ -473,25 +454,6 @@ impl<'a> Worker<'a> {
             if size != Ok(offset + 4096) {
                 self.fail(&format!("its own file has {size:?} bytes, not {}", offset + 4096));
             }
-        }
-    }
-
-    /// Renames its own file over another one, and back. The name leads to the file of its handle.
-    fn rename_own_file(&mut self) {
-        let (path, own) = (self.run.own_path(self.nth), &self.own);
-        let other = other_name(&path);
-        let act = || -> Result<bool, Errno> {
-            File::create(&other).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            rename(&path, &other)?;
-            let is_there = stat(&other)?.st_ino == fstat(own)?.st_ino
-                && stat(&path).is_err_and(|error| error == Errno::NOENT);
-            rename(&other, &path)?;
-            Ok(is_there)
-        };
-        match self.call(|| "a rename of its own file".to_owned(), act) {
-            Ok(true) => {}
-            Err(Errno::NOSPC) if self.run.is_full() => {}
-            other => self.fail(&format!("a rename of its own file came to {other:?}")),
         }
     }
 
@@ -607,7 +569,6 @@ impl<'a> Worker<'a> {
         let cut = || ftruncate(file, range.offset()).and_then(|()| ftruncate(file, size));
         match self.call(|| format!("cut at {range:?}"), cut) {
             Ok(()) => self.versions(range).end(range.first, range.sectors, version),
-            Err(error) if self.is_late(error) => {}
             Err(error) => self.fail(&format!("cut at {range:?}: {error}")),
         }
     }
@@ -622,25 +583,19 @@ impl<'a> Worker<'a> {
             Handles { buffered: Arc::new(buffered), direct: Arc::new(run.open(file, true, true)), map }
         };
         self.files[file] = self.call(|| "opening files".to_owned(), open);
-        // A new handle does not report what another one has reported.
-        self.unsynced.retain(|(range, _)| range.file != file);
     }
 
-    /// Cannot fail, because writes that found no space were refused before, unless these errors come late.
+    /// Cannot fail: writes that found no space were refused before.
     fn sync(&mut self, file: usize, data_only: bool) {
         let handle = &self.either_handle(file);
         let sync = || if data_only { fdatasync(handle) } else { fsync(handle) };
         let synced = slowest::fsync(|| self.call(|| "fsync".to_owned(), sync));
-        match synced {
-            Ok(()) => {
-                let found = |&(range, version): &(SectorRange, u64)| {
-                    self.versions(range).end(range.first, range.sectors, version);
-                };
-                self.unsynced.iter().filter(|(range, _)| range.file == file).for_each(found);
-            }
-            Err(error) if self.is_late(error) => {}
-            Err(error) => self.fail(&format!("fsync: {error}")),
+        if let Err(error) = synced {
+            self.fail(&format!("fsync: {error}"));
         }
-        self.unsynced.retain(|(range, _)| range.file != file);
     }
+}
+
+fn own_path(run: &TestRun<'_>, nth: usize) -> PathBuf {
+    run.dir.join(format!("own{nth}"))
 }

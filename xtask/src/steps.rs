@@ -312,7 +312,7 @@ fn stress(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn stress_tests() -> Cmd {
-    let command = cargo("test -p parext4 --profile stress --no-fail-fast");
+    let command = workspace_tests("");
     command.env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000")
 }
 

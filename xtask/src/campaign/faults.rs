@@ -30,7 +30,7 @@ pub struct Args {
 }
 
 /// The test programs with workloads.
-const ENGINE: &str = "-p parext4 --test crash";
+const ENGINE: &str = "--workspace --test crash";
 const COMMANDS: &str = "-p parext4-cli --test network";
 
 /// Runs the workloads of the engine with a sample of the faults. The workloads of commands run with the other tests of commands.

@@ -248,37 +248,37 @@ fn build(_: Scope, report: &mut Report) -> Result<()> {
     plain("cargo test --no-run", workspace_tests("--lib --bins --tests --no-run --quiet"), report)
 }
 
-/// The tests of all packages that `words` select.
+/// The tests of all packages that `words` select. Packages alone would have other features, and be built again.
 fn workspace_tests(words: &str) -> Cmd {
     cargo("test --workspace --profile stress --no-fail-fast").args(words)
 }
 
+/// Runs the unit tests of all packages, and the test programs that the step `stress` does not run.
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
-    // The engine's integration tests have a step of their own. Its unit tests run with the unit tests of the other packages.
     cargo_test::run(workspace_tests("--lib --bins"), "unit", report)?;
-    workspace_tests("--exclude parext4 --test * --no-run --quiet").run().context("building the tests")?;
-    run_programs(
-        &|| workspace_tests("--exclude parext4"),
-        "unit",
-        |package| package != "parext4",
-        None,
-        report,
-    )
+    let programs = &test_programs(|_| true)? - &engine_programs()?;
+    run_programs(&|| workspace_tests(""), "unit", programs, None, report)
 }
 
-/// Runs the test programs of some packages, without the tests whose names contain `skip`. The programs that [`WAITING`] lists run beside
-/// the rest.
+/// Returns the names of the test programs of the engine. Programs of these names in other packages run with them.
+fn engine_programs() -> Result<BTreeSet<String>> {
+    test_programs(|package| package == "parext4")
+}
+
+/// Builds and runs test programs, without the tests whose names contain `skip`. The programs that [`WAITING`] lists run beside the rest.
 fn run_programs(
     command: &dyn Fn() -> Cmd,
     name: &str,
-    of: fn(&str) -> bool,
+    programs: BTreeSet<String>,
     skip: Option<&str>,
     report: &mut Report,
 ) -> Result<()> {
-    let (waiting, busy): (Vec<_>, Vec<_>) =
-        test_programs(of)?.into_iter().partition(|program| WAITING.contains(&&**program));
-    let together = [waiting, busy].map(|programs| {
-        let command = programs.iter().fold(command(), |command, program| command.arg("--test").arg(program));
+    let select = |programs: &mut dyn Iterator<Item = &String>| {
+        programs.fold(command(), |command, program| command.arg("--test").arg(program))
+    };
+    select(&mut programs.iter()).args("--no-run --quiet").run().context("building the tests")?;
+    let together = [true, false].map(|waits| {
+        let command = select(&mut programs.iter().filter(|program| WAITING.contains(&&***program) == waits));
         skip.iter().fold(command, |command, skip| command.args("-- --skip").arg(skip))
     });
     cargo_test::run_all(together.into(), name, report)
@@ -306,19 +306,14 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {
-    stress_tests().args("--test * --no-run --quiet").run().context("building the tests")?;
+    let command = || workspace_tests("").env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000");
     // The fault sweep is a step of its own.
-    run_programs(&stress_tests, "stress", |package| package == "parext4", Some(faults::ALL), report)
-}
-
-fn stress_tests() -> Cmd {
-    let command = workspace_tests("");
-    command.env("PAREXT4_MEMORY_MIB", "512").env("PAREXT4_FSX_OPS", "20000")
+    run_programs(&command, "stress", engine_programs()?, Some(faults::ALL), report)
 }
 
 /// Random operations on one file, `ops` in each configuration of blocks and memory.
 pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
-    let command = cargo("test -p parext4 --profile stress --no-fail-fast --test fsx");
+    let command = workspace_tests("--test fsx");
     cargo_test::run(command.env("PAREXT4_FSX_OPS", ops.to_string()), "fsx", report)
 }
 
@@ -327,6 +322,5 @@ fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn shuttle_tests() -> Cmd {
-    let packages = "-p rangelock -p parext4 -p parext4-mount -p parext4-nbd -p simulator";
-    simulate::with_models(&format!("test {packages} --release --no-fail-fast --test shuttle*"))
+    simulate::models("--no-fail-fast --test shuttle*")
 }

@@ -22,7 +22,8 @@ fn examples() -> &'static Path {
         for (name, _) in std::env::vars().filter(|(name, _)| is_of_this_program(name)) {
             cargo.env_remove(name);
         }
-        cargo.args(["build", "--quiet", "--package", "parext4", "--examples", "--profile", profile]);
+        // All packages, as `cargo xtask test` builds them: with the features of one package, the engine would be built again.
+        cargo.args(["build", "--quiet", "--workspace", "--examples", "--profile", profile]);
         cargo.arg("--target-dir").arg(built.parent().unwrap());
         assert!(cargo.status().unwrap().success(), "the examples do not build");
         built.join("examples")

@@ -30,8 +30,8 @@ pub struct Args {
 }
 
 /// The test programs with workloads.
-const ENGINE: &str = "--workspace --test crash";
-const COMMANDS: &str = "-p parext4-cli --test network";
+const ENGINE: &str = "--test crash";
+const COMMANDS: &str = "--test network";
 
 /// Runs the workloads of the engine with a sample of the faults. The workloads of commands run with the other tests of commands.
 pub fn run(_: Scope, report: &mut Report) -> Result<()> {
@@ -39,7 +39,7 @@ pub fn run(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn tests(programs: &str, only: &str) -> Cmd {
-    let words = format!("test --profile stress --no-fail-fast {programs} {only} -- --nocapture");
+    let words = format!("test --workspace --profile stress --no-fail-fast {programs} {only} -- --nocapture");
     cargo(&words)
 }
 

@@ -41,10 +41,13 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
     simulate(args.seed, args.runs, time, report)
 }
 
-/// Returns a build of code for the model checker.
-pub fn with_models(words: &str) -> Cmd {
+/// Packages with code for the model checker. Together they always have the same features, so none is built twice.
+const MODELS: &str = "-p rangelock -p parext4 -p parext4-mount -p parext4-nbd -p simulator";
+
+/// Returns the tests under the model checker that `words` select.
+pub fn models(words: &str) -> Cmd {
     // Its own folder: other flags would rebuild everything each time.
-    cargo(words)
+    cargo(&format!("test {MODELS} --release {words}"))
         .env("RUSTFLAGS", "--cfg shuttle")
         // Shorter builds.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
@@ -52,7 +55,8 @@ pub fn with_models(words: &str) -> Cmd {
 }
 
 fn simulate(seed: u64, runs: Option<u64>, time: Option<Duration>, report: &mut Report) -> Result<()> {
-    with_models("build --quiet --release -p simulator").run()?;
+    // Builds the simulator, too, as for each test program of its package.
+    models("--no-run --quiet --test shuttle_simulator").run()?;
     report.case(&format!("simulate --seed {seed}"), || {
         let processors = thread::available_parallelism()?.get() as u64;
         let processes = processors.min(runs.unwrap_or(processors)).max(1);

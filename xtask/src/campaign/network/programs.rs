@@ -72,9 +72,8 @@ fn tests(campaign: &Campaign<'_>, server: &str, report: &mut Report) -> Result<(
 /// Runs the tests of a target whose names contain `only` with the images on a server. `amount` is the number of operations, or of
 /// kills.
 fn test(target: &str, only: &str, server: &str, amount: u64, report: &mut Report) -> Result<()> {
-    // These are the packages of the step with all unit tests, so that nothing is built again.
-    let words =
-        format!("test --workspace --exclude parext4 --profile stress --no-fail-fast --test {target} {only}");
+    // All packages, as in the steps with tests, so that nothing is built again.
+    let words = format!("test --workspace --profile stress --no-fail-fast --test {target} {only}");
     let command = cargo(&words).env("PAREXT4_TEST_SERVER", server);
     let (ops, kills) = ("PAREXT4_FSX_OPS", "PAREXT4_KILL_ROUNDS");
     let command = command.env(ops, amount.to_string()).env(kills, amount.to_string());

@@ -30,6 +30,7 @@ pub const KERNEL_MOUNTS: &[Tool] = &[
 pub const FUSE_MOUNTS: &[Tool] = &[
     Tool { program: "fusermount3", package: "fuse3" },
     Tool { program: "chattr", package: "e2fsprogs" },
+    Tool { program: "getcap", package: "libcap2-bin" },
     Tool { program: "git", package: "git" },
     Tool { program: "python3", package: "python3" },
     Tool { program: "setpriv", package: "util-linux" },
@@ -80,6 +81,9 @@ pub const LLVM: &[Tool] = &[
     Tool { program: "llvm-profdata-19", package: "llvm-19" },
 ];
 
+/// The program that computes the digests of files, for comparison.
+const VERITY: &[Tool] = &[Tool { program: "fsverity", package: "fsverity" }];
+
 /// The programs that read the manual pages and the completions of shells.
 const READERS: &[Tool] = &[
     Tool { program: "fish", package: "fish" },
@@ -90,7 +94,8 @@ const READERS: &[Tool] = &[
 ];
 
 /// The programs of `cargo xtask test`.
-pub const ALL: &[&[Tool]] = &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS, READERS];
+pub const ALL: &[&[Tool]] =
+    &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS, IMAGE_MAKERS, VERITY, READERS];
 
 /// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.
 pub fn install(tools: &[Tool]) -> Vec<&'static str> {

@@ -55,8 +55,9 @@ fn gone(bed: &TestBed, server: &mut dyn Server, cache: &str, seed: u64) -> Resul
     let mut mounted = new_mount(bed, &url, &format!("cache={cache},log={}", log.display()))?;
     load.run(&mut mounted, |_| {
         load.progress(50, SLACK)?;
-        server.kill()?;
+        // The client may meet the loss before `kill` has returned.
         let start = Instant::now();
+        server.kill()?;
         while load.errors().len() < Load::WRITERS {
             interrupt::check()?;
             let waited = start.elapsed();

@@ -9,7 +9,7 @@ use parext4::{Device, EmptiedLog, MemDevice, MkfsOptions, Result, Volume, mkfs};
 use testkit::fault_sweep::Devices;
 use testkit::volume::{DirectFiles as _, untimed};
 
-use super::{bytes, create, workload};
+use super::{bytes, commit_often, create, workload};
 
 const MIB: u64 = 8;
 const JOURNAL_BLOCKS: u64 = 1100;
@@ -85,20 +85,7 @@ workload!(recovery_from_a_journal_device, crashed(), untimed(), |run| {
     run.sync()
 });
 
-// The log wraps, and checkpoints run.
-workload!(many_commits_on_a_journal_device, with_file(1024, 4096), untimed(), |run| {
-    let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    for nth in 0..6 {
-        run.step("write far apart", |_| {
-            (0..40)
-                .try_for_each(|block| file.write_at(&bytes(nth, 1024), (u64::from(nth) + block * 11) * 2048))
-        })?;
-        let name = format!("/dir-{nth}");
-        run.step("make", |volume| volume.mkdir(name, 0o755).map(drop))?;
-        run.sync()?;
-    }
-    Ok(())
-});
+workload!(many_commits_on_a_journal_device, with_file(1024, 4096), untimed(), |run| { commit_often(run, 6) });
 
 workload!(emptied_journal_devices, with_file(4096, 8192), untimed(), |run| {
     for (nth, emptied) in

@@ -19,6 +19,7 @@ mod volumes;
 use std::sync::Arc;
 
 use parext4::{MemDevice, OpenOptions, Result, Volume};
+use testkit::fault_sweep::Run;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 
 /// A workload: its name, its volume, the options to open it with, and its steps.
@@ -58,6 +59,21 @@ fn with_file(shape: Shape, len: usize) -> MemDevice {
         volume.write("/other", bytes(99, 5000))?;
         volume.create_direct("/file")?.write_at(&bytes(1, len), 0)
     })
+}
+
+/// Writes to `/file` and commits, so often that the log wraps around and checkpoints run.
+fn commit_often(run: &mut Run<'_>, commits: u8) -> Result<()> {
+    let file = run.look("open", |volume| volume.direct_file("/file"))?;
+    for nth in 0..commits {
+        run.step("write far apart", |_| {
+            (0..40)
+                .try_for_each(|block| file.write_at(&bytes(nth, 1024), (u64::from(nth) + block * 11) * 2048))
+        })?;
+        let name = format!("/dir-{nth}");
+        run.step("make", |volume| volume.mkdir(name, 0o755).map(drop))?;
+        run.sync()?;
+    }
+    Ok(())
 }
 
 /// Returns bytes that differ from tag to tag, and from sector to sector. None is zero.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parext4::{EmptiedLog, MemDevice, OpenOptions, Volume, VolumeOptions, replay_journal};
 use testkit::volume::{DirectFiles as _, untimed};
 
-use super::{LARGE, SMALL, bytes, create, volume, with_file, workload};
+use super::{LARGE, SMALL, bytes, commit_often, create, volume, with_file, workload};
 
 /// Returns a volume as a crash left it: with a log to replay, a removed file that was open, and a truncation under way.
 fn crashed() -> MemDevice {
@@ -47,20 +47,7 @@ workload!(recovery_alone, crashed(), untimed(), |run| {
     run.sync()
 });
 
-// The log wraps, and checkpoints run.
-workload!(many_commits, with_file(SMALL, 4096), untimed(), |run| {
-    let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    for nth in 0..10 {
-        run.step("write far apart", |_| {
-            (0..40)
-                .try_for_each(|block| file.write_at(&bytes(nth, 1024), (u64::from(nth) + block * 11) * 2048))
-        })?;
-        let name = format!("/dir-{nth}");
-        run.step("make", |volume| volume.mkdir(name, 0o755).map(drop))?;
-        run.sync()?;
-    }
-    Ok(())
-});
+workload!(many_commits, with_file(SMALL, 4096), untimed(), |run| { commit_often(run, 10) });
 
 workload!(emptied_journals, with_file(LARGE, 8192), untimed(), |run| {
     for (nth, emptied) in

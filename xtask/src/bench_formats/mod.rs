@@ -5,6 +5,7 @@ mod check;
 mod overwrite;
 mod put;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -41,6 +42,11 @@ pub fn run(args: &Args) -> Result<()> {
         part(&bed, args)?;
     }
     Ok(())
+}
+
+/// Returns folders for images and their names. A tmpfs holds an image in memory.
+fn places(bed: &TestBed) -> [(&'static str, PathBuf); 2] {
+    [("image file", bed.path("")), ("memory", PathBuf::from("/dev/shm"))]
 }
 
 /// One of the programs that are compared: its name, and a run, which returns the time that counts.

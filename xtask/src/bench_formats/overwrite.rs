@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Args;
+use super::{Args, places};
 use crate::interrupt;
 use crate::quantile::median;
 use crate::testbed::TestBed;
@@ -18,8 +18,7 @@ pub fn run(bed: &TestBed, args: &Args) -> Result<()> {
         "direct random overwrites of 4 KiB: medians of {} runs in turn, in thousands per second",
         args.runs
     );
-    // A tmpfs holds an image in memory.
-    for (place, folder) in [("image file", bed.path("")), ("memory", Path::new("/dev/shm").into())] {
+    for (place, folder) in places(bed) {
         for threads in [1, 8] {
             let mut rates = [Vec::new(), Vec::new()];
             for round in 0..args.runs as usize {

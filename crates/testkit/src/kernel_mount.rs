@@ -58,6 +58,12 @@ impl KernelMount {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Changes an option of the mount, such as `ro`.
+    pub fn remount(&self, option: &str) -> Output {
+        let mut mount = Command::new("mount");
+        mount.arg("-o").arg(format!("remount,{option}")).arg(self.path()).output().unwrap()
+    }
+
     /// Unmounts the volume, if it is mounted.
     pub fn umount(&self) {
         let is_mounted = || {

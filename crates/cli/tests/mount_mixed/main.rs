@@ -2,14 +2,15 @@
 //! half full and on full volumes. The kernel's ext4 is the reference.
 //!
 //! *Scripts* run the same steps on two volumes and compare all results. *Concurrent* tests have many threads whose reads must return
-//! the data that was written. `PAREXT4_MIXED_SECONDS` sets the duration of each test. `cargo xtask mount-mixed --seconds N`
-//! runs them for longer.
+//! the data that was written, and processes that are killed. Both mount the volume again from time to time. `PAREXT4_MIXED_SECONDS`
+//! sets the duration of each test. `cargo xtask mount-mixed --seconds N` runs them for longer.
 
 mod concurrent;
 mod engines;
 mod mapping;
 mod script;
 mod side;
+mod usage;
 mod users;
 mod watch;
 
@@ -64,10 +65,13 @@ fn scripts_direct() {
     scripts("scripts_direct", [Kind::Kernel, Kind::Ours("cache=direct")], 1024);
 }
 
-const HALF_FULL: Shape = Shape { workers: 24, depth: 64, files: 3, region: 128, free: Some(24 << 20) };
-const FULL: Shape = Shape { free: Some(1 << 20), ..HALF_FULL };
+const HALF_FULL: Shape =
+    Shape { workers: 24, depth: 64, files: 3, region: 128, free: Some(24 << 20), clients: 2 };
+const FULL: Shape = Shape { free: Some(1 << 20), clients: 0, ..HALF_FULL };
 /// Number of threads: more than the server has.
-const MANY_THREADS: Shape = Shape { workers: 700, depth: 2, files: 1, region: 32, free: None };
+const MANY_THREADS: Shape = Shape { workers: 700, depth: 2, files: 1, region: 32, free: None, clients: 1 };
+/// Up to 6,144 transfers in flight.
+const MANY_TRANSFERS: Shape = Shape { depth: 256, region: 512, free: None, ..HALF_FULL };
 
 fn concurrent(test: &str, kind: Kind, block_size: u32, shape: Shape) {
     let seed = settings::seed(test);
@@ -105,6 +109,26 @@ fn concurrent_kernel_cache_many_threads() {
 }
 
 #[test]
+fn concurrent_kernel_cache_many_transfers() {
+    concurrent("concurrent_kernel_cache_many_transfers", Kind::Ours("cache=kernel"), 4096, MANY_TRANSFERS);
+}
+
+#[test]
+fn concurrent_writeback_full() {
+    concurrent("concurrent_writeback_full", Kind::Ours("cache=writeback"), 4096, FULL);
+}
+
+#[test]
+fn concurrent_writeback_many_transfers() {
+    concurrent("concurrent_writeback_many_transfers", Kind::Ours("cache=writeback"), 1024, MANY_TRANSFERS);
+}
+
+#[test]
+fn concurrent_writeback_many_threads() {
+    concurrent("concurrent_writeback_many_threads", Kind::Ours("cache=writeback"), 4096, MANY_THREADS);
+}
+
+#[test]
 fn concurrent_writeback() {
     concurrent("concurrent_writeback", Kind::Ours("cache=writeback"), 4096, HALF_FULL);
 }
@@ -117,4 +141,10 @@ fn concurrent_direct() {
 #[test]
 fn concurrent_direct_full() {
     concurrent("concurrent_direct_full", Kind::Ours("cache=direct"), 4096, FULL);
+}
+
+#[test]
+#[ignore = "a process that the concurrent tests start and kill"]
+fn client_that_is_killed() {
+    concurrent::work_until_killed();
 }

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
@@ -20,6 +20,9 @@ pub struct Mapping {
 
 // SAFETY: the memory belongs to no thread, and is read and written by atomic operations only.
 unsafe impl Send for Mapping {}
+
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `len` bytes, which must be more than 0. The file may be shorter.
@@ -45,6 +48,13 @@ impl Mapping {
         // SAFETY: the range lies in the mapping, which is aligned for bytes and lives as long as `self`. All code of this
         // process accesses it by atomic operations.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), len) }
+    }
+
+    /// Returns the words of a mapping of a file that is not cut.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the range is the mapping, which is aligned for words, because it begins at a page, and lives as long as `self`. All code
+        // accesses it by atomic operations.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / size_of::<AtomicU64>()) }
     }
 
     /// Reads bytes. Returns `EFAULT` where a plain access would raise a signal: past the end of the file.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::watch::Connection;
-use testkit::command::text;
-use testkit::fuse_mount::FuseMount;
+use testkit::command::{run, text};
+use testkit::fuse_mount::{FuseMount, errors, until};
 use testkit::kernel_mount::KernelMount;
 
 /// A mounted volume.
@@ -92,6 +92,28 @@ impl Side {
             (Self::Kernel(kernel), _) => kernel.mount_again(),
             (Self::Ours(..), Kind::Kernel) => unreachable!("a side stays what it is"),
         }
+    }
+
+    /// Makes the mount read-only while `check` runs. No file is open for writing.
+    pub fn remount(&self, check: impl FnOnce()) {
+        // A process that was killed may have files open for a moment.
+        let remount = |option| {
+            let mut refused = String::new();
+            let is_done = until(|| {
+                let output = match self {
+                    Self::Kernel(kernel) => kernel.remount(option),
+                    Self::Ours(fuse, _) => run(&fuse.mount_command(&format!("remount,{option}"))),
+                };
+                refused = errors(&output);
+                output.status.success()
+            });
+            assert!(is_done, "remount,{option}: {refused}");
+        };
+        remount("ro");
+        let refused = std::fs::File::create(self.dir().join("read-only")).map(drop);
+        assert!(refused.is_err_and(|error| error.raw_os_error() == Some(libc::EROFS)));
+        check();
+        remount("rw");
     }
 
     /// Unmounts, and checks the volume with e2fsck.

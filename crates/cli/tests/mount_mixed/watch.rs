@@ -1,5 +1,5 @@
 //! Detects calls that hang: prints what every thread waits for, and aborts the connection to the server, so that the kernel
-//! fails all calls instead of leaving threads that cannot be killed.
+//! fails all calls instead of leaving threads that cannot be killed. Also samples the memory of the servers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,6 +15,8 @@ use parext4_mount::control;
 use parking_lot::Mutex;
 use rustix::fs::minor;
 use testkit::slowest;
+
+use crate::usage::Usage;
 
 /// How often the watch checks.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -62,7 +64,8 @@ pub struct Watch {
 
 struct Shared {
     name: String,
-    connections: Vec<Connection>,
+    connections: Mutex<Vec<Connection>>,
+    usage: Mutex<Vec<Usage>>,
     slots: Vec<Slot>,
     stop: AtomicBool,
     aborted: AtomicBool,
@@ -80,10 +83,25 @@ impl Watch {
     pub fn start(name: &str, connections: Vec<Connection>, threads: usize) -> Self {
         let slots = (0..threads).map(|_| Slot::default()).collect();
         let (stop, aborted) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { name: name.to_owned(), connections, slots, stop, aborted });
+        let usage = Mutex::new(connections.iter().map(|_| Usage::default()).collect());
+        let connections = Mutex::new(connections);
+        let shared = Arc::new(Shared { name: name.to_owned(), connections, usage, slots, stop, aborted });
         let watched = Arc::clone(&shared);
         let thread = std::thread::spawn(move || watched.watch());
         Self { shared, thread: Some(thread) }
+    }
+
+    /// Watches other connections from now on, because the volumes were mounted again. Asserts that the servers of the former ones did not
+    /// grow, and returns their memory in words.
+    pub fn reconnect(&self, connections: Vec<Connection>) -> String {
+        let usage = connections.iter().map(|_| Usage::default()).collect();
+        let former = {
+            let mut current = self.shared.connections.lock();
+            *current = connections;
+            std::mem::replace(&mut *self.shared.usage.lock(), usage)
+        };
+        former.iter().for_each(|usage| usage.assert_plateau(&self.shared.name));
+        former.iter().map(Usage::describe).collect::<Vec<_>>().join("; ")
     }
 
     /// Runs a call of a thread under the watch.
@@ -106,6 +124,7 @@ impl Shared {
         let mut grace = None;
         while !self.stop.load(Ordering::Relaxed) {
             std::thread::park_timeout(INTERVAL);
+            self.sample();
             for (slot, seen) in self.slots.iter().zip(&mut seen) {
                 let now = slot.count.load(Ordering::Relaxed);
                 *seen = (now, if seen.0 == now { seen.1 + 1 } else { 1 });
@@ -116,17 +135,24 @@ impl Shared {
                 None => {
                     self.tell(&hung);
                     self.aborted.store(true, Ordering::Relaxed);
-                    self.connections.iter().for_each(Connection::abort);
+                    self.connections.lock().iter().for_each(Connection::abort);
                     Some(GRACE)
                 }
                 Some(_) if hung.is_empty() => None,
                 Some(0) => {
                     say(&format!("{}: calls do not return although the connection is aborted\n", self.name));
-                    self.connections.iter().for_each(Connection::detach);
+                    self.connections.lock().iter().for_each(Connection::detach);
                     std::process::abort();
                 }
                 Some(left) => Some(left - 1),
             };
+        }
+    }
+
+    fn sample(&self) {
+        let connections = self.connections.lock();
+        for (connection, usage) in connections.iter().zip(&mut *self.usage.lock()) {
+            usage.sample(connection.server);
         }
     }
 
@@ -137,7 +163,7 @@ impl Shared {
             let _ = writeln!(text, "  thread {nth}: {}", self.slots[nth].call.lock());
         }
         text += &threads(std::process::id());
-        for connection in &self.connections {
+        for connection in &*self.connections.lock() {
             let waiting = control::waiting(&connection.number);
             let _ = writeln!(text, "requests that the kernel waits for: {waiting:?}");
             text += &threads(connection.server);

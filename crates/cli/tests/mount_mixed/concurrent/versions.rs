@@ -5,9 +5,12 @@
 //! return it or a later one. No read may return a change that had not begun when the read ended. This holds for every
 //! kind of handle.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use testkit::sector::{SECTOR, Seen, Stamp, fill, identify};
+
+use crate::mapping::Mapping;
 
 /// Multiples of this number are versions of zeros: holes and zeroed ranges. Version 0 is the content of a new file.
 const ZEROS: u64 = 8;
@@ -19,8 +22,24 @@ pub struct Versions {
     file: u32,
     /// Sectors of a region.
     region: u64,
-    begun: Vec<AtomicU64>,
-    over: Vec<AtomicU64>,
+    table: Table,
+}
+
+/// For each sector the version that has begun, and after these for each sector the version that is over.
+enum Table {
+    Own(Vec<AtomicU64>),
+    /// In a file, which outlives a process that is killed.
+    Shared(Mapping),
+}
+
+impl Table {
+    fn halves(&self) -> (&[AtomicU64], &[AtomicU64]) {
+        let words = match self {
+            Self::Own(words) => words,
+            Self::Shared(mapping) => mapping.words(),
+        };
+        words.split_at(words.len() / 2)
+    }
 }
 
 /// The oldest versions that a read may return.
@@ -33,8 +52,30 @@ pub struct Oldest {
 impl Versions {
     /// Returns the versions of a new file of `sectors` sectors, divided into regions of `region` sectors.
     pub fn new(file: u32, sectors: u64, region: u64) -> Self {
-        let zeros = || (0..sectors).map(|_| AtomicU64::new(0)).collect();
-        Self { file, region, begun: zeros(), over: zeros() }
+        let table = Table::Own((0..2 * sectors).map(|_| AtomicU64::new(0)).collect());
+        Self { file, region, table }
+    }
+
+    /// Like [`new`](Self::new), with the versions in the file `table`, which is extended to hold them.
+    pub fn shared(file: u32, sectors: u64, region: u64, table: &File) -> Self {
+        let len = 2 * sectors * size_of::<AtomicU64>() as u64;
+        table.set_len(len).expect("a file of versions");
+        let mapping = Mapping::new(table, usize::try_from(len).expect("files are short"), true);
+        Self { file, region, table: Table::Shared(mapping.expect("the file is mapped")) }
+    }
+
+    fn begun(&self) -> &[AtomicU64] {
+        self.table.halves().0
+    }
+
+    fn over(&self) -> &[AtomicU64] {
+        self.table.halves().1
+    }
+
+    /// Returns the newest version of a region.
+    pub fn newest(&self, region: u64) -> u64 {
+        let load = |begun: &AtomicU64| begun.load(Ordering::SeqCst);
+        self.slice(self.begun(), region * self.region, self.region).iter().map(load).max().unwrap_or(0)
     }
 
     /// Returns the version after `last`: of zeros or of data.
@@ -48,7 +89,7 @@ impl Versions {
     }
 
     pub fn len(&self) -> u64 {
-        self.begun.len() as u64
+        self.begun().len() as u64
     }
 
     /// Returns the owner of a sector.
@@ -59,27 +100,29 @@ impl Versions {
     /// Notes that sectors are about to change.
     pub fn begin(&self, first: u64, sectors: u64, version: u64) {
         // SeqCst: a read that returns the change also finds that it has begun.
-        self.slice(&self.begun, first, sectors)
+        self.slice(self.begun(), first, sectors)
             .iter()
             .for_each(|begun| begun.store(version, Ordering::SeqCst));
     }
 
-    /// Notes that the change has returned. Without this, sectors may hold any version since the last one that is
-    /// over.
+    /// Notes that the change has returned, unless a later one is over. Without this, sectors may hold any version since the last one
+    /// that is over.
     pub fn end(&self, first: u64, sectors: u64, version: u64) {
-        self.slice(&self.over, first, sectors).iter().for_each(|over| over.store(version, Ordering::SeqCst));
+        for over in self.slice(self.over(), first, sectors) {
+            over.fetch_max(version, Ordering::SeqCst);
+        }
     }
 
     /// Returns the oldest versions for a read that begins now.
     pub fn oldest(&self, first: u64, sectors: u64) -> Oldest {
         let load = |over: &AtomicU64| over.load(Ordering::SeqCst);
-        Oldest { first, versions: self.slice(&self.over, first, sectors).iter().map(load).collect() }
+        Oldest { first, versions: self.slice(self.over(), first, sectors).iter().map(load).collect() }
     }
 
     /// Returns true if all these sectors hold data and no change of them is in flight.
     pub fn are_data(&self, first: u64, sectors: u64) -> bool {
-        let begun = self.slice(&self.begun, first, sectors).iter().map(|begun| begun.load(Ordering::SeqCst));
-        let over = self.slice(&self.over, first, sectors).iter().map(|over| over.load(Ordering::SeqCst));
+        let begun = self.slice(self.begun(), first, sectors).iter().map(|begun| begun.load(Ordering::SeqCst));
+        let over = self.slice(self.over(), first, sectors).iter().map(|over| over.load(Ordering::SeqCst));
         begun.zip(over).all(|(begun, over)| begun == over && !over.is_multiple_of(ZEROS))
     }
 
@@ -104,7 +147,7 @@ impl Versions {
     pub fn check(&self, bytes: &[u8], oldest: &Oldest) -> Result<(), String> {
         for ((sector, bytes), &low) in (oldest.first..).zip(bytes.chunks_exact(SECTOR)).zip(&oldest.versions)
         {
-            let high = self.slice(&self.begun, sector, 1)[0].load(Ordering::SeqCst);
+            let high = self.slice(self.begun(), sector, 1)[0].load(Ordering::SeqCst);
             self.check_one(bytes, sector, low, high)?;
         }
         Ok(())

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parext4::device::AlignedBuf;
 use rustix::fs::{
     Advice, FallocateFlags, IFlags, SeekFrom, XattrFlags, copy_file_range, fadvise, fallocate, fdatasync,
-    fgetxattr, fsetxattr, fstat, fsync, ftruncate, ioctl_getflags, ioctl_setflags, seek,
+    fgetxattr, fsetxattr, fstat, fsync, ftruncate, ioctl_getflags, ioctl_setflags, rename, seek, stat,
 };
 use rustix::io::{Errno, pread, pwrite};
 use testkit::rng::Rng;
@@ -17,6 +16,7 @@ use testkit::sector::SECTOR;
 use testkit::slowest;
 
 use super::TestRun;
+use super::clients::other_name;
 use super::versions::{Oldest, Versions};
 use crate::engines::{Done, Engine, Kind, Transfer};
 use crate::mapping::Mapping;
@@ -104,6 +104,10 @@ pub struct Worker<'a> {
     next: u64,
     version: u64,
     attribute: Option<u64>,
+    /// Changes of which only a sync tells if they found space, on a volume that [reports late](TestRun::reports_late).
+    unsynced: Vec<(SectorRange, u64)>,
+    /// For each file, the last version that no later sync tells of. Asynchronous writes among these versions may still be in flight.
+    told: Vec<u64>,
 }
 
 impl Drop for Worker<'_> {
@@ -127,7 +131,7 @@ impl<'a> Worker<'a> {
         let open = || {
             let files = (0..run.files.len()).map(handles).collect();
             let own =
-                File::options().read(true).write(true).create(true).truncate(true).open(own_path(run, nth));
+                File::options().read(true).write(true).create(true).truncate(true).open(run.own_path(nth));
             (files, own.expect("all users may make files"))
         };
         let (files, own) = run.watch.call(nth, || "opening files".to_owned(), open);
@@ -142,8 +146,10 @@ impl<'a> Worker<'a> {
             engines: [Kind::Aio, Kind::Ring].map(|kind| Engine::new(kind, depth).expect("asynchronous I/O")),
             pending: HashMap::new(),
             next: 0,
-            version: 0,
+            version: run.files.iter().map(|versions| versions.newest(nth as u64)).max().unwrap_or(0),
             attribute: None,
+            unsynced: Vec::new(),
+            told: vec![0; run.files.len()],
         }
     }
 
@@ -180,7 +186,8 @@ impl<'a> Worker<'a> {
             700..740 => self.zero(),
             740..760 if self.run.preallocates() => self.allocate(),
             760..800 => self.seek(),
-            800..840 => self.use_own_file(),
+            800..830 => self.use_own_file(),
+            830..840 => self.rename_own_file(),
             840..860 => self.copy(),
             860..890 => self.attributes(),
             890..900 => self.flags(),
@@ -280,14 +287,25 @@ impl<'a> Worker<'a> {
     }
 
     /// Handles the result of a write.
-    fn written(&self, way: Way, range: SectorRange, version: u64, written: Result<usize, Errno>) {
+    fn written(&mut self, way: Way, range: SectorRange, version: u64, written: Result<usize, Errno>) {
         let count = match written {
             Ok(count) if count == range.bytes() || self.run.is_full() => count,
             Err(Errno::NOSPC) if self.run.is_full() => 0,
             Err(Errno::IO) if self.run.is_full() && self.run.kind == CUTS && way.is_queued() => 0,
             other => self.fail(&format!("{way:?} write of {range:?} came to {other:?}")),
         };
-        self.versions(range).end(range.first, (count / SECTOR) as u64, version);
+        let written = SectorRange { sectors: (count / SECTOR) as u64, ..range };
+        let is_past_cache = matches!(way, Way::Direct | Way::Queued { direct: true, .. });
+        if !self.run.reports_late() || is_past_cache {
+            self.versions(range).end(written.first, written.sectors, version);
+        } else if version > self.told[range.file] {
+            self.unsynced.push((written, version));
+        }
+    }
+
+    /// Returns true if a call reports that earlier writes found no space, which the kernel had stored in its cache.
+    fn is_late(&self, error: Errno) -> bool {
+        error == Errno::NOSPC && self.run.reports_late()
     }
 
     fn read(&mut self) {
@@ -332,6 +350,7 @@ impl<'a> Worker<'a> {
         let is_cut = range.first / self.run.shape.region + 1 == self.run.shape.workers as u64;
         let count = match read {
             Ok(count) if count == range.bytes() || is_cut => count,
+            Err(error) if self.is_late(error) => return,
             other => self.fail(&format!("{way:?} read of {range:?} came to {other:?}")),
         };
         if let Err(error) = self.versions(range).check(&buf[..count], oldest) {
@@ -429,6 +448,9 @@ impl<'a> Worker<'a> {
         let hole =
             self.call(|| format!("SEEK_HOLE in {range:?}"), || seek(file, SeekFrom::Hole(range.offset())));
         let end = range.offset() + range.bytes() as u64;
+        if [data, hole].into_iter().any(|found| found.is_err_and(|error| self.is_late(error))) {
+            return;
+        }
         if data != Ok(range.offset()) || hole.is_ok_and(|hole| hole < end) || hole.is_err() {
             self.fail(&format!("{range:?} is data, but data is at {data:?} and a hole at {hole:?}"));
         }
@@ -446,6 +468,7 @@ impl<'a> Worker<'a> {
         match self.call(|| format!("the search for data at {offset} of its own file"), act) {
             Ok(found) if found <= offset && offset - found < 4096 => {}
             Err(Errno::NOSPC) if self.run.is_full() => {}
+            Err(Errno::NXIO) if self.run.reports_late() => {}
             other => self.fail(&format!("data at {offset} is found at {other:?}")),
         }
         if self.rng.chance(20) && !self.run.is_full() {
@@ -454,6 +477,25 @@ impl<'a> Worker<'a> {
             if size != Ok(offset + 4096) {
                 self.fail(&format!("its own file has {size:?} bytes, not {}", offset + 4096));
             }
+        }
+    }
+
+    /// Renames its own file over another one, and back. The name leads to the file of its handle.
+    fn rename_own_file(&mut self) {
+        let (path, own) = (self.run.own_path(self.nth), &self.own);
+        let other = other_name(&path);
+        let act = || -> Result<bool, Errno> {
+            File::create(&other).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            rename(&path, &other)?;
+            let is_there = stat(&other)?.st_ino == fstat(own)?.st_ino
+                && stat(&path).is_err_and(|error| error == Errno::NOENT);
+            rename(&other, &path)?;
+            Ok(is_there)
+        };
+        match self.call(|| "a rename of its own file".to_owned(), act) {
+            Ok(true) => {}
+            Err(Errno::NOSPC) if self.run.is_full() => {}
+            other => self.fail(&format!("a rename of its own file came to {other:?}")),
         }
     }
 
@@ -569,6 +611,7 @@ impl<'a> Worker<'a> {
         let cut = || ftruncate(file, range.offset()).and_then(|()| ftruncate(file, size));
         match self.call(|| format!("cut at {range:?}"), cut) {
             Ok(()) => self.versions(range).end(range.first, range.sectors, version),
+            Err(error) if self.is_late(error) => {}
             Err(error) => self.fail(&format!("cut at {range:?}: {error}")),
         }
     }
@@ -583,19 +626,32 @@ impl<'a> Worker<'a> {
             Handles { buffered: Arc::new(buffered), direct: Arc::new(run.open(file, true, true)), map }
         };
         self.files[file] = self.call(|| "opening files".to_owned(), open);
+        // A new handle does not report what another one has reported.
+        self.give_up(file);
     }
 
-    /// Cannot fail: writes that found no space were refused before.
+    /// Cannot fail, because writes that found no space were refused before, unless these errors come late.
     fn sync(&mut self, file: usize, data_only: bool) {
         let handle = &self.either_handle(file);
         let sync = || if data_only { fdatasync(handle) } else { fsync(handle) };
         let synced = slowest::fsync(|| self.call(|| "fsync".to_owned(), sync));
-        if let Err(error) = synced {
-            self.fail(&format!("fsync: {error}"));
+        match synced {
+            Ok(()) => {
+                let found = |&(range, version): &(SectorRange, u64)| {
+                    self.versions(range).end(range.first, range.sectors, version);
+                };
+                self.unsynced.iter().filter(|(range, _)| range.file == file).for_each(found);
+            }
+            // One of the writes has failed, and the next sync does not report it again.
+            Err(error) if self.is_late(error) => self.give_up(file),
+            Err(error) => self.fail(&format!("fsync: {error}")),
         }
+        self.unsynced.retain(|(range, _)| range.file != file);
     }
-}
 
-fn own_path(run: &TestRun<'_>, nth: usize) -> PathBuf {
-    run.dir.join(format!("own{nth}"))
+    /// Leaves open if the writes until now, also those in flight, have found space.
+    fn give_up(&mut self, file: usize) {
+        self.told[file] = self.version;
+        self.unsynced.retain(|(range, _)| range.file != file);
+    }
 }

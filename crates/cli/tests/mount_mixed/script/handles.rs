@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
 use rustix::fs::{
-    Advice, AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Uid, XattrFlags, chmod, chownat,
-    copy_file_range, fadvise, fallocate, fdatasync, fsync, ftruncate, ioctl_getflags, ioctl_setflags,
-    lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, open, seek, syncfs, unlink,
+    Advice, AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Uid, XattrFlags, chmod,
+    chownat, copy_file_range, fadvise, fallocate, fdatasync, fsync, ftruncate, ioctl_getflags,
+    ioctl_setflags, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, open, rename, renameat_with,
+    seek, syncfs, unlink,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -257,6 +258,12 @@ impl Handles {
                 linkat(CWD, self.path(file), CWD, &other, AtFlags::empty())?;
                 unlink(other).map(done)
             }
+            Op::Rename { file } => {
+                let (path, other) = (self.path(file), self.dir.join("another"));
+                rename(&path, &other)?;
+                rename(other, path).map(done)
+            }
+            Op::RenameOver { file, exchange } => self.rename_over(file, exchange).map(done),
             Op::Replace { file } => {
                 unlink(self.path(file))?;
                 self.make(file).map(done)
@@ -281,6 +288,23 @@ impl Handles {
         let file = Arc::new(File::from(open(self.path(file), open_flags, Mode::empty())?));
         self.slots[slot] = Some(Open { file, map: None });
         Ok(())
+    }
+
+    fn rename_over(&self, file: usize, exchange: bool) -> Result<(), Errno> {
+        let (path, other) = (self.path(file), self.dir.join("another"));
+        let mode = Mode::from_raw_mode(0o666);
+        open(&other, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, mode)?;
+        let flags = if exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+        let renamed = renameat_with(CWD, &other, CWD, &path, flags);
+        // The new file if the rename failed, the old one after an exchange.
+        let removed = unlink(&other);
+        renamed?;
+        if exchange { removed } else { Ok(()) }
+    }
+
+    /// Closes all handles.
+    pub fn close_all(&mut self) {
+        self.slots = std::array::from_fn(|_| None);
     }
 
     fn map(&mut self, slot: usize, len: u64, writable: bool) -> Result<(), Errno> {

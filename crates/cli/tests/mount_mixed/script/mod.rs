@@ -1,7 +1,8 @@
 //! Scripts: the same steps, one by one, on two volumes, which must have the same results.
 //!
 //! Several handles of different kinds are open on one file at once. Transfers are in flight during other steps, which
-//! use other pages, so the results do not depend on the progress of the transfers.
+//! use other pages, so the results do not depend on the progress of the transfers. Sometimes all handles are closed, and both volumes are
+//! made read-only, compared, and mounted again.
 
 mod differences;
 mod handles;
@@ -14,7 +15,7 @@ use std::thread::JoinHandle;
 use self::handles::{Handles, Outcome};
 use self::op::{Chooser, FILES, Op, Range, Slot, Step, View};
 use crate::side::{Kind, Side};
-use crate::watch::Watch;
+use crate::watch::{Connection, Watch};
 
 /// Number of steps that are printed after a difference.
 const SHOWN: usize = 60;
@@ -34,6 +35,7 @@ enum Request {
     Run(u64, Step),
     ReadFiles,
     Contents(usize),
+    CloseAll,
 }
 
 /// The result of a step, and the state of the files after it.
@@ -57,6 +59,7 @@ impl SideThread {
                     Request::Run(step, Step { user, op }) => format!("step {step}, {user:?}: {op:?}"),
                     Request::ReadFiles => "reading the files".to_owned(),
                     Request::Contents(slot) => format!("reading handle {slot}"),
+                    Request::CloseAll => "closing all handles".to_owned(),
                 };
                 let answer = watch.call(nth, name, || answer(&mut handles, &request));
                 if reply.send(answer).is_err() {
@@ -85,6 +88,10 @@ fn answer(handles: &mut Handles, request: &Request) -> Answer {
             (Ok(handles::Value::Done), contents)
         }
         Request::Contents(slot) => (handles.contents_of(*slot), Vec::new()),
+        Request::CloseAll => {
+            handles.close_all();
+            (Ok(handles::Value::Done), Vec::new())
+        }
     };
     let files = (0..FILES).map(|file| handles.describe(file));
     let open = (0..op::SLOTS).map(|slot| handles.describe_open(slot));
@@ -106,9 +113,8 @@ impl Drop for SideThread {
 /// # Panics
 /// If a step has another result on the second side than on the first.
 pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<()> {
-    let sides = [Side::mounted(kinds[0], block_size)?, Side::mounted(kinds[1], block_size)?];
-    let connections = sides.iter().filter_map(Side::connection).cloned().collect();
-    let watch = std::sync::Arc::new(Watch::start(name, connections, sides.len()));
+    let mut sides = [Side::mounted(kinds[0], block_size)?, Side::mounted(kinds[1], block_size)?];
+    let watch = std::sync::Arc::new(Watch::start(name, connections(&sides), sides.len() + 1));
     let threads: Vec<_> = sides
         .iter()
         .enumerate()
@@ -128,6 +134,10 @@ pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<(
         if script.view.under_way.is_empty() && chooser.reads_files() {
             script.read_files(nth);
         }
+        if script.view.under_way.is_empty() && chooser.mounts_again() {
+            watch.call(2, || "mounting again".to_owned(), || script.mount_again(nth, &mut sides));
+            watch.reconnect(connections(&sides));
+        }
     }
     script.step(STEPS, &Step { user: crate::users::User::Root, op: Op::Reap });
     script.read_files(STEPS);
@@ -135,6 +145,10 @@ pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<(
     drop(watch);
     sides.into_iter().for_each(Side::finish);
     Some(())
+}
+
+fn connections(sides: &[Side]) -> Vec<Connection> {
+    sides.iter().filter_map(Side::connection).cloned().collect()
 }
 
 struct Script<'a> {
@@ -165,6 +179,18 @@ impl Script<'_> {
         let (wanted, found) = self.both(|| Request::ReadFiles);
         self.last.push_back(format!("{nth}: reading the files"));
         self.compare(&wanted, &found);
+    }
+
+    /// Compares the volumes while they are read-only, and mounts them again.
+    fn mount_again(&mut self, nth: u64, sides: &mut [Side; 2]) {
+        let (wanted, found) = self.both(|| Request::CloseAll);
+        self.view.slots = std::array::from_fn(|_| None);
+        self.compare(&wanted, &found);
+        let [first, second] = &*sides;
+        first.remount(|| second.remount(|| self.read_files(nth)));
+        self.last.push_back(format!("{nth}: mounting again"));
+        sides.iter_mut().zip(self.kinds).for_each(|(side, kind)| side.mount_again(kind));
+        self.read_files(nth);
     }
 
     fn both(&self, request: impl Fn() -> Request) -> (Answer, Answer) {

@@ -169,9 +169,18 @@ pub enum Op {
         offset: u64,
         len: u64,
     },
-    /// Renames the file and renames it back.
+    /// Gives the file another name, and removes that name.
     LinkAndUnlink {
         file: usize,
+    },
+    /// Renames the file and renames it back.
+    Rename {
+        file: usize,
+    },
+    /// Renames a new file over the file, or exchanges both and removes the old one; handles keep the old one.
+    RenameOver {
+        file: usize,
+        exchange: bool,
     },
     /// Removes the file and creates it again; handles keep the old one.
     Replace {
@@ -215,6 +224,8 @@ impl View {
             | Op::SetMode { file, .. }
             | Op::SetOwner { file, .. }
             | Op::LinkAndUnlink { file }
+            | Op::Rename { file }
+            | Op::RenameOver { file, .. }
             | Op::Replace { file } => Some((file, self.made[file])),
             Op::Write { slot, .. }
             | Op::Submit { slot, .. }
@@ -279,6 +290,11 @@ impl Chooser {
     /// Returns true if the files should be compared as a whole now.
     pub fn reads_files(&mut self) -> bool {
         self.rng.chance(2)
+    }
+
+    /// Returns true if the volumes should be mounted again now.
+    pub fn mounts_again(&mut self) -> bool {
+        self.rng.below(700) == 0
     }
 
     fn user(&mut self, op: &Op) -> User {
@@ -348,7 +364,9 @@ impl Chooser {
             905..940 => Op::Sync { slot, data_only: self.rng.chance(50) },
             940..945 => Op::SyncVolume { slot },
             945..985 => Op::Forget { slot, offset, len },
-            985..995 => Op::LinkAndUnlink { file },
+            985..990 => Op::LinkAndUnlink { file },
+            990..995 => Op::Rename { file },
+            995..997 => Op::RenameOver { file, exchange: self.rng.chance(50) },
             _ => Op::Replace { file },
         })
     }
@@ -495,7 +513,9 @@ fn is_settled(op: &Op, view: &View) -> bool {
         | Op::SetLen { slot, .. } => is_idle(slot),
         Op::Copy { from, to, .. } => is_idle(from) && is_idle(to),
         Op::SetFlags { slot, .. } => is_idle(slot),
-        Op::SetLenByName { file, .. } | Op::Replace { file } => is_idle_name(file),
+        Op::SetLenByName { file, .. } | Op::Replace { file } | Op::RenameOver { file, .. } => {
+            is_idle_name(file)
+        }
         Op::SetMode { file, .. } | Op::SetOwner { file, .. } | Op::SetAcl { file, .. } => is_idle_name(file),
         Op::Open { file, flags, .. } => !flags.truncate || is_idle_name(file),
         _ => true,

@@ -67,16 +67,20 @@ impl Protection {
 
     /// Stops the updates. With `clean`, marks the volume as closed, if this machine still owns it; otherwise the next machine
     /// waits before it uses the volume. Later writes fail. Does nothing after the first call.
-    pub(crate) fn release(&self, clean: bool) {
+    ///
+    /// # Errors
+    /// A request of the device failed, or another program has overwritten the block: the volume may not be marked.
+    pub(crate) fn release(&self, clean: bool) -> Result<()> {
         self.lease.timer().stop();
         let thread = self.thread.lock().take();
         threads::join(thread);
-        let Some(keeper) = self.keeper.lock().take() else { return };
+        let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
         let closed = if clean { keeper.close() } else { Ok(false) };
         if let Err(error) = &closed {
             tracing::warn!("the volume is not marked as closed: {error}");
         }
         self.lease.close(matches!(closed, Ok(true)));
+        closed.map(drop)
     }
 }
 
@@ -91,6 +95,7 @@ impl Protection {
 
 impl Drop for Protection {
     fn drop(&mut self) {
-        self.release(true);
+        // Logged there.
+        let _ = self.release(true);
     }
 }

@@ -133,10 +133,9 @@ impl Engine {
         if result.is_err() {
             self.recorder.write(&self.journal);
         }
-        if let Some(protection) = &self.protection {
-            protection.release(result.is_ok());
-        }
-        result
+        let released =
+            self.protection.as_ref().map_or(Ok(()), |protection| protection.release(result.is_ok()));
+        result.and(released)
     }
 
     /// Makes all changes durable and the volume clean.

@@ -72,8 +72,8 @@ impl VolumeOptions {
         };
         let external = self.journal_device.as_ref().map(|external| protection.lease(external));
         let done = replay(&device, external.as_ref());
-        protection.release(done.is_ok());
-        done
+        let released = protection.release(done.is_ok());
+        done.and_then(|done| released.map(|()| done))
     }
 }
 

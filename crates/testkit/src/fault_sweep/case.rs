@@ -196,6 +196,7 @@ impl Outcome<'_> {
                     Error::Device { .. } | Error::Stopped(_) => true,
                     // The owner could not read its block for as long as its lease lasts.
                     Error::Busy(_) => self.protection.is_some(),
+                    Error::Corrupt(_) => self.tears_protection(),
                     _ => false,
                 },
             };
@@ -206,11 +207,20 @@ impl Outcome<'_> {
     /// Returns true if half a superblock was written. On devices with sectors of 512 bytes it spans two, with the checksum in the
     /// second, so only e2fsck opens the volume, from a backup.
     fn tears_superblock(&self) -> bool {
-        let is_torn = matches!(self.point, FaultPoint::Request { manner: Manner::Torn, .. });
         let is_superblock = |call: CallInfo| {
             call.kind == CallKind::Write && (call.device, call.offset, call.len) == (0, 1024, 1024)
         };
-        is_torn && self.failed.is_some_and(is_superblock)
+        self.is_torn() && self.failed.is_some_and(is_superblock)
+    }
+
+    /// Returns true if half a block of multi-mount protection was written. Its checksum is in the second sector. As the kernel, the owner
+    /// does not write over a block that it cannot read.
+    fn tears_protection(&self) -> bool {
+        self.is_torn() && self.failed.is_some_and(|call| self.is_of_protection(call))
+    }
+
+    fn is_torn(&self) -> bool {
+        matches!(self.point, FaultPoint::Request { manner: Manner::Torn, .. })
     }
 }
 
@@ -225,8 +235,9 @@ impl std::fmt::Display for Outcome<'_> {
     }
 }
 
-/// Asserts that a volume refuses changes.
+/// Asserts that a volume refuses changes. A thread of the volume stops it a moment after its request has failed.
 fn assert_stopped(volume: &Volume, outcome: &Outcome<'_>) {
+    eventually(|| volume.stopped().is_some(), || format!("{outcome}: the volume does not stop"));
     for (what, result) in
         [("mkdir", volume.mkdir(format!("{OWN}-stopped"), 0o755).map(drop)), ("sync", volume.sync())]
     {

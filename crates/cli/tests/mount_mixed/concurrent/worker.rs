@@ -1,5 +1,7 @@
 //! One thread of a run.
 
+mod own_file;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::sync::atomic::Ordering;
 use parext4::device::AlignedBuf;
 use rustix::fs::{
     Advice, FallocateFlags, IFlags, SeekFrom, XattrFlags, copy_file_range, fadvise, fallocate, fdatasync,
-    fgetxattr, fsetxattr, fstat, fsync, ftruncate, ioctl_getflags, ioctl_setflags, rename, seek, stat,
+    fgetxattr, fsetxattr, fsync, ftruncate, ioctl_getflags, ioctl_setflags, seek,
 };
 use rustix::io::{Errno, pread, pwrite};
 use testkit::rng::Rng;
@@ -16,7 +18,6 @@ use testkit::sector::SECTOR;
 use testkit::slowest;
 
 use super::TestRun;
-use super::clients::other_name;
 use super::versions::{Oldest, Versions};
 use crate::engines::{Done, Engine, Kind, Transfer};
 use crate::mapping::Mapping;
@@ -456,49 +457,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Writes to the worker's own file, and searches for the data at once.
-    fn use_own_file(&mut self) {
-        let (offset, byte) = (self.rng.below(64) * 4096, u8::try_from(1 + self.rng.below(255)).unwrap());
-        let own = &self.own;
-        let act = || -> Result<u64, Errno> {
-            ftruncate(own, 0)?;
-            pwrite(own, &[byte; 4096], offset)?;
-            seek(own, SeekFrom::Data(0))
-        };
-        match self.call(|| format!("the search for data at {offset} of its own file"), act) {
-            Ok(found) if found <= offset && offset - found < 4096 => {}
-            Err(Errno::NOSPC) if self.run.is_full() => {}
-            Err(Errno::NXIO) if self.run.reports_late() => {}
-            other => self.fail(&format!("data at {offset} is found at {other:?}")),
-        }
-        if self.rng.chance(20) && !self.run.is_full() {
-            let size =
-                self.call(|| "fstat".to_owned(), || fstat(own)).map(|stat| stat.st_size.cast_unsigned());
-            if size != Ok(offset + 4096) {
-                self.fail(&format!("its own file has {size:?} bytes, not {}", offset + 4096));
-            }
-        }
-    }
-
-    /// Renames its own file over another one, and back. The name leads to the file of its handle.
-    fn rename_own_file(&mut self) {
-        let (path, own) = (self.run.own_path(self.nth), &self.own);
-        let other = other_name(&path);
-        let act = || -> Result<bool, Errno> {
-            File::create(&other).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            rename(&path, &other)?;
-            let is_there = stat(&other)?.st_ino == fstat(own)?.st_ino
-                && stat(&path).is_err_and(|error| error == Errno::NOENT);
-            rename(&other, &path)?;
-            Ok(is_there)
-        };
-        match self.call(|| "a rename of its own file".to_owned(), act) {
-            Ok(true) => {}
-            Err(Errno::NOSPC) if self.run.is_full() => {}
-            other => self.fail(&format!("a rename of its own file came to {other:?}")),
-        }
-    }
-
     /// Copies a range that other workers may be writing, and checks the copy.
     fn copy(&mut self) {
         let region = self.rng.below(self.run.shape.workers as u64);
@@ -649,7 +607,7 @@ impl<'a> Worker<'a> {
         self.unsynced.retain(|(range, _)| range.file != file);
     }
 
-    /// Leaves open if the writes until now, also those in flight, have found space.
+    /// Leaves open if the writes until now, also the ones in flight, have found space.
     fn give_up(&mut self, file: usize) {
         self.told[file] = self.version;
         self.unsynced.retain(|(range, _)| range.file != file);

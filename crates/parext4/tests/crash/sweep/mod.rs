@@ -9,6 +9,7 @@ mod direct;
 mod formats;
 mod journal_device;
 mod names;
+mod protected;
 mod queued;
 mod space;
 mod threads;

@@ -92,7 +92,7 @@ fn engine_tests(args: &Args, report: &mut Report) -> Result<()> {
 
 /// Returns the command of the engine's tests that run over kinds of images.
 fn tests(args: &Args, seed: u64) -> crate::command::Cmd {
-    let words = "test -p parext4 --profile stress --no-fail-fast --test volumes --test crash --test fsx --test damaged_images all_kinds";
+    let words = "test --workspace --profile stress --no-fail-fast --test volumes --test crash --test fsx --test damaged_images all_kinds";
     let command = cargo(words).env("PAREXT4_STRESS_SEED", seed.to_string());
     // An empty PAREXT4_KIND selects all kinds, because every name contains it.
     if args.long || !args.only.is_empty() { command.env("PAREXT4_KIND", &args.only) } else { command }

@@ -33,8 +33,10 @@ use std::sync::{Arc, OnceLock};
 
 /// The models expand early, so that three requests suffice.
 const MODEL: bool = cfg!(shuttle);
+/// Ranges, held or waited for, at which the lock expands.
+const EXPAND_AT_RANGES: usize = if MODEL { 3 } else { 16 };
 /// Collisions at which the lock expands: requests that met another range, held or waited for, in the single slot.
-const EXPAND_AT_COLLISIONS: usize = if MODEL { 2 } else { 8 };
+const EXPAND_AT_COLLISIONS: usize = if MODEL { 3 } else { 8 };
 
 /// If true, every request is granted at once and excludes nothing, so that a benchmark can measure the lock's cost.
 const UNLOCKED: bool = cfg!(rangelock_unlocked);
@@ -238,7 +240,8 @@ impl Slots {
 
     fn expand_if_crowded(&self, mut single: Locked<'_>) {
         // Requests that all want one range would share a slot of the table as well.
-        if single.ranges() > 1 && self.count_collision() {
+        let ranges = single.ranges();
+        if ranges > 1 && (ranges >= EXPAND_AT_RANGES || self.count_collision()) {
             self.table.get_or_init(|| self.expand(&mut single));
             single.retire();
         }

@@ -168,10 +168,12 @@ impl Outcome<'_> {
         }
     }
 
-    /// Returns true if the failure stops the volume (I8).
+    /// Returns true if the failure stops the volume (I8). The owner of a protected volume stops it when it next reads a block that was
+    /// half written.
     fn must_stop(&self) -> bool {
         self.failed.is_some_and(|call| {
-            matches!(call.kind, CallKind::Write | CallKind::Flush) && !self.is_of_protection(call)
+            matches!(call.kind, CallKind::Write | CallKind::Flush)
+                && (!self.is_of_protection(call) || self.tears_protection())
         })
     }
 

@@ -53,16 +53,31 @@ pub fn encode_commit(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32
 }
 
 /// Verifies the checksum (v2, v3) of a commit block; `seed` is the journal's.
+///
+/// As Linux does (`jbd2_commit_block_csum_verify_partial`), accepts a block of which a crash left only the first sector: the
+/// rest holds old bytes, and was to be zeros.
 pub fn verify_commit(seed: u32, block: &[u8]) -> Result<()> {
     expect_type(STRUCTURE, block, BlockType::Commit)?;
     let raw =
         raw_commit(block).ok_or_else(|| FormatError::new(STRUCTURE, "h_chksum", "the block is too short"))?;
-    let before = crc32c(crc32c(seed, &block[..CHECKSUM]), &[0; 4]);
-    let (stored, computed) = (raw.h_chksum[0].get(), crc32c(before, &block[CHECKSUM + 4..]));
-    if stored != computed {
+    let (header, rest) = block.split_at(size_of::<RawCommit>());
+    let before = crc32c(crc32c(crc32c(seed, &header[..CHECKSUM]), &[0; 4]), &header[CHECKSUM + 4..]);
+    let (stored, computed) = (raw.h_chksum[0].get(), crc32c(before, rest));
+    if stored != computed && stored != crc32c_of_zeros(before, rest.len()) {
         return Err(FormatError::checksum(STRUCTURE, stored, computed));
     }
     Ok(())
+}
+
+/// Continues `crc` over `len` zeros.
+fn crc32c_of_zeros(mut crc: u32, mut len: usize) -> u32 {
+    const ZEROS: [u8; 512] = [0; 512];
+    while len > 0 {
+        let now = len.min(ZEROS.len());
+        crc = crc32c(crc, &ZEROS[..now]);
+        len -= now;
+    }
+    crc
 }
 
 /// Returns the time of the commit: seconds and nanoseconds since 1970.

@@ -97,6 +97,11 @@ fn commit_blocks() {
         if format.has_checksums() {
             assert_eq!(verify_commit(SEED, &block), Ok(()));
             assert_eq!(verify_commit(SEED + 1, &block).unwrap_err().field, "checksum");
+            let mut torn = block.clone();
+            torn[512..].fill(0xee);
+            assert_eq!(verify_commit(SEED, &torn), Ok(()));
+            torn[50] ^= 1;
+            assert_eq!(verify_commit(SEED, &torn).unwrap_err().field, "checksum");
         }
         block[12..14].copy_from_slice(&[1, 4]);
         block[16..20].copy_from_slice(&[1, 2, 3, 4]);

@@ -22,6 +22,10 @@ pub enum Fault {
     AppendAtSize,
     /// I2, H12: a read holds no range.
     ReadWithoutRange,
+    /// I8: a flush begins while another one is in flight, to which the device may report the writes that both have lost.
+    FlushesOverlap,
+    /// I8: a flush succeeds after another one has failed.
+    FailedFlushForgotten,
     /// A handle enters a transaction that is closing.
     EnterClosed,
     /// H37: a change of owner moves the space that an inode used before the change excludes charges of the inode.

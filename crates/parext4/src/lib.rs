@@ -88,6 +88,7 @@ pub mod fault;
 mod fault;
 mod file;
 mod findings;
+mod flush_turn;
 mod health;
 mod indirect_map;
 mod inode;

@@ -11,6 +11,7 @@ use crate::body::Body;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
+pub use crate::flush_turn::FlushTurn;
 use crate::mmp::{MmpOptions, Protection, Silence};
 pub use crate::page_cache::{
     FilePages, Fill, NoFrame, Page, PageCache, PageIndex, PageLookup, PageRange, PageSize, WriteBack,

@@ -23,6 +23,7 @@ use crate::engine::{
     UseCount,
 };
 use crate::error::{Error, Result};
+use crate::flush_turn::FlushTurn;
 use crate::health::Health;
 use crate::inode::InodeCache;
 use crate::journal::Journal;
@@ -87,6 +88,11 @@ impl Volume {
             return Err(Error::invalid("the journal needs recovery; without it the volume can only be read"));
         }
         let read_only = read_only_reason(&*device, options, access)?;
+        let with_turn = |device| match read_only {
+            Some(_) => device,
+            None => Arc::new(FlushTurn::new(device)) as Arc<dyn Device>,
+        };
+        let device = with_turn(device);
         let Exclusion { device, found, protection, live } =
             exclude_others(device, found, read_only.is_some(), options)?;
 
@@ -96,9 +102,9 @@ impl Volume {
             None => Arc::new(CountedDevice::new(device, &written)) as Arc<dyn Device>,
         };
         let recover = options.recover && live.is_none();
-        let external = options.journal_device.as_ref().map(|external| match &protection {
-            Some(protection) => protection.lease(external),
-            None => Arc::clone(external),
+        let external = options.journal_device.clone().map(with_turn).map(|external| match &protection {
+            Some(protection) => protection.lease(&external),
+            None => external,
         });
         let find = || JournalPlace::find(&device, &found, external.as_ref(), read_only.is_some());
         let journal = if recover { find()? } else { None };

@@ -57,6 +57,7 @@
 //! |---|---|---|
 //! | handles and credits of the running transaction | `gates` | `EnterClosed`, `LeaveWithoutWake`, `SpareTwice` |
 //! | a thread whose transaction another thread commits, against later commits | `commits::a_sync_waits_for_no_commit_after_its_own` | `WaitForTheLog` |
+//! | flushes of threads whose lost writes the device reports once (I8) | `flushes` | `FlushesOverlap`, `FailedFlushForgotten` |
 //! | stolen windows of free blocks | `space` | `WindowOutlivesReturn` |
 //! | truncated blocks that are allocated again | `conversions::reallocated_blocks_are_unwritten` | `StaleWrittenBits` |
 //! | preallocated blocks that are used, and freed | `preallocation` | `PreallocationFreedInUse`, `PreallocateBelowSize`, `FillUnchecked`, `AllocatedAsPreallocated` |

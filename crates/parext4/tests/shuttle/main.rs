@@ -12,6 +12,7 @@ mod clusters;
 mod commits;
 mod conversions;
 mod crashes;
+mod flushes;
 mod full;
 mod gates;
 mod hazards;

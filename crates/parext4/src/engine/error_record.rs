@@ -51,8 +51,9 @@ impl ErrorRecorder {
             superblock.encode(&mut bytes[at..]);
             Ok(())
         });
-        if let Err(error) = recorded.and_then(|()| self.set_journal_error()) {
-            tracing::warn!("the superblock does not tell of the error that stopped the volume: {error}");
+        // After a failed flush every flush fails, although the record is written.
+        if let Err(error) = recorded.and(self.set_journal_error()) {
+            tracing::warn!("the superblocks may not tell of the error that stopped the volume: {error}");
         }
     }
 

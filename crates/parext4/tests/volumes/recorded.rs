@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{Device, DeviceOptions, Error, FileDevice, MemDevice, Volume, VolumeOptions};
+use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
 use testkit::volume::{DirectFiles as _, Shape, untimed};
@@ -98,14 +99,15 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
     assert_eq!(record(&image.path()).unwrap(), "Filesystem state: clean\n");
 }
 
-/// A write fails after a first transaction is in the log. That transaction's superblock does not have the error.
+/// A request fails after a first transaction is in the log. That transaction's superblock does not have the error.
 #[test]
-fn a_volume_stopped_by_a_failed_write_records_it() {
-    for journal in [true, false] {
+fn a_volume_stopped_by_a_failed_write_or_flush_records_it() {
+    let kinds = [FaultKind::Writes, FaultKind::Flushes];
+    for (kind, journal) in kinds.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let base = Shape::new(16, 4096, journal).make();
         let run = |fail_at| {
             let memory = Arc::new(base.fork());
-            let mut plan = FaultPlan::default().kind(FaultKind::Writes);
+            let mut plan = FaultPlan::default().kind(kind);
             plan.fail_at = fail_at;
             let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, plan));
             let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
@@ -125,6 +127,7 @@ fn a_volume_stopped_by_a_failed_write_records_it() {
         let (memory, _, free) = run(Some(calls + 1));
         let stopped = superblock(&memory);
         assert_eq!(stopped.error_count(), 1);
+        assert_eq!(journal_error(&memory), journal.then_some(-libc::EIO), "{kind:?}");
         assert_eq!(stopped.free_blocks(), free, "the device has no counter of changes that are not durable");
         let file = tempfile::NamedTempFile::new().unwrap();
         memory.save(file.path()).unwrap();
@@ -146,4 +149,11 @@ fn a_volume_stopped_by_a_failed_write_records_it() {
 
 fn superblock(device: &MemDevice) -> Superblock {
     Superblock::parse(&device.snapshot()[1024..2048]).unwrap()
+}
+
+/// Returns the error that the superblock of the journal has on record. `None` if the volume has no journal.
+fn journal_error(device: &MemDevice) -> Option<i32> {
+    let bytes = device.snapshot();
+    let journal = bytes.chunks_exact(4096).find_map(|block| JournalSuperblock::parse(block).ok());
+    journal.map(|journal| journal.errno())
 }

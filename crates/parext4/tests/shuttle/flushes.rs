@@ -1,14 +1,13 @@
 //! Flushes of several threads on a device that reports only once that it has lost writes.
 
 use std::collections::BTreeSet;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex};
 
-use parext4::Device;
-use parext4::MemDevice;
 use parext4::device::forward_device;
 use parext4::fault::Fault;
 use parext4::models::FlushTurn;
+use parext4::{Device, MemDevice};
 use shuttle::rand::Rng;
 
 use super::support::*;
@@ -30,11 +29,7 @@ struct Cache {
 }
 
 impl Device for LossyDevice {
-    forward_device!(this => this.inner; size, sector_size, read_only, discard);
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.inner.read_at(offset, bufs)
-    }
+    forward_device!(this => this.inner; size, sector_size, read_only, read_at, discard);
 
     fn write_at(&self, offset: u64, _: &[IoSlice<'_>]) -> io::Result<()> {
         self.cache.lock().unwrap().dirty.insert(offset);

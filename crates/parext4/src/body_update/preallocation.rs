@@ -21,6 +21,9 @@ impl Engine {
             self.release_claims(inode, map);
             return Ok(());
         }
+        if self.has_dirty_past_end(inode) {
+            return Ok(());
+        }
         if !self.forget_preallocated(inode, PastEnd::Nothing) {
             return Ok(());
         }
@@ -28,6 +31,12 @@ impl Engine {
         let past = self.layout.block_size.blocks_from(inode.size());
         let clusters = self.layout.round_to_clusters(past.start().to_u64());
         self.free_tail(inode, BlockRange::clamped(clusters, past.end()))
+    }
+
+    /// Returns true if a failed write has left a part of a page past the end dirty, which may count on a preallocated block (H29).
+    fn has_dirty_past_end(&self, inode: &Inode) -> bool {
+        let end = inode.size().next_multiple_of(self.layout.block_size.bytes().into());
+        inode.cached().is_some_and(|cached| cached.pages.has_dirty_from(end))
     }
 
     /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it. Does nothing if another operation

@@ -120,6 +120,17 @@ impl FilePages {
         self.scan(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
     }
 
+    /// Returns whether a unit that begins at byte `start` of the file or later is dirty.
+    pub fn has_dirty_from(&self, start: u64) -> bool {
+        let (first, within) = self.page_size().locate(start);
+        let before = within.div_ceil(self.page_size().unit() as usize);
+        let is_dirty = |index: PageIndex, slot: Slot<'_>| {
+            let dirty = PageState(slot.word.load(Ordering::Acquire)).dirty();
+            dirty >> if index == first { before } else { 0 } != 0
+        };
+        self.scan(PageRange::starting_at(first), |index, slot| is_dirty(index, slot).then_some(())).is_some()
+    }
+
     /// Returns the first runs of dirty pages in `pages`, in ascending order. A run begins and ends with a dirty page and may
     /// have clean pages in between.
     pub fn dirty_runs(&self, pages: PageRange, limits: RunLimits) -> DirtyRuns {
@@ -324,5 +335,16 @@ mod tests {
         assert!(LeafUse::new(&cache, leaf, file.tree.key(PageIndex(700))).is_none());
         assert!(!file.tree.prune(&cache.nodes, PageIndex(7)), "a leaf that is used is freed");
         assert_eq!(file.next_dirty(PageIndex::ZERO, 1), Some(PageRange::of_page(PageIndex(7))));
+    }
+
+    #[test]
+    fn units_count_as_dirty_from_where_they_begin() {
+        let cache = small();
+        let file = FilePages::new(&cache);
+        let (page, unit) = (cache.page_size().bytes() as u64, u64::from(cache.page_size().unit()));
+        let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(7)) else { panic!("the page is missing") };
+        drop(fill.finish(0b0110, 0));
+        let from = [0, 7 * page, 7 * page + 2 * unit, 7 * page + 2 * unit + 1, 8 * page, u64::MAX];
+        assert_eq!(from.map(|start| file.has_dirty_from(start)), [true, true, true, false, false, false]);
     }
 }

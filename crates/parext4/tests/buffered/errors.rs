@@ -120,7 +120,9 @@ fn a_hole_is_punched_where_data_cannot_be_written_back() {
 
 #[test]
 fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
-    for policy in Policy::ALL {
+    // Writes that check the dirty-page limit only before they begin, and writes that also check it on their way.
+    for (policy, len) in Policy::ALL.into_iter().flat_map(|policy| [(policy, 10 << 10), (policy, 100 << 10)])
+    {
         let full = full(policy);
         // Written blocks can be overwritten without space.
         let other = buffered(&full.volume.direct_file("/filler").unwrap());
@@ -133,11 +135,11 @@ fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
             for nth in 0..3 {
                 let (watchdog, other) = (&watchdog, &other);
                 scope.spawn(move || {
-                    for number in 0..30 {
-                        let (round, piece) = (number / 10, number % 10 * 3 + nth);
-                        let data = [u8::try_from(round).unwrap(); 10 << 10];
-                        let write = || other.write_at(&data, piece * data.len() as u64);
-                        watchdog.watch(usize::try_from(nth).unwrap(), write).unwrap();
+                    for byte in 0..3 {
+                        let data = vec![byte; len];
+                        for offset in (nth * len..300 << 10).step_by(3 * len) {
+                            watchdog.watch(nth, || other.write_at(&data, offset as u64).unwrap());
+                        }
                     }
                 });
             }

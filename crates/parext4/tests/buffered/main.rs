@@ -3,6 +3,7 @@
 mod background;
 mod batches;
 mod errors;
+mod full;
 mod objects;
 
 use std::io::{IoSlice, IoSliceMut};

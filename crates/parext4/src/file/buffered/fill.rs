@@ -23,15 +23,21 @@ const MOST: u64 = 1 << 20;
 impl DirectFile {
     /// Writes dirty pages back for a writer that finds all memory full of dirty pages. First writes back the pages of
     /// `own`, which `hold` covers, so that no other thread can write them back; then any pages that no operation holds.
+    ///
+    /// # Errors
+    /// The errors of the write-back of `own`; the ones of other files only if no page of `own` was dirty, so that the caller has no
+    /// room.
     pub(super) fn make_room(&self, hold: &Hold<&RangeLock>, own: Range<u64>) -> Result<()> {
         // Under the policies that lock whole files, no other writer can access any page of this file.
         let is_range = self.engine().policy == Policy::Range;
         let own = if is_range { self.engine().page_size().inside(own) } else { PageRange::ALL };
+        let was_dirty = self.inode().cached().is_some_and(|cached| cached.pages.has_dirty(own));
         if !own.is_empty() {
             let own = hold.pages(self.engine(), self.inode(), own, Mode::Exclusive);
             self.node.write_back_held(own)?;
         }
-        self.make_room_elsewhere()
+        let elsewhere = self.make_room_elsewhere();
+        if was_dirty { self.engine().health.check() } else { elsewhere }
     }
 
     /// Writes back pages that no operation holds, for a caller that finds all memory full of dirty pages.

@@ -41,12 +41,6 @@ struct PartialWrite {
     visible: bool,
 }
 
-impl From<Error> for PartialWrite {
-    fn from(error: Error) -> Self {
-        Self { error, visible: false }
-    }
-}
-
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then reads as zeros. In
     /// append mode, writes at the end of the file.
@@ -184,8 +178,9 @@ impl File {
         match operation() {
             Err(Error::NoSpace) => {
                 let engine = self.file.engine();
-                // Cached data reserves more than it will need, and freed blocks may wait for a commit.
-                engine.write_back_all()?;
+                // Cached data reserves more than it will need, and freed blocks may wait for a commit. Files that fail here report that
+                // to their own syncs.
+                let _ = engine.write_back_all();
                 engine.with_space(operation)
             }
             Err(Error::QuotaExceeded(_)) => {
@@ -208,8 +203,10 @@ impl DirectFile {
         end: u64,
         held: &HeldRange<'_>,
     ) -> Result<(), PartialWrite> {
+        // Of a write whose part before byte `at` is copied.
+        let failed = |error, at| PartialWrite { error, visible: at > offset && self.size() > offset };
         if held.admission.zero_tail {
-            self.zero_tail(held.hold())?;
+            self.zero_tail(held.hold()).map_err(|error| failed(error, offset))?;
         }
         held.hold().assert_covers(&self.node, offset, end, Mode::Exclusive);
         let page_size = cached.pages.page_size();
@@ -222,8 +219,8 @@ impl DirectFile {
                 let (data, behind) = rest.split_at(rest.len().min(page_size.bytes() - within));
                 let part = PagePart { index, within, data };
                 if let Err(error) = self.write_part(cached, held.hold(), part, offset) {
-                    self.forget_behind_end(cached, offset, at);
-                    return Err(PartialWrite { error, visible: at > offset && self.size() > offset });
+                    self.forget_behind_end(cached, held.hold(), offset, at);
+                    return Err(failed(error, at));
                 }
                 at += data.len() as u64;
                 rest = behind;
@@ -231,7 +228,7 @@ impl DirectFile {
                     // No other thread can write these pages back now. Write-back requires that they lie within the
                     // file.
                     self.inode().raise_visible_size(at);
-                    self.make_room(held.hold(), written_back..at)?;
+                    self.make_room(held.hold(), written_back..at).map_err(|error| failed(error, at))?;
                     // The page in which this part ends is written back once it is complete.
                     written_back = offset.max(page_size.round_down(at));
                 }
@@ -379,12 +376,17 @@ impl DirectFile {
         Ok(units)
     }
 
-    /// Zeroes, after a failed write, what it has written of `[start, end)` past the end of the file, where a page
-    /// must hold zeros (H23).
-    fn forget_behind_end(&self, cached: &Cached, start: u64, end: u64) {
+    /// Drops, after a failed write, the pages that it has written of `[start, end)` past the end of the file, so that they need no
+    /// space (H29). Zeroes its part of a page at an edge, which must hold zeros past the end (H23).
+    fn forget_behind_end(&self, cached: &Cached, hold: &Hold<&RangeLock>, start: u64, end: u64) {
         when_planted!(Fault::FailedWriteNotDiscarded, return);
         let page_size = cached.pages.page_size();
         let mut at = start.max(self.size());
+        let whole = page_size.inside(at..end);
+        if !whole.is_empty() {
+            let whole = hold.pages(self.engine(), self.inode(), whole, Mode::Exclusive);
+            self.engine().discard_pages(self.inode(), whole);
+        }
         while at < end {
             let (index, within) = page_size.locate(at);
             let len = (page_size.bytes() - within).min(to_usize(end - at));

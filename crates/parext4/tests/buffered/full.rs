@@ -1,0 +1,72 @@
+//! Buffered writes on volumes that are nearly full.
+
+use std::sync::Arc;
+
+use parext4::{Error, Policy, ResearchOptions};
+use testkit::full_volume::{BLOCK, FullVolume, SMALL};
+use testkit::rng::Rng;
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
+
+use super::{create, open, random, read_all, same};
+
+/// Blocks of a volume of 16 MiB that are kept for metadata, of 1 KiB each.
+const POOL: u64 = 16384 / 50;
+
+/// The first part is visible and dirty when the write-back that makes room for more finds no block for the extent tree.
+#[test]
+fn an_append_whose_write_back_finds_no_space_is_there_once() {
+    for policy in Policy::ALL {
+        let options = untimed()
+            .cache_bytes(1 << 20)
+            .dirty_limit_bytes(64 << 10)
+            .write_back_interval(None)
+            .research(ResearchOptions::new().policy(policy));
+        let full = FullVolume::new(SMALL, &options, 0, 0);
+        let file = full.volume.direct_file("/behind").unwrap().buffered().unwrap();
+        // Three extents. A write that begins within the last one makes five of them, which the inode has no room for.
+        file.direct().write_at(&[1; 1024], 2 * BLOCK).unwrap();
+        file.set_len(12 * BLOCK).unwrap();
+        let before = read_all(&file);
+        let data = random(&mut Rng::new(8, 0), 300 << 10);
+        let appended = file.append(&data);
+        assert!(matches!(appended, Err(Error::NoSpace)), "{appended:?}");
+        let expected = [before, data].concat();
+        let seen = read_all(&file);
+        assert!(seen.len() > 12 << 10, "a part is visible");
+        same(&seen, &expected[..seen.len()], "after the failure");
+        full.volume.remove_file("/filler").unwrap();
+        full.volume.sync().unwrap();
+        same(&read_all(&file), &expected[..seen.len()], "with space again");
+        drop(file);
+        full.close("after the append");
+    }
+}
+
+/// A write that fails has dirtied pages over blocks that are preallocated. The next attempt frees these blocks.
+#[test]
+fn preallocated_blocks_are_not_counted_twice() {
+    for begin in [404 << 10, (404 << 10) + 300] {
+        let device = Arc::new(Shape::new(16, 1024, true).make());
+        let volume = open(&device, &untimed().write_back_interval(None));
+        let free = || volume.space().free_blocks;
+        let file = create(&volume, "/f");
+        file.direct().write_at(&vec![1; 400 << 10], 0).unwrap();
+        let before = free();
+        file.direct().write_at(&[1; 4096], 400 << 10).unwrap();
+        let preallocated = before - free() - 4;
+        assert!(preallocated >= 100, "{preallocated} blocks");
+        let ballast = volume.create_direct("/ballast").unwrap();
+        ballast.allocate(0, (free() - POOL - 200) * BLOCK, false).unwrap();
+        // Without the preallocated blocks, more than is free, and less than that and these blocks.
+        let len = usize::try_from((preallocated + 200 + 50) * BLOCK).unwrap();
+        let refused = file.write_at(&vec![2; len], begin);
+        assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+        let data = vec![3; 100 << 10];
+        file.write_at(&data, begin).unwrap();
+        volume.sync().unwrap();
+        same(&read_all(&file)[usize::try_from(begin).unwrap()..], &data, "the write that fits");
+        drop((file, ballast));
+        volume.close().unwrap();
+        assert_clean(&device, "full");
+    }
+}

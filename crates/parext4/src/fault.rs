@@ -87,6 +87,8 @@ pub enum Fault {
     WithdrawLate,
     /// H27: an append that must wait for a larger range claims other bytes after that.
     ClaimAgain,
+    /// H27: an append of a part of a sector keeps its claim although the file has grown while it queued again.
+    OvertakenClaimKept,
     /// H15, H27: a failed append also releases the bytes that later appends have claimed.
     FailedClaimTakesAll,
     /// H18: a size that grows over written blocks joins no transaction.

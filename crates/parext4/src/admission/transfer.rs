@@ -38,7 +38,8 @@ pub(crate) struct Transfer {
     /// The range that a widened write fills with its data and zeros around it, because there is no space to split
     /// extents.
     widened: Option<ByteRange>,
-    /// Number of times that a read has requested its range, or that a write was widened.
+    /// Number of times that a read has requested its range, that a write was widened, or that an append with a claim found its range
+    /// too small.
     attempts: u32,
     /// The size of the file when a read was granted its range, bytes.
     size: u64,
@@ -236,8 +237,8 @@ impl Transfer {
     /// Plans again under `hold`, because the file may have changed while the driver waited. `make_coherent` writes
     /// back or drops the pages that conflict with the operation and returns true if that may have changed blocks. The facts of the plan
     /// stay true while the range is held (I2). Returns `None` if the operation must release the range and request
-    /// again. The operation keeps an announced end. It keeps a claim unless the size was set meanwhile: a claim that
-    /// it gave up would leave a gap before later appends.
+    /// again. The operation keeps an announced end. It keeps a claim unless the size was set meanwhile, or other operations have
+    /// written to its last sector: a claim that it gave up would leave a gap before later appends.
     ///
     /// # Errors
     /// The errors of `make_coherent` and of a corrupt map. The claim is withdrawn then, while the range is still held.
@@ -270,13 +271,28 @@ impl Transfer {
         }
         let granted = node.plan_held(self.requested(), hold, make_coherent)?;
         if granted.is_none() {
+            self.attempts += u32::from(matches!(self.claim, EndClaim::Claimed(_)));
             when_planted!(Fault::ClaimAgain, self.claim.withdraw(node, false));
+        }
+        if guarded!(Fault::OvertakenClaimKept, self.is_overtaken(node), false) {
+            self.claim.withdraw(node, false);
+            return Ok(None);
         }
         let is_enough = granted.is_some()
             && self.confirm_announcement(node)
             && self.confirm_widened(node)?
             && self.confirm_size(node);
         if is_enough { Ok(granted) } else { Ok(None) }
+    }
+
+    /// Returns true if other operations have extended the file while a direct append queued again, and it would overwrite their data in
+    /// its last sector with the zeros that fill this sector. It must claim again.
+    #[inline]
+    fn is_overtaken(&self, node: &Node) -> bool {
+        let is_direct = matches!(self.operation, Operation::Write { .. });
+        let fills_sector = !self.end().is_multiple_of(node.engine.device.sector_size().into());
+        let queued_again = matches!(self.claim, EndClaim::Claimed(_)) && self.attempts > 0;
+        queued_again && is_direct && fills_sector && node.inode.size() > self.end()
     }
 
     /// Returns false if the file was truncated while the operation waited, so that it now extends the file and must

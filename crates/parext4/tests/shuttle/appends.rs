@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use parext4::SplitAt;
 use parext4::fault::Fault;
 use parext4::models::leave_blocks;
+use parext4::{Error, SplitAt};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -51,6 +51,25 @@ fn an_append_whose_block_is_punched_leaves_no_gap() {
         let seen = sectors(&read(&file, 8, 0));
         let appended = [[1, 3], [3, 1], [0, 1], [0, 3]].contains(&[seen[1], seen[2]]);
         assert!(seen.len() == 3 && appended, "{seen:?}");
+    });
+}
+
+/// The first buffered handle makes a direct append that waits need whole pages. The append then queues again, after a buffered one.
+#[test]
+fn an_append_of_a_part_of_a_sector_overwrites_no_later_append() {
+    check(300, &[Fault::OvertakenClaimKept], |image| {
+        let volume = volume(image);
+        let file = volume.create_direct("/f").unwrap();
+        write(&file, 9, 1, 0);
+        let direct = |f: &parext4::DirectFile| match f.append(&[1; 200]) {
+            Ok(at) => assert!(at == SECTOR as u64, "at {at}"),
+            // It would have to begin within a sector.
+            Err(error) => assert!(matches!(error, Error::Invalid(_)), "{error}"),
+        };
+        race(&file, direct, |f| drop(f.buffered().unwrap().append(&[2; 88]).unwrap()));
+        let seen = read(&file, 2, 0);
+        let count = |byte: u8| seen.iter().filter(|&&seen| seen == byte).count();
+        assert!(count(9) == SECTOR && count(2) == 88 && [0, 200].contains(&count(1)), "{seen:?}");
     });
 }
 

@@ -95,12 +95,17 @@ impl Drop for BlockingThread {
 }
 
 impl IoQueue {
+    /// Starts the thread, unless it runs. An operation does this before it gives its buffer away.
+    pub(super) fn start_blocking(&mut self) -> Result<&BlockingThread> {
+        match &mut self.blocking {
+            Some(thread) => Ok(thread),
+            none => Ok(none.insert(BlockingThread::start(Arc::clone(&self.mailbox))?)),
+        }
+    }
+
     /// Has the thread make a call.
     pub(super) fn call(&mut self, job: Job) -> Result<()> {
-        let thread = match &self.blocking {
-            Some(thread) => thread,
-            None => self.blocking.insert(BlockingThread::start(Arc::clone(&self.mailbox))?),
-        };
+        let thread = self.start_blocking()?;
         let sent = thread.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         if sent { Ok(()) } else { Err(Error::Stopped("the thread for syncs has ended".into())) }
     }

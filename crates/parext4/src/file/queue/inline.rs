@@ -23,10 +23,11 @@ impl IoQueue {
 
     /// Hands a write or an append to the thread for blocking calls.
     pub(super) fn begin_inline(&mut self, key: usize) -> Result<()> {
-        let op = &mut self.ops[key];
-        if op.nowait {
+        if self.ops[key].nowait {
             return Err(Error::WouldBlock("the file's contents lie in the inode"));
         }
+        self.start_blocking()?;
+        let op = &mut self.ops[key];
         let (id, file) = (op.id(key), self.files.get(op.file).clone());
         let (place, forbidden) = match op.kind {
             Kind::Append => (InlineWrite::DirectAtEnd, InodeFlags::IMMUTABLE),

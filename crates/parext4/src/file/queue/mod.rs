@@ -229,7 +229,7 @@ impl IoQueue {
             if self.ops[key].is_parked() {
                 self.abandon(key);
                 cancelled = true;
-            } else if self.ops[key].parts == 1 {
+            } else if (self.ops[key].parts, self.ops[key].submitted) == (1, 1) {
                 // The device completes it with that error.
                 let token = transfer::token(key, 0);
                 cancelled |= self.device.as_mut().is_some_and(|device| device.cancel(token));
@@ -261,7 +261,13 @@ impl Drop for IoQueue {
         // released.
         self.device = None;
         let rest: Vec<usize> = self.ops.iter().map(|(key, _)| key).collect();
-        rest.into_iter().for_each(|key| self.finish(key, Err(Error::Cancelled)));
+        // Operations that came back from the thread for blocking calls may wait for their range now.
+        for key in rest {
+            match self.ops[key].is_parked() {
+                true => self.abandon(key),
+                false => self.finish(key, Err(Error::Cancelled)),
+            }
+        }
         self.engine.queues.fetch_sub(1, Ordering::SeqCst);
     }
 }

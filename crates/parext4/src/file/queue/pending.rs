@@ -54,6 +54,8 @@ pub(super) struct Pending {
     pub conversion: Option<DetachedConversion>,
     /// Number of requests on the device.
     pub parts: u32,
+    /// Number of requests that were handed to the device.
+    pub submitted: u32,
     /// The first error of a part.
     pub error: Option<Error>,
 }
@@ -90,6 +92,7 @@ impl Pending {
             runs: Runs::new(),
             conversion: None,
             parts: 0,
+            submitted: 0,
             error: None,
         }
     }

@@ -73,6 +73,7 @@ impl IoQueue {
             let buf = if whole { op.buf.take() } else { None };
             let buf = buf.unwrap_or_else(|| AlignedBuf::zeroed(len));
             op.parts += 1;
+            op.submitted += 1;
             if let Some(device) = &mut self.device {
                 device.submit(Request { token: token(key, part), op: Op::Read { offset, buf, len } });
             }
@@ -105,6 +106,7 @@ impl IoQueue {
         let (buf, target) = (op.lend(file), op.transfer.target());
         for (part, piece) in file.node.write_segments(target.start(), target.end(), &op.runs).enumerate() {
             op.parts += 1;
+            op.submitted += 1;
             let offset = piece.at.unwrap_or(0);
             let segment = |stretch| self.padding.segment(stretch, &buf, file.sector_size() as usize);
             let segments = file.stretches(&piece).map(segment).collect();

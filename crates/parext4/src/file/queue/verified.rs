@@ -12,10 +12,11 @@ use crate::error::{Error, Result};
 impl IoQueue {
     /// Hands a read to the thread for blocking calls.
     pub(super) fn begin_verified(&mut self, key: usize) -> Result<()> {
-        let op = &mut self.ops[key];
-        if op.nowait {
+        if self.ops[key].nowait {
             return Err(Error::WouldBlock("the data must be verified"));
         }
+        self.start_blocking()?;
+        let op = &mut self.ops[key];
         let (id, file) = (op.id(key), self.files.get(op.file).clone());
         let Some(buf) = op.buf.take() else { return Err(Error::Cancelled) };
         op.elsewhere = true;

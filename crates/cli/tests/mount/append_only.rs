@@ -6,7 +6,10 @@ use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::process::Command;
 use std::time::SystemTime;
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, copy_file_range, fcntl_setfl,
+    utimensat,
+};
 use rustix::io::Errno;
 
 use crate::user::as_unprivileged;
@@ -96,6 +99,29 @@ fn older_handles_append_to_a_file_that_becomes_append_only() {
         expected[..5].copy_from_slice(b"later");
         expected.extend_from_slice(b"linelineline");
         assert_eq!(std::fs::read(&path).unwrap(), expected, "{options}");
+        fuse.finish();
+    }
+}
+
+/// Over FUSE a program can clear `O_APPEND` of a handle of an append-only file. The kernel then sends the copy.
+#[test]
+fn a_copy_does_not_overwrite_an_append_only_file() {
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = fuse.path("log");
+        std::fs::write(&path, "contents").unwrap();
+        std::fs::write(fuse.path("source"), "other").unwrap();
+        if tool(Command::new("chattr").arg("+a").arg(&path)).is_none() {
+            return;
+        }
+        let log = File::options().append(true).open(&path).unwrap();
+        fcntl_setfl(&log, OFlags::empty()).unwrap();
+        let source = File::open(fuse.path("source")).unwrap();
+        let copied = copy_file_range(&source, Some(&mut 0), &log, Some(&mut 0), 5);
+        assert_eq!(copied, Err(Errno::PERM), "{options}");
+        drop((log, source));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "contents", "{options}");
+        tool(Command::new("chattr").arg("-a").arg(&path));
         fuse.finish();
     }
 }

@@ -123,8 +123,14 @@ impl Server {
 
     /// Copies up to `len` bytes and returns how many it has copied: fewer at the end of the source, or above
     /// [`MAX_COPY`].
+    ///
+    /// # Errors
+    /// `EPERM` if the target is append-only: the copy has an offset, which may be before the end.
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
         let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
+        if target.append_only {
+            return Err(Failure::NOT_PERMITTED);
+        }
         let (source, target) = (source.buffered()?, target.buffered_for(self.credentials(caller))?);
         self.drop_privileges(target.node(), caller)?;
         let len = len.min(MAX_COPY);

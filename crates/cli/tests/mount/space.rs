@@ -4,7 +4,9 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with, statvfs, syncfs};
+use rustix::fs::{
+    CWD, FallocateFlags, RenameFlags, copy_file_range, fallocate, renameat_with, statvfs, syncfs,
+};
 use rustix::io::Errno;
 
 use testkit::command::text;
@@ -93,12 +95,11 @@ fn reserved_blocks_are_for_root_in_queue_threads() {
     fuse.finish();
 }
 
-/// The kernel ignores the count of a write-back request that the volume has space for in part.
-#[test]
-fn a_sync_reports_write_back_that_fits_in_part() {
-    const BLOCK: u64 = 4096;
-    let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], "cache=writeback") else { return };
-    let file = File::create(fuse.path("file")).unwrap();
+/// Size of a block of the volumes that are filled, in bytes.
+const BLOCK: u64 = 4096;
+
+/// Allocates all free blocks but `left` to a file, which it returns.
+fn fill_all_but(fuse: &FuseMount, left: u64) -> File {
     let filler = File::create(fuse.path("filler")).unwrap();
     let (mut len, mut step) = (0, 1 << 20);
     while step >= BLOCK {
@@ -108,8 +109,17 @@ fn a_sync_reports_write_back_that_fits_in_part() {
             Err(error) => panic!("{error}"),
         }
     }
-    filler.set_len(len - 5 * BLOCK).unwrap();
+    filler.set_len(len - left * BLOCK).unwrap();
     syncfs(&filler).unwrap();
+    filler
+}
+
+/// The kernel ignores the count of a write-back request that the volume has space for in part.
+#[test]
+fn a_sync_reports_write_back_that_fits_in_part() {
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], "cache=writeback") else { return };
+    let file = File::create(fuse.path("file")).unwrap();
+    let filler = fill_all_but(&fuse, 5);
     file.write_all_at(&[7; 10 * BLOCK as usize], 0).unwrap();
     assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     filler.set_len(0).unwrap();
@@ -119,6 +129,25 @@ fn a_sync_reports_write_back_that_fits_in_part() {
     file.sync_all().unwrap();
     drop((file, filler));
     fuse.finish();
+}
+
+#[test]
+fn a_copy_that_fits_in_part_returns_how_much_it_has_copied() {
+    const LEN: usize = 8 << 20;
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        std::fs::write(fuse.path("source"), vec![7; LEN]).unwrap();
+        let source = File::open(fuse.path("source")).unwrap();
+        let target = File::create_new(fuse.path("target")).unwrap();
+        let filler = fill_all_but(&fuse, (LEN as u64 / 2 + 100_000) / BLOCK);
+        let copied = copy_file_range(&source, Some(&mut 0), &target, Some(&mut 0), LEN).unwrap();
+        assert!((1..LEN).contains(&copied), "{options}: {copied} bytes");
+        assert_eq!(target.metadata().unwrap().len(), copied as u64, "{options}");
+        assert!(std::fs::read(fuse.path("target")).unwrap() == vec![7; copied], "{options}");
+        filler.set_len(0).unwrap();
+        drop((source, target, filler));
+        fuse.finish();
+    }
 }
 
 #[test]

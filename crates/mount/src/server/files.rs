@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo};
-use parext4::{DirectFile, InodeFlags, Node};
+use parext4::{DirectFile, File, InodeFlags, Node};
 
 use super::Server;
 use super::names::NewName;
@@ -121,11 +121,11 @@ impl Server {
         self.lookup_counts.kernel_pages(INodeNo(node.ino().get().into())).ok()
     }
 
-    /// Copies up to `len` bytes and returns how many it has copied: fewer at the end of the source, or above
-    /// [`MAX_COPY`].
+    /// Copies up to `len` bytes and returns how many it has copied: fewer at the end of the source, above [`MAX_COPY`], or if
+    /// a part after the first fails.
     ///
     /// # Errors
-    /// `EPERM` if the target is append-only: the copy has an offset, which may be before the end.
+    /// If nothing was copied. `EPERM` if the target is append-only: the copy has an offset, which may be before the end.
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
         let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
         if target.append_only {
@@ -133,20 +133,32 @@ impl Server {
         }
         let (source, target) = (source.buffered()?, target.buffered_for(self.credentials(caller))?);
         self.drop_privileges(target.node(), caller)?;
-        let len = len.min(MAX_COPY);
+        target.node().touch_modified()?;
+        let copied = self.copy_data((source, from.offset), (&target, to.offset), len.min(MAX_COPY))?;
+        Ok(u32::try_from(copied).unwrap_or(u32::MAX))
+    }
+
+    /// Copies up to `len` bytes and returns how many. After an error the kernel would keep the old size and pages of the target, so
+    /// an error is returned only if nothing was copied.
+    fn copy_data(&self, (source, from): (&File, u64), (target, to): (&File, u64), len: u64) -> Outcome<u64> {
         let mut buf = vec![0; COPY_BUFFER.min(usize::try_from(len).unwrap_or(COPY_BUFFER))];
         let mut done = 0;
         while done < len {
             let wanted = buf.len().min(usize::try_from(len - done).unwrap_or(buf.len()));
-            let read = source.read_at(&mut buf[..wanted], from.offset + done)?;
-            target.write_at(&buf[..read], to.offset + done)?;
-            done += read as u64;
-            if read < wanted {
+            let read = source.read_at(&mut buf[..wanted], from + done);
+            let copied = read.and_then(|read| target.write_at(&buf[..read], to + done).map(|()| read));
+            let copied = match copied.map_err(Failure::from) {
+                Ok(copied) => copied,
+                Err(failure) if done == 0 => return Err(failure),
+                // The caller does not see the error.
+                Err(failure) => self.handle_corruption(Err(failure)).unwrap_or(0),
+            };
+            done += copied as u64;
+            if copied < wanted {
                 break;
             }
         }
-        target.node().touch_modified()?;
-        Ok(u32::try_from(done).unwrap_or(u32::MAX))
+        Ok(done)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Quotas on a mount: inherited projects by ioctl(2), and limits of a user and of a project.
 
-use std::os::unix::fs::chown;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -73,4 +74,56 @@ fn limits_hold_for_users_and_projects() {
     let moved = rustix::fs::link(fuse.path("other"), dir.join("other"));
     assert_eq!(moved, Err(rustix::io::Errno::XDEV));
     fuse.finish();
+}
+
+/// As the user, writes as much of a file as the limit of 256 KiB leaves, and then stores to a mapping of another file, whose second
+/// half is a hole.
+const STORE_AT_LIMIT: &str = "
+import errno, mmap, os, sys
+directory, user, size, limit = sys.argv[1], int(sys.argv[2]), 64 << 10, 256 << 10
+os.setgroups([])
+os.setresgid(user, user, user)
+os.setresuid(user, user, user)
+file = os.open(directory + '/file', os.O_RDWR | os.O_CREAT, 0o644)
+os.write(file, b'a' * (size // 2))
+os.ftruncate(file, size)
+rest = os.open(directory + '/rest', os.O_WRONLY | os.O_CREAT, 0o644)
+written = os.write(rest, bytes(1 << 20))
+# The directory counts, too.
+assert written == limit - size // 2 - 4096, written
+pages = mmap.mmap(file, size)
+pages[:] = b'b' * size
+try:
+    pages.flush()
+    sys.exit('the pages over the hole found space')
+except OSError as error:
+    assert error.errno == errno.EDQUOT, error
+";
+
+#[test]
+fn what_fits_in_a_limit_is_stored() {
+    let Some(fuse) = FuseMount::new(&["--block-size", "4096", "-O", "quota"]) else { return };
+    let image = text(&fuse.scratch().image());
+    fuse.scratch().ok(&["quota", &image, "--user", "1000", "--block-hard", "256K"]);
+    std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+    for options in ["cache=kernel", "cache=kernel,threads=1"] {
+        fuse.mount(&format!("usrquota,allow_other,{options}"));
+        chown(fuse.dir(), Some(USER), Some(USER)).unwrap();
+        let mut python = Command::new("python3");
+        python.args(["-c", STORE_AT_LIMIT]).arg(fuse.dir()).arg(USER.to_string());
+        if tool(&mut python).is_none() {
+            return;
+        }
+        // The first sync of the mount reports the lost data once more.
+        let _ = rustix::fs::syncfs(std::fs::File::open(fuse.dir()).unwrap());
+        fuse.umount();
+        fuse.mount("rw");
+        let stored = std::fs::read(fuse.path("file")).unwrap();
+        assert!(stored[..32 << 10].iter().all(|&byte| byte == b'b'), "{options}");
+        for name in ["file", "rest"] {
+            std::fs::remove_file(fuse.path(name)).unwrap();
+        }
+        fuse.umount();
+    }
+    fuse.scratch().fsck();
 }

@@ -131,6 +131,44 @@ fn a_sync_reports_write_back_that_fits_in_part() {
     fuse.finish();
 }
 
+/// Stores to a mapping of a file whose second half is a hole. The kernel sends all of its pages in one request.
+const STORE_TO_HOLE: &str = "
+import errno, mmap, os, sys
+path, size = sys.argv[1], 256 << 10
+file = os.open(path, os.O_RDWR)
+os.pwrite(file, b'a' * 4096, 0)
+pages = mmap.mmap(file, size)
+pages[:] = b'b' * size
+try:
+    pages.flush()
+    sys.exit('the pages over the hole found space')
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+";
+
+#[test]
+fn write_back_that_needs_no_space_is_stored_on_a_full_volume() {
+    for options in ["cache=kernel", "cache=kernel,threads=1", "cache=writeback"] {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        let path = fuse.path("file");
+        std::fs::write(&path, [b'a'; 128 << 10]).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(256 << 10).unwrap();
+        let filler = fill_all_but(&fuse, 0);
+        if tool(Command::new("python3").args(["-c", STORE_TO_HOLE]).arg(&path)).is_none() {
+            return;
+        }
+        filler.set_len(0).unwrap();
+        // The first sync of the mount reports the lost data once more.
+        let _ = syncfs(&filler);
+        drop(filler);
+        fuse.umount();
+        fuse.mount(options);
+        let stored = std::fs::read(&path).unwrap();
+        assert!(stored[..128 << 10].iter().all(|&byte| byte == b'b'), "{options}");
+        fuse.finish();
+    }
+}
+
 #[test]
 fn a_copy_that_fits_in_part_returns_how_much_it_has_copied() {
     const LEN: usize = 8 << 20;

@@ -45,6 +45,11 @@ impl Failure {
         self.errno
     }
 
+    /// Returns true if the volume is full or a limit of a quota is reached.
+    pub fn lacks_space(&self) -> bool {
+        matches!(self.errno, Errno::ENOSPC | Errno::EDQUOT)
+    }
+
     /// Returns the corruption that the operation found, if any.
     pub fn corruption(&self) -> Option<&Error> {
         self.corruption.as_deref()

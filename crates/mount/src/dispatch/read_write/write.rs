@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyWrite, WriteFlags};
-use parext4::{Error, InodeFlags, IoRequest};
+use parext4::{InodeFlags, IoRequest};
 
 use super::{Origin, is_aligned, latency, to_usize};
 use crate::dispatch::Dispatcher;
@@ -101,6 +101,12 @@ impl Write {
         }
     }
 
+    /// Returns true if a part of the data may find space after the whole has found none. The kernel forgets the pages that it has
+    /// written back, so a part that needs no space must be stored.
+    fn may_fit_in_part(self, failure: &Failure) -> bool {
+        self.origin == Origin::WriteBack && failure.lacks_space()
+    }
+
     /// Returns true if the kernel may have stale pages of the range of a direct write. The kernel drops them before it
     /// sends the request, but a reader may fill them again with the old data.
     fn may_leave_stale_pages(self, open: &OpenFile) -> bool {
@@ -114,17 +120,16 @@ impl Server {
     }
 
     fn try_write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
-        let offset = write.at.offset;
         self.before_write(open, write)?;
-        if write.appends(open) {
+        let written = if write.appends(open) {
             open.buffered()?.append(data)?;
+            data.len() as u64
         } else if write.bypasses_cache(open, data.len()) {
-            open.file.write_at(data, offset)?;
+            write_directly(open, write, data)?
         } else {
-            let written = write_cached(open, write.origin, data, offset)?;
-            return self.after_write(open, write, written);
-        }
-        self.after_write(open, write, data.len() as u64)
+            write_cached(open, write, data)?
+        };
+        self.after_write(open, write, written)
     }
 
     fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {
@@ -169,31 +174,41 @@ impl Server {
     }
 }
 
+/// Writes past the volume's page cache, except for write-back that may fit in part. Returns the number of bytes written.
+fn write_directly(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
+    match open.file.write_at(data, write.at.offset).map_err(Failure::from) {
+        Ok(()) => Ok(data.len() as u64),
+        Err(failure) if write.may_fit_in_part(&failure) => write_cached(open, write, data),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Writes through the volume's page cache. Returns the number of bytes written: fewer than `data` has if the volume is
-/// full.
+/// full or a limit of a quota is reached.
 ///
 /// # Errors
-/// `ENOSPC` if nothing was written. For write-back also if a part was not: the kernel ignores the count and marks all of its pages clean,
+/// `ENOSPC` or `EDQUOT` if nothing was written. For write-back also if a part was not: the kernel ignores the count and marks all of its pages clean,
 /// so only an error makes a later fsync(2) fail. The pieces that need no space are written nevertheless.
-fn write_cached(open: &OpenFile, origin: Origin, data: &[u8], offset: u64) -> Outcome<u64> {
-    let file = open.buffered()?;
+fn write_cached(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
+    let (file, offset) = (open.buffered()?, write.at.offset);
     let (end, mut at) = (offset + data.len() as u64, offset);
     let (mut next, mut full) = (end, None);
     while at < end {
         let piece = &data[to_usize(at - offset)..to_usize(next - offset)];
-        match file.write_at(piece, at) {
+        match file.write_at(piece, at).map_err(Failure::from) {
             Ok(()) => at = next,
-            Err(Error::NoSpace) if at == offset && next == end && end - at > PIECE => {}
-            Err(error @ Error::NoSpace) if origin == Origin::WriteBack => {
-                full = Some(error);
+            Err(failure) if !failure.lacks_space() => return Err(failure),
+            Err(_) if at == offset && next == end && end - at > PIECE => {}
+            Err(failure) if write.origin == Origin::WriteBack => {
+                full = Some(failure);
                 at = next;
             }
-            Err(Error::NoSpace) if at > offset => break,
-            Err(error) => return Err(error.into()),
+            Err(_) if at > offset => break,
+            Err(failure) => return Err(failure),
         }
         next = end.min((at / PIECE + 1) * PIECE);
     }
-    full.map_or(Ok(at - offset), |error| Err(error.into()))
+    full.map_or(Ok(at - offset), Err)
 }
 
 impl Dispatcher {
@@ -219,11 +234,7 @@ impl Dispatcher {
         if fits_queue() {
             return self.write_in_queue(open, write, data, reply, in_flight);
         }
-        let data = data.to_vec();
-        self.deferred.run_in_worker(in_flight, move |deferred, in_flight| {
-            let outcome = deferred.server.write(&open, write, &data);
-            deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
-        });
+        self.deferred.write_in_worker(open, write, data.to_vec(), reply, in_flight);
     }
 
     fn write_in_queue(
@@ -239,20 +250,37 @@ impl Dispatcher {
         buf[..len].copy_from_slice(data);
         let request = IoRequest::Write { buf, len, offset: write.at.offset };
         let (file, deferred) = (open.file.clone(), Arc::clone(&self.deferred));
-        self.queue_threads.submit(file, request, move |result, _| {
-            // A sync would block the queue thread's other requests.
-            if deferred.server.syncs(write) && result.is_ok() {
+        // A sync, or a write in pieces, would block the queue thread's other requests.
+        self.queue_threads.submit(file, request, move |result, buf| match (result, buf) {
+            (Ok(written), _) if deferred.server.syncs(write) => {
                 deferred.run_in_worker(in_flight, move |deferred, in_flight| {
-                    deferred.finish_queued_write(&open, write, len, result, reply, in_flight);
+                    deferred.finish_queued_write(&open, write, len, Ok(written), reply, in_flight);
                 });
-            } else {
-                deferred.finish_queued_write(&open, write, len, result, reply, in_flight);
             }
+            (Err(failure), Some(buf)) if write.may_fit_in_part(&failure) => {
+                deferred.write_in_worker(open, write, buf[..len].to_vec(), reply, in_flight);
+            }
+            (result, _) => deferred.finish_queued_write(&open, write, len, result, reply, in_flight),
         });
     }
 }
 
 impl Deferred {
+    /// Executes a write in a worker and replies.
+    fn write_in_worker(
+        self: &Arc<Self>,
+        open: Arc<OpenFile>,
+        write: Write,
+        data: Vec<u8>,
+        reply: ReplyWrite,
+        in_flight: InFlightRequest,
+    ) {
+        self.run_in_worker(in_flight, move |deferred, in_flight| {
+            let outcome = deferred.server.write(&open, write, &data);
+            deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
+        });
+    }
+
     /// Replies to a write of `len` bytes that a queue thread has completed.
     fn finish_queued_write(
         &self,

@@ -27,6 +27,7 @@ mod programs;
 mod quotas;
 mod space;
 mod stat;
+mod sync;
 mod times;
 mod unprivileged;
 mod upkeep;

@@ -14,6 +14,25 @@ use crate::protocol::{Failure, Outcome};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
+/// What a change of a file makes durable before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    None,
+    Data,
+    DataAndAttributes,
+}
+
+impl Durability {
+    /// Decodes the flags of an open file.
+    pub fn of_flags(flags: i32) -> Self {
+        match flags & libc::O_SYNC {
+            libc::O_SYNC => Self::DataAndAttributes,
+            libc::O_DSYNC => Self::Data,
+            _ => Self::None,
+        }
+    }
+}
+
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
@@ -32,6 +51,8 @@ pub(crate) struct OpenFile {
     pub keeps_times: bool,
     /// The inode was append-only when the file was opened.
     pub append_only: bool,
+    /// What an allocation and a copy make durable. A write request has its own flags.
+    pub durability: Durability,
     /// The file through the volume's page cache, once it was used so.
     buffered: OnceLock<File>,
     /// The value of [`OpenFiles::capabilities_set`] when the inode was last seen without file capabilities.
@@ -65,6 +86,7 @@ impl OpenFile {
             in_kernel,
             keeps_times,
             append_only,
+            durability: Durability::of_flags(flags),
             buffered: OnceLock::new(),
             without_capabilities: AtomicU64::new(NEVER),
         }

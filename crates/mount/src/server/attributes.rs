@@ -65,17 +65,22 @@ impl Server {
 
     pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<FileAttr> {
         let node = self.node_for(ino, caller)?;
+        self.change_attributes(&node, new, caller)?;
+        self.after_change(&node)?;
+        Ok(self.entry(&node).attr)
+    }
+
+    fn change_attributes(&self, node: &Node, new: &NewAttributes, caller: Caller) -> Outcome<()> {
         let uid = new_owner(self.options.uid, new.uid)?;
         let gid = new_owner(self.options.gid, new.gid)?;
         if let Some(size) = new.size {
-            check_flags(&node, true, true)?;
+            check_flags(node, true, true)?;
             let file = DirectFile::new(node.clone())?;
-            self.drop_privileges(&node, caller)?;
+            self.drop_privileges(node, caller)?;
             file.set_len(size)?;
         }
         if new.is_empty() {
-            self.chown_to_nobody(&node, new.ctime, caller)?;
-            return Ok(self.entry(&node).attr);
+            return self.chown_to_nobody(node, new.ctime, caller);
         }
         let is_protected = node.flags().intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE);
         if new.changes_owner() && is_protected {
@@ -83,7 +88,7 @@ impl Server {
         }
         if new.changes_owner() && node.file_type() != FileType::Directory {
             node.remove_capabilities()?;
-            self.drop_set_group_id(&node, caller)?;
+            self.drop_set_group_id(node, caller)?;
         }
         let time = |time: TimeOrNow| match time {
             TimeOrNow::SpecificTime(time) => timestamp(time),
@@ -101,7 +106,7 @@ impl Server {
         } else if set != SetAttributes::new() {
             node.set_attributes(&set)?;
         }
-        Ok(self.entry(&node).attr)
+        Ok(())
     }
 
     /// Executes a chown(2) to no owner and no group. Like any chown(2), it removes set-ID bits and file capabilities, and

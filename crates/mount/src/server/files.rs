@@ -45,6 +45,7 @@ impl Server {
         if truncates {
             self.drop_privileges(&node, caller)?;
             file.set_len(0)?;
+            self.after_change(&node)?;
         }
         self.opened(file, flags)
     }
@@ -92,17 +93,19 @@ impl Server {
 
     /// Executes fallocate(2).
     pub fn allocate(&self, at: FilePosition, len: u64, mode: i32, caller: Caller) -> Outcome<()> {
-        let file = self.open_file(at.handle)?.file.clone().with_credentials(self.credentials(caller));
+        let open = self.open_file(at.handle)?;
+        let file = open.file.clone().with_credentials(self.credentials(caller));
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         check_flags(file.node(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
         self.drop_privileges(file.node(), caller)?;
         // The kernel passes no other modes on.
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => Ok(file.allocate(at.offset, len, keep_size)?),
-            libc::FALLOC_FL_PUNCH_HOLE => Ok(file.punch_hole(at.offset, len)?),
-            libc::FALLOC_FL_ZERO_RANGE => Ok(file.zero_range(at.offset, len, keep_size)?),
-            _ => Err(Failure::NOT_SUPPORTED),
+            0 => file.allocate(at.offset, len, keep_size)?,
+            libc::FALLOC_FL_PUNCH_HOLE => file.punch_hole(at.offset, len)?,
+            libc::FALLOC_FL_ZERO_RANGE => file.zero_range(at.offset, len, keep_size)?,
+            _ => return Err(Failure::NOT_SUPPORTED),
         }
+        self.after_file_change(&open, open.durability)
     }
 
     /// Returns where the next data or hole starts, at or after an offset. The kernel does not write its pages back before
@@ -127,14 +130,15 @@ impl Server {
     /// # Errors
     /// If nothing was copied. `EPERM` if the target is append-only: the copy has an offset, which may be before the end.
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
-        let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
-        if target.append_only {
+        let (from_open, to_open) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
+        if to_open.append_only {
             return Err(Failure::NOT_PERMITTED);
         }
-        let (source, target) = (source.buffered()?, target.buffered_for(self.credentials(caller))?);
+        let (source, target) = (from_open.buffered()?, to_open.buffered_for(self.credentials(caller))?);
         self.drop_privileges(target.node(), caller)?;
         target.node().touch_modified()?;
         let copied = self.copy_data((source, from.offset), (&target, to.offset), len.min(MAX_COPY))?;
+        self.after_file_change(&to_open, to_open.durability)?;
         Ok(u32::try_from(copied).unwrap_or(u32::MAX))
     }
 

@@ -52,7 +52,9 @@ impl Server {
             FS_IOC_GETVERSION | FS_IOC32_GETVERSION => Ok(node.generation().to_ne_bytes().to_vec()),
             FS_IOC_SETFLAGS => {
                 let flags = argument.first_chunk().ok_or(Failure::INVALID)?;
-                self.set_flags(ino, &node, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)), caller)
+                self.set_flags(ino, &node, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)), caller)?;
+                self.after_change(&node)?;
+                Ok(Vec::new())
             }
             FS_IOC_FSGETXATTR => {
                 let mut reply = xflags(node.flags()).to_ne_bytes().to_vec();
@@ -65,6 +67,7 @@ impl Server {
                 self.set_flags(ino, &node, flags, caller)?;
                 // As in the kernel, an owner may choose the project.
                 self.node_for(ino, caller)?.set_project(project)?;
+                self.after_change(&node)?;
                 Ok(Vec::new())
             }
             FS_IOC_MEASURE_VERITY if self.has_verity() => measure_verity(&node, argument),
@@ -89,7 +92,7 @@ impl Server {
         Ok(())
     }
 
-    fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<Vec<u8>> {
+    fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<()> {
         self.check_may_set_flags(node, flags, caller)?;
         if flags.intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE)
             && self.kernel_pages(node).is_some_and(|pages| pages.may_be_longer())
@@ -100,7 +103,7 @@ impl Server {
         node.set_flags(flags)?;
         // The kernel does not expect the new time of change.
         self.invalidate_attributes(ino);
-        Ok(Vec::new())
+        Ok(())
     }
 }
 

@@ -19,10 +19,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuser::{FileHandle, INodeNo, Notifier};
-use parext4::{Credentials, Node, OnError, Quota, Space, Volume};
+use parext4::{Credentials, FileType, Node, OnError, Quota, Space, Volume};
 
 use crate::in_flight::InFlightRequests;
-use crate::inodes::{LookupCounts, OpenFile, OpenFiles};
+use crate::inodes::{Durability, LookupCounts, OpenFile, OpenFiles};
 use crate::options::{Cache, MountOptions};
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
@@ -186,12 +186,22 @@ impl Server {
         space
     }
 
-    /// Makes a change of a directory durable if the mount has the option `sync` or `dirsync`.
-    fn after_dir_change(&self, dir: &Node) -> Outcome<()> {
-        if self.options.sync || self.options.dirsync {
-            dir.sync()?;
+    /// Makes a change of an inode durable if the mount has the option `sync`, or has `dirsync` and the inode is a directory.
+    fn after_change(&self, node: &Node) -> Outcome<()> {
+        if self.options.sync || self.options.dirsync && node.file_type() == FileType::Directory {
+            node.sync()?;
         }
         Ok(())
+    }
+
+    /// Makes a change of an open file durable, as far as the mount and the caller require.
+    pub fn after_file_change(&self, open: &OpenFile, durability: Durability) -> Outcome<()> {
+        match durability {
+            Durability::None if self.options.sync => open.sync(false),
+            Durability::None => Ok(()),
+            Durability::Data => open.sync(true),
+            Durability::DataAndAttributes => open.sync(false),
+        }
     }
 
     /// Closes all files and forgets all inodes, after the last request.

@@ -105,14 +105,14 @@ impl Server {
     ) -> Outcome<(Node, Node)> {
         let dir = self.node_for(new.parent, new.caller)?;
         let node = create(&dir, &self.new_inode(new, &dir)?)?;
-        self.after_dir_change(&dir)?;
+        self.after_change(&dir)?;
         Ok((dir, node))
     }
 
     pub fn link(&self, ino: INodeNo, parent: INodeNo, name: &[u8], caller: Caller) -> Outcome<Entry> {
         let (node, dir) = (self.node(ino)?, self.node_for(parent, caller)?);
         dir.link(name, &node)?;
-        self.after_dir_change(&dir)?;
+        self.after_change(&dir)?;
         Ok(self.entry_in(&dir, &node))
     }
 
@@ -143,13 +143,13 @@ impl Server {
     pub fn unlink(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
         let dir = self.node(parent)?;
         self.remove_name(&dir, name, || dir.unlink(name))?;
-        self.after_dir_change(&dir)
+        self.after_change(&dir)
     }
 
     pub fn rmdir(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
         let dir = self.node(parent)?;
         self.remove_name(&dir, name, || dir.rmdir(name))?;
-        self.after_dir_change(&dir)
+        self.after_change(&dir)
     }
 
     pub fn rename(
@@ -176,7 +176,7 @@ impl Server {
             }
             None => old_dir.rename(from.1, &new_dir, to.1, mode),
         })?;
-        self.after_dir_change(&old_dir)?;
-        self.after_dir_change(&new_dir)
+        self.after_change(&old_dir)?;
+        self.after_change(&new_dir)
     }
 }

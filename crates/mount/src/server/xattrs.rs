@@ -59,7 +59,7 @@ impl Server {
             b"security.capability" => self.open_files.note_capabilities_set(),
             _ => {}
         }
-        Ok(())
+        self.after_change(&node)
     }
 
     /// Removes an attribute.
@@ -67,10 +67,14 @@ impl Server {
         if is_report(ino, name) {
             return Err(Failure::NOT_PERMITTED);
         }
-        match self.node_for(ino, caller)?.remove_xattr(name) {
+        let node = self.node_for(ino, caller)?;
+        match node.remove_xattr(name) {
             // A file without an access control list has the one that its permissions imply, so removing none succeeds.
             Err(Error::NoAttribute(_)) if name.starts_with(b"system.posix_acl_") => Ok(()),
-            result => Ok(result?),
+            result => {
+                result?;
+                self.after_change(&node)
+            }
         }
     }
 }

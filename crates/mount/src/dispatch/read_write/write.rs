@@ -10,7 +10,7 @@ use crate::dispatch::Dispatcher;
 use crate::dispatch::deferred::Deferred;
 use crate::dispatch::reply::Reply;
 use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
-use crate::inodes::OpenFile;
+use crate::inodes::{Durability, OpenFile};
 use crate::protocol::{Caller, Failure, Outcome};
 use crate::server::{FilePosition, Server};
 
@@ -31,22 +31,9 @@ pub(crate) struct Write {
     durability: Durability,
 }
 
-/// What a write makes durable before it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durability {
-    None,
-    Data,
-    DataAndAttributes,
-}
-
 impl Write {
     /// Decodes a request.
     pub fn new(at: FilePosition, write_flags: WriteFlags, flags: i32, caller: Caller) -> Self {
-        let durability = match flags & libc::O_SYNC {
-            libc::O_SYNC => Durability::DataAndAttributes,
-            libc::O_DSYNC => Durability::Data,
-            _ => Durability::None,
-        };
         let drops_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let origin = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             Origin::WriteBack
@@ -55,7 +42,7 @@ impl Write {
         } else {
             Origin::Pages
         };
-        Self { at, origin, caller, drops_set_ids, durability }
+        Self { at, origin, caller, drops_set_ids, durability: Durability::of_flags(flags) }
     }
 
     /// Returns true if the server must set the file's times. With `cache=writeback` the kernel sets the times
@@ -152,12 +139,7 @@ impl Server {
         if write.sets_times(open) {
             open.file.node().touch_modified()?;
         }
-        match write.durability {
-            Durability::None if self.options.sync => open.sync(false)?,
-            Durability::None => {}
-            Durability::Data => open.sync(true)?,
-            Durability::DataAndAttributes => open.sync(false)?,
-        }
+        self.after_file_change(open, write.durability)?;
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
 

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, InitFlags, Session, SessionACL};
 use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 
 use crate::dispatch::Dispatcher;
@@ -38,7 +38,9 @@ pub fn serve(bytes: &[u8]) -> MemDevice {
     let options = VolumeOptions::new().cache_bytes(1 << 20).commit_interval(None);
     let options = options.read_only(first & 1 != 0);
     let volume = Volume::open_device(Arc::clone(&device) as _, &options).expect("the volume opens");
-    let mut connection = Connection::new(&volume, &mount_options(*first)).expect("the server starts");
+    let mut connection =
+        Connection::new(&volume, &mount_options(*first), InitFlags::from_bits_retain(u64::MAX))
+            .expect("the server starts");
     let mut nodes = Nodes::default();
     let mut input = rest;
     for _ in 0..MOST {
@@ -89,10 +91,11 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(volume: &Volume, options: &MountOptions) -> io::Result<Self> {
+    /// Starts the server of a kernel with these capabilities.
+    fn new(volume: &Volume, options: &MountOptions, capabilities: InitFlags) -> io::Result<Self> {
         let (kernel, device) = UnixDatagram::pair()?;
         // The session reads it when it is made.
-        kernel.send(&message::init())?;
+        kernel.send(&message::init(capabilities))?;
         let server = Arc::new(
             Server::new(volume.clone(), Path::new("image"), options.clone()).map_err(io::Error::other)?,
         );

@@ -32,7 +32,7 @@ impl Transport {
     /// # Errors
     /// If the kernel lacks a required capability or refuses a limit.
     pub fn negotiate(&self, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate(config, self.cache)
+        negotiate(config, self.cache).map(drop)
     }
 
     /// Counts a request that the calling thread has read. Each operation of the file system calls this first, and drops the

@@ -55,18 +55,19 @@ fn require(config: &mut KernelConfig, flags: InitFlags) -> io::Result<()> {
     })
 }
 
-/// Requests the capabilities and sets the limits of a mount.
+/// Requests the capabilities and sets the limits of a mount. Returns true if files that bypass the kernel's page cache
+/// (`FOPEN_DIRECT_IO`) are coherent with mappings: since Linux 6.6 they can be mapped, and the kernel writes back and drops the
+/// pages of a range before it passes on a request.
 ///
 /// # Errors
 /// If the kernel lacks a required capability or refuses a limit.
-pub(crate) fn negotiate(config: &mut KernelConfig, cache: Cache) -> io::Result<()> {
+pub(crate) fn negotiate(config: &mut KernelConfig, cache: Cache) -> io::Result<bool> {
     let cached = match cache {
         Cache::Writeback => InitFlags::FUSE_WRITEBACK_CACHE,
         Cache::Kernel | Cache::Direct => InitFlags::empty(),
     };
     require(config, REQUIRED | cached)?;
-    // Shared mappings of files that bypass the kernel's page cache: optional, since Linux 6.6.
-    let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
+    let is_coherent = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
     let refused =
         |what, limit: u32| io::Error::other(format!("the kernel refuses {what}: its limit is {limit}"));
     config.set_max_write(MAX_WRITE).map_err(|limit| refused("the size of write requests", limit))?;
@@ -76,5 +77,5 @@ pub(crate) fn negotiate(config: &mut KernelConfig, cache: Cache) -> io::Result<(
     config
         .set_congestion_threshold(CONGESTION_THRESHOLD)
         .map_err(|limit| refused("the congestion threshold", limit.into()))?;
-    Ok(())
+    Ok(is_coherent)
 }

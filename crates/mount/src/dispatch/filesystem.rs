@@ -33,7 +33,8 @@ fn bytes(name: &OsStr) -> Vec<u8> {
 
 impl Filesystem for Dispatcher {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate(config, self.server.options.cache)?;
+        let is_coherent = negotiate(config, self.server.options.cache)?;
+        self.server.open_files.set_direct_is_coherent(is_coherent);
         if self.server.options.idmap {
             allow_idmapped_mounts(config)?;
         }

@@ -1,5 +1,7 @@
 //! Requests and replies of the protocol as bytes (`include/uapi/linux/fuse.h`).
 
+use fuser::InitFlags;
+
 /// The `unique` of the first request.
 pub const FIRST: u64 = 2;
 /// Bytes of `struct fuse_in_header` and `struct fuse_out_header`.
@@ -20,7 +22,7 @@ const WRITE: u32 = 16;
 const SETXATTR: u32 = 21;
 const INIT: u32 = 26;
 const READDIR: u32 = 28;
-const CREATE: u32 = 35;
+pub const CREATE: u32 = 35;
 const DESTROY: u32 = 38;
 const IOCTL: u32 = 39;
 const BATCH_FORGET: u32 = 42;
@@ -41,11 +43,11 @@ const NAME_AT: usize = 8;
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Message {
-    operation: u32,
-    node: u64,
+    pub operation: u32,
+    pub node: u64,
     /// User, group and process.
-    ids: [u32; 3],
-    body: Vec<u8>,
+    pub ids: [u32; 3],
+    pub body: Vec<u8>,
 }
 
 /// The nodes that replies named.
@@ -57,8 +59,8 @@ pub struct Nodes(Vec<u64>);
 pub struct Reply {
     /// The number of the request.
     pub unique: u64,
-    error: i32,
-    body: Vec<u8>,
+    pub error: i32,
+    pub body: Vec<u8>,
 }
 
 impl Message {
@@ -128,9 +130,10 @@ fn length(len: usize, header: usize) -> u32 {
     u32::try_from(len.saturating_sub(header)).expect("a short request")
 }
 
-/// Returns the first request of a connection: the kernel has all capabilities.
-pub fn init() -> Vec<u8> {
-    let mut body = [7, 40, 1 << 17, u32::MAX, u32::MAX].map(u32::to_le_bytes).concat();
+/// Returns the first request of a connection to a kernel with these capabilities.
+pub fn init(capabilities: InitFlags) -> Vec<u8> {
+    let [low, high] = [capabilities.bits(), capabilities.bits() >> 32].map(|bits| bits as u32);
+    let mut body = [7, 40, 1 << 17, low, high].map(u32::to_le_bytes).concat();
     body.resize(64, 0);
     Message { operation: INIT, node: 0, ids: [0; 3], body }.encode(FIRST)
 }

@@ -12,7 +12,7 @@ use crate::kernel_cache::{KernelPages, PageWriter};
 use crate::options::Cache;
 use crate::protocol::{Failure, Outcome};
 use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a change of a file makes durable before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub(crate) struct OpenFile {
     pub file: DirectFile,
     /// Opened with `O_DIRECT`.
     pub direct: bool,
-    /// Reads and writes go through the kernel's page cache.
-    pub in_kernel: bool,
+    /// The kernel passes on every read and write, without its page cache.
+    pub bypasses_kernel: bool,
     /// The kernel's pages of the inode.
     pub pages: Arc<KernelPages>,
     /// A program can dirty the kernel's pages through this file.
@@ -60,18 +60,28 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(file: DirectFile, pages: Arc<KernelPages>, flags: i32, cache: Cache) -> Self {
+    /// `direct_is_coherent` says whether the kernel writes back and drops its pages of a range before it passes on a request that
+    /// bypasses them.
+    pub fn new(
+        file: DirectFile,
+        pages: Arc<KernelPages>,
+        flags: i32,
+        cache: Cache,
+        direct_is_coherent: bool,
+    ) -> Self {
         let append_only = file.node().flags().contains(InodeFlags::APPEND);
         let direct = flags & libc::O_DIRECT != 0;
         let access = flags & libc::O_ACCMODE;
-        let caches = match cache {
+        let needs_no_pages = match cache {
             // A file that is only written needs no pages, and the kernel passes a write on with one copy less.
-            Cache::Kernel => access != libc::O_WRONLY,
-            Cache::Writeback => true,
-            Cache::Direct => false,
+            Cache::Kernel => direct || access == libc::O_WRONLY,
+            Cache::Writeback => direct,
+            Cache::Direct => true,
         };
+        // With `cache=direct` no page is ever dirty if direct requests are not coherent: such files cannot be mapped then.
+        let is_coherent = direct_is_coherent || cache == Cache::Direct;
         // The kernel writes back whole pages, so it would also overwrite the old data of an append-only file.
-        let in_kernel = caches && !direct && !append_only;
+        let bypasses_kernel = append_only || needs_no_pages && is_coherent;
         // The kernel may write back through any handle, also a direct one.
         let keeps_times = cache == Cache::Writeback && !append_only;
         // A shared mapping that can be written needs a file that is open for both.
@@ -83,7 +93,7 @@ impl OpenFile {
             pages,
             file: if keeps_times { file.keeping_times() } else { file },
             direct,
-            in_kernel,
+            bypasses_kernel,
             keeps_times,
             append_only,
             durability: Durability::of_flags(flags),
@@ -132,6 +142,8 @@ pub(crate) struct OpenFiles {
     files: RwLock<Slab<Arc<OpenFile>>>,
     /// How often a request has set file capabilities, of any file.
     capabilities_set: AtomicU64,
+    /// Whether files that bypass the kernel's page cache are coherent with mappings.
+    direct_is_coherent: AtomicBool,
 }
 
 impl OpenFiles {
@@ -149,6 +161,16 @@ impl OpenFiles {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
         let removed = self.files.write().try_remove(key);
         drop(removed);
+    }
+
+    /// Sets whether files that bypass the kernel's page cache are coherent with mappings. To be called before the first request.
+    pub fn set_direct_is_coherent(&self, is_coherent: bool) {
+        self.direct_is_coherent.store(is_coherent, Ordering::Relaxed);
+    }
+
+    /// Returns true if files that bypass the kernel's page cache are coherent with mappings.
+    pub fn direct_is_coherent(&self) -> bool {
+        self.direct_is_coherent.load(Ordering::Relaxed)
     }
 
     /// Returns true if an open file may have file capabilities, which a write has to remove.

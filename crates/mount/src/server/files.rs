@@ -60,10 +60,11 @@ impl Server {
 
     fn opened(&self, file: DirectFile, flags: i32) -> Outcome<Opened> {
         let pages = self.lookup_counts.kernel_pages(INodeNo(file.node().ino().get().into()))?;
-        let open = OpenFile::new(file, pages, flags, self.options.cache);
-        let mut flags = match open.in_kernel {
-            true => FopenFlags::empty(),
-            false => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        let is_coherent = self.open_files.direct_is_coherent();
+        let open = OpenFile::new(file, pages, flags, self.options.cache, is_coherent);
+        let mut flags = match open.bypasses_kernel {
+            true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+            false => FopenFlags::empty(),
         };
         // Direct writes have the kernel drop the pages that they make stale. For appends the range is not known here, so
         // opening the file drops them all.

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fuser::INodeNo;
-use parext4_mount::models::{Invalidation, Kernel, KernelPages};
+use parext4_mount::models::{Invalidation, Kernel, KernelPages, MemoryBudget};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::mpsc::{Receiver, Sender, channel};
 use shuttle::sync::{Condvar, Mutex};
@@ -21,6 +21,19 @@ const MAX_BACKGROUND: usize = 4;
 const DIRECT: usize = 6;
 /// Threads that block on the kernel: fewer than requests, so that requests queue.
 const THREADS: usize = 2;
+/// Limit of the writes that the server has memory for.
+const MEMORY: usize = 1;
+
+/// A server, with or without one of its guards.
+#[derive(Clone, Copy, Debug)]
+struct Guards {
+    /// Limit of the direct requests that wait for the kernel.
+    max_direct: usize,
+    /// A write frees its memory before it waits for the kernel.
+    frees_memory_first: bool,
+}
+
+const ALL: Guards = Guards { max_direct: MAX_BACKGROUND / 2, frees_memory_first: true };
 
 #[derive(Clone, Copy, Debug)]
 enum Request {
@@ -71,13 +84,25 @@ impl Kernel for ModelKernel {
     fn forget_name(&self, _: INodeNo, _: &OsStr) {}
 }
 
-/// The thread of the server that executes all requests.
-fn serve(requests: &Receiver<(Request, Sender<()>)>, invalidation: &Invalidation) {
+/// The thread of the server that reads all requests. It hands writes, with a copy of their data, to other threads.
+fn serve(requests: &Receiver<(Request, Sender<()>)>, invalidation: &Arc<Invalidation>, guards: Guards) {
     let pages = Arc::new(KernelPages::new(INodeNo(12), true));
+    let memory = Arc::new(MemoryBudget::with_limit(MEMORY));
     for (request, replies) in requests {
         let (pages, reply) = (Arc::clone(&pages), move || replies.send(()).unwrap());
         match request {
-            Request::DirectWrite => invalidation.drop_written(pages, 0, 4096, reply),
+            Request::DirectWrite => {
+                let (invalidation, mut reserved) = (Arc::clone(invalidation), Some(memory.reserve(1)));
+                spawn(move || {
+                    if guards.frees_memory_first {
+                        reserved = None;
+                    }
+                    invalidation.drop_written(pages, 0, 4096, move || {
+                        reply();
+                        drop(reserved);
+                    });
+                });
+            }
             Request::DirectRead => match invalidation.try_wait_for_kernel() {
                 Some(permit) => invalidation.drop_all(pages, move || {
                     reply();
@@ -85,21 +110,24 @@ fn serve(requests: &Receiver<(Request, Sender<()>)>, invalidation: &Invalidation
                 }),
                 None => reply(),
             },
-            Request::WriteBack => reply(),
+            Request::WriteBack => {
+                drop(memory.reserve(1));
+                reply();
+            }
             Request::Destroy => return reply(),
         }
     }
 }
 
-/// Programs send direct requests, of which `max_direct` may wait for the kernel.
-fn direct_requests(max_direct: usize) {
+/// Programs send direct requests.
+fn direct_requests(guards: Guards) {
     let (sender, requests) = channel();
     let (free, requests_sent) = (Mutex::new(MAX_BACKGROUND), Mutex::new(sender));
     let kernel = Arc::new(ModelKernel { free, freed: Condvar::new(), requests: requests_sent });
-    let invalidation = Arc::new(Invalidation::with_limits(kernel.clone(), THREADS, max_direct));
+    let invalidation = Arc::new(Invalidation::with_limits(kernel.clone(), THREADS, guards.max_direct));
     let server = {
         let invalidation = Arc::clone(&invalidation);
-        spawn(move || serve(&requests, &invalidation))
+        spawn(move || serve(&requests, &invalidation, guards))
     };
     let program = |nth| {
         let kernel = Arc::clone(&kernel);
@@ -113,14 +141,21 @@ fn direct_requests(max_direct: usize) {
     server.join().unwrap();
 }
 
-fn run(scheduler: impl Scheduler + 'static, max_direct: usize) {
-    Runner::new(scheduler, Config::default()).run(move || direct_requests(max_direct));
+fn run(scheduler: impl Scheduler + 'static, guards: Guards) {
+    Runner::new(scheduler, Config::default()).run(move || direct_requests(guards));
 }
 
 #[test]
 fn direct_requests_leave_room_for_the_write_back_that_they_wait_for() {
-    run(RandomScheduler::new(2000), MAX_BACKGROUND / 2);
-    run(PctScheduler::new(3, 2000), MAX_BACKGROUND / 2);
-    let without_limit = std::thread::spawn(|| run(RandomScheduler::new(2000), MAX_BACKGROUND));
-    assert!(without_limit.join().is_err(), "the model does not detect that the limit is missing");
+    run(RandomScheduler::new(2000), ALL);
+    run(PctScheduler::new(3, 2000), ALL);
+    for without_guard in
+        [Guards { max_direct: MAX_BACKGROUND, ..ALL }, Guards { frees_memory_first: false, ..ALL }]
+    {
+        let failed = std::thread::spawn(move || run(RandomScheduler::new(2000), without_guard));
+        assert!(
+            failed.join().is_err(),
+            "the model does not detect that a guard is missing: {without_guard:?}"
+        );
+    }
 }

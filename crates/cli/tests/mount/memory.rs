@@ -1,5 +1,5 @@
-//! The server's memory does not grow with the inodes that the kernel knows, and unlinked inodes stay until the kernel forgets
-//! them.
+//! The server's memory does not grow with the inodes that the kernel knows, nor with the requests that it sends. Unlinked inodes stay
+//! until the kernel forgets them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, fstat, open, openat};
 use serde_json::Value;
 
 use testkit::command::text;
-use testkit::fuse_mount::FuseMount;
+use testkit::fuse_mount::{FuseMount, tool};
 
 fn metadata_facts(fuse: &FuseMount) -> Value {
     let report: Value =
@@ -46,6 +46,55 @@ fn directories_that_the_kernel_knows_stay_within_the_budget() {
     let said = fuse.scratch().ok(&["stat", &text(fuse.dir())]);
     assert!(said.contains("inodes known to the kernel"), "{said}");
     fuse.finish();
+}
+
+/// Threads write 1 MiB each to one file, all at once. The server is stopped until all requests are sent. Only writes within the file are
+/// sent at once.
+const WRITE_AT_ONCE: &str = "
+import os, signal, sys, threading, time
+path, server, count = sys.argv[1], int(sys.argv[2]), 2000
+data, failed = bytes(1 << 20), []
+file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DSYNC)
+os.write(file, data)
+def write(nth):
+    try:
+        if os.pwrite(file, data, 0) != len(data): failed.append(nth)
+    except OSError as error:
+        failed.append((nth, error))
+threading.stack_size(1 << 16)
+threads = [threading.Thread(target=write, args=(nth,)) for nth in range(count)]
+os.kill(server, signal.SIGSTOP)
+try:
+    [thread.start() for thread in threads]
+    time.sleep(1)
+finally:
+    os.kill(server, signal.SIGCONT)
+[thread.join() for thread in threads]
+print(failed)
+";
+
+/// Returns the most memory that a process has used so far, in MiB.
+fn peak_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[test]
+fn writes_that_wait_in_the_server_stay_within_its_budget() {
+    /// Half of what is written, in MiB. The budget is 256 MiB, and the allocator keeps freed memory.
+    const LIMIT: u64 = 1000;
+    let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
+    let mut server = fuse.serve("page_cache=64M");
+    let arguments =
+        ["-c", WRITE_AT_ONCE, &text(&fuse.path("file")), &server.id().to_string()].map(str::to_owned);
+    let written = fuse.watched(|| tool(Command::new("python3").args(arguments)));
+    let peak = peak_memory(server.id());
+    fuse.finish();
+    assert!(server.wait().unwrap().success());
+    let Some(failed) = written else { return };
+    assert_eq!(failed.trim(), "[]");
+    assert!(peak < LIMIT, "{peak} MiB");
 }
 
 #[test]

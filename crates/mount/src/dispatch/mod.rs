@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use fuser::FileHandle;
 
-use crate::in_flight::{RequestInfo, Stage, Watchdog};
+use crate::in_flight::{InFlightRequest, RequestInfo, Stage, Watchdog};
 use crate::kernel_cache::{Invalidation, KernelPages};
 use crate::protocol::Outcome;
 use crate::report::Requests;
 use crate::server::Server;
-use crate::threads::{Latency, QueueThreads, RequestThreads, WorkerPool};
+use crate::threads::{Latency, MemoryBudget, QueueThreads, RequestThreads, Reservation, WorkerPool};
 use deferred::Deferred;
 use reply::Reply;
 
@@ -33,6 +33,8 @@ pub(crate) struct Dispatcher {
     request_threads: Arc<RequestThreads>,
     workers: Arc<WorkerPool>,
     queue_threads: QueueThreads,
+    /// The memory of requests that other threads execute.
+    memory: Arc<MemoryBudget>,
     deferred: Arc<Deferred>,
     _watchdog: Watchdog,
 }
@@ -40,6 +42,9 @@ pub(crate) struct Dispatcher {
 /// Limit of worker threads. Requests may block on each other, so the limit is far above the number of busy threads. No
 /// worker blocks on the kernel.
 const MAX_WORKERS: usize = 512;
+
+/// The most memory that a request other than a read or write takes, in bytes: that of the value of an attribute.
+const MAX_ARGUMENTS: usize = 64 << 10;
 
 impl Dispatcher {
     /// Starts the queue threads and the watchdog.
@@ -53,7 +58,8 @@ impl Dispatcher {
             invalidation: Invalidation::new(server.notifier.clone()),
         });
         let _watchdog = Watchdog::start(Arc::clone(&server.in_flight))?;
-        Ok(Self { server, request_threads, workers, queue_threads, deferred, _watchdog })
+        let memory = Arc::default();
+        Ok(Self { server, request_threads, workers, queue_threads, memory, deferred, _watchdog })
     }
 
     /// Returns the threads that read requests.
@@ -124,7 +130,17 @@ impl Dispatcher {
             return operation(&self.server);
         }
         scope.hand_off();
-        self.deferred.run_in_worker(in_flight, move |deferred, _in_flight| operation(&deferred.server));
+        let reserved = self.reserve_memory(&in_flight, MAX_ARGUMENTS);
+        self.deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
+            operation(&deferred.server);
+            drop(reserved);
+        });
+    }
+
+    /// Reserves memory for a request that is handed to another thread. Blocks while such requests use up the budget.
+    fn reserve_memory(&self, in_flight: &InFlightRequest, bytes: usize) -> Reservation {
+        in_flight.enter(Stage::WaitingForMemory);
+        self.memory.reserve(bytes)
     }
 
     /// Returns the record of the kernel's pages of an open file.

@@ -32,6 +32,8 @@ pub(crate) enum Stage {
     Executing,
     /// All workers are busy.
     QueuedForWorker,
+    /// Queued requests use up the memory for their data.
+    WaitingForMemory,
     /// A queue thread has submitted the request, or will.
     InQueueThread,
     /// The kernel writes back or drops pages.
@@ -73,6 +75,7 @@ impl fmt::Display for Stage {
         f.write_str(match self {
             Self::Executing => "the device, memory, or another operation on the file",
             Self::QueuedForWorker => "a free worker thread",
+            Self::WaitingForMemory => "memory, which queued requests use up",
             Self::InQueueThread => "the device or another operation on the range, in a queue thread",
             Self::WaitingForKernel => "the kernel to write back or drop pages",
         })

@@ -13,7 +13,7 @@ pub(crate) use shuttle::thread::{Builder, JoinHandle};
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// `None` only while [`Condvar::wait_for`] has given the guard to the checker.
+/// `None` only while a wait has given the guard to the checker.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
@@ -49,6 +49,11 @@ impl Condvar {
         Self::default()
     }
 
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let inner = guard.0.take().expect("present outside of a wait");
+        guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
+    }
+
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitResult {
         let inner = guard.0.take().expect("present outside of a wait");
         let waited = self.0.wait_timeout(inner, timeout);
@@ -59,6 +64,10 @@ impl Condvar {
 
     pub(crate) fn notify_one(&self) {
         self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
     }
 }
 

@@ -1,11 +1,14 @@
 //! The server's threads: threads that read requests, threads with a device queue, and workers.
 
+mod memory_budget;
 mod poll_policy;
 mod queue_threads;
 mod request_threads;
 mod shared_buffers;
 mod worker_pool;
 
+pub use memory_budget::MemoryBudget;
+pub(crate) use memory_budget::Reservation;
 pub(crate) use queue_threads::QueueThreads;
 pub(crate) use request_threads::{Executing, Latency, RequestThreads};
 pub(crate) use worker_pool::WorkerPool;

@@ -1,7 +1,8 @@
 //! Decides which threads read requests from the kernel, and which of them may execute the request that they have read.
 //!
-//! Invariant: at any time at least one thread reads requests, or the monitor watches the one that executes alone. So
-//! the server always hears the kernel, however many requests wait for the device.
+//! Invariant: at any time at least one thread reads requests, or the monitor watches the one that executes alone, or the threads
+//! wait for memory, which requests under way free without them ([`MemoryBudget`](super::MemoryBudget)). So the server hears the
+//! kernel, however many requests wait for the device, until these use up that memory.
 //!
 //! A request thread is in one of three states:
 //!

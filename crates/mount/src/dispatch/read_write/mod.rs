@@ -21,9 +21,11 @@ mod read;
 mod write;
 
 use parext4::DirectFile;
+use parext4::device::AlignedBuf;
 
 use super::Dispatcher;
-use crate::threads::{Executing, Latency};
+use crate::in_flight::{InFlightRequest, Stage};
+use crate::threads::{Executing, Latency, Reservation};
 
 pub(super) use read::Read;
 pub(super) use write::Write;
@@ -57,6 +59,15 @@ impl Dispatcher {
     ) -> Option<Executing<'_>> {
         let prefers_queue = len <= SMALL && self.queue_threads.in_flight() >= MANY_QUEUED;
         if prefers_queue && fits_queue() { None } else { self.request_threads.try_execute(latency) }
+    }
+
+    /// Returns a buffer for a request of `len` bytes that a queue thread executes, and reserves its memory. The buffer takes memory
+    /// only once it is filled.
+    fn queue_buffer(&self, len: usize, in_flight: &InFlightRequest) -> (AlignedBuf, Reservation) {
+        let buf = self.queue_threads.buffer(len);
+        let reserved = self.reserve_memory(in_flight, buf.len());
+        in_flight.enter(Stage::InQueueThread);
+        (buf, reserved)
     }
 }
 

@@ -102,12 +102,13 @@ impl Dispatcher {
     }
 
     fn read_in_queue(&self, open: Arc<OpenFile>, read: Read, reply: ReplyData, in_flight: InFlightRequest) {
-        in_flight.enter(Stage::InQueueThread);
         let Read { at, len, .. } = read;
-        let request = IoRequest::Read { buf: self.queue_threads.buffer(len), len, offset: at.offset };
+        let (buf, reserved) = self.queue_buffer(len, &in_flight);
+        let request = IoRequest::Read { buf, len, offset: at.offset };
         let (file, deferred) = (open.file.clone(), Arc::clone(&self.deferred));
         self.queue_threads.submit(file, request, move |result, buf| {
             deferred.finish_queued_read(open, read, (result, buf), reply, in_flight);
+            drop(reserved);
         });
     }
 }

@@ -13,6 +13,7 @@ use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
 use crate::inodes::{Durability, OpenFile};
 use crate::protocol::{Caller, Failure, Outcome};
 use crate::server::{FilePosition, Server};
+use crate::threads::Reservation;
 
 /// A write-back request of at least this many bytes bypasses the volume's page cache.
 const LARGE_WRITE_BACK: u64 = 128 << 10;
@@ -29,6 +30,12 @@ pub(crate) struct Write {
     /// The caller may not keep set-ID bits.
     drops_set_ids: bool,
     durability: Durability,
+}
+
+/// The data of a write that is handed to a worker.
+struct Copied {
+    bytes: Vec<u8>,
+    _reserved: Reservation,
 }
 
 impl Write {
@@ -216,7 +223,9 @@ impl Dispatcher {
         if fits_queue() {
             return self.write_in_queue(open, write, data, reply, in_flight);
         }
-        self.deferred.write_in_worker(open, write, data.to_vec(), reply, in_flight);
+        let reserved = self.reserve_memory(&in_flight, data.len());
+        let data = Copied { bytes: data.to_vec(), _reserved: reserved };
+        self.deferred.write_in_worker(open, write, data, reply, in_flight);
     }
 
     fn write_in_queue(
@@ -227,8 +236,8 @@ impl Dispatcher {
         reply: ReplyWrite,
         in_flight: InFlightRequest,
     ) {
-        in_flight.enter(Stage::InQueueThread);
-        let (mut buf, len) = (self.queue_threads.buffer(data.len()), data.len());
+        let len = data.len();
+        let (mut buf, reserved) = self.queue_buffer(len, &in_flight);
         buf[..len].copy_from_slice(data);
         let request = IoRequest::Write { buf, len, offset: write.at.offset };
         let (file, deferred) = (open.file.clone(), Arc::clone(&self.deferred));
@@ -240,7 +249,8 @@ impl Dispatcher {
                 });
             }
             (Err(failure), Some(buf)) if write.may_fit_in_part(&failure) => {
-                deferred.write_in_worker(open, write, buf[..len].to_vec(), reply, in_flight);
+                let data = Copied { bytes: buf[..len].to_vec(), _reserved: reserved };
+                deferred.write_in_worker(open, write, data, reply, in_flight);
             }
             (result, _) => deferred.finish_queued_write(&open, write, len, result, reply, in_flight),
         });
@@ -253,13 +263,14 @@ impl Deferred {
         self: &Arc<Self>,
         open: Arc<OpenFile>,
         write: Write,
-        data: Vec<u8>,
+        data: Copied,
         reply: ReplyWrite,
         in_flight: InFlightRequest,
     ) {
         self.run_in_worker(in_flight, move |deferred, in_flight| {
-            let outcome = deferred.server.write(&open, write, &data);
-            deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
+            let (outcome, len) = (deferred.server.write(&open, write, &data.bytes), data.bytes.len());
+            drop(data);
+            deferred.finish_write(&open, write, len, outcome, reply, in_flight);
         });
     }
 

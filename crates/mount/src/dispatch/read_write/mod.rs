@@ -6,7 +6,7 @@
 //! | read(2) and write(2) of another file that bypasses the kernel's page cache | | all |
 //! | a read that fills pages of the kernel | if the volume has no page of the range: the kernel caches it | otherwise |
 //! | write(2) through pages of the kernel | | all |
-//! | write-back of pages of the kernel | from 128 KiB on | below: the volume merges many into one device request |
+//! | write-back of pages of the kernel | from 128 KiB on | below: the volume merges many into one device request; and what finds no space as a whole |
 //!
 //! The volume keeps both paths coherent. A direct write has the kernel [drop its pages](crate::kernel_cache) of the range
 //! before it is answered.

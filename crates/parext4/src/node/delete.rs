@@ -1,9 +1,10 @@
 //! Deleting an inode without names and users, and finishing a truncation.
 
 use parext4_format::BlockRange;
+use parext4_format::inode::InodeFlags;
 use rangelock::{ByteRange, Mode};
 
-use super::Hold;
+use super::{Hold, Node};
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::convert::saturating_u32;
@@ -16,6 +17,23 @@ use crate::sync::Arc;
 use crate::sync::{Rank, hold};
 
 impl Use {
+    /// Finishes a truncation that a crash has interrupted. First zeroes the rest of the last block, which the kernel does only after it has
+    /// logged the size: a kernel that extends the file may expect zeros there. The commit that removes the orphan makes the zeros
+    /// durable (H8). Without its key, an encrypted block cannot be zeroed in part.
+    ///
+    /// # Errors
+    /// As [`finish_truncation`](Engine::finish_truncation), a failed read or write.
+    pub(crate) fn recover_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
+        let kept = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+        if !inode.holds_metadata() && !inode.flags().intersects(kept) {
+            let node = Node::new(self, Arc::clone(inode));
+            let _held = hold(Rank::Range);
+            let alone = Hold::new(inode.ranges.exclusive(ByteRange::ALL));
+            node.zero_rest_of_block(&alone, inode.size())?;
+        }
+        self.finish_truncation(inode)
+    }
+
     /// Frees the inode's blocks, then the inode. It is on the orphan list, so after a crash the next open finishes the deletion.
     ///
     /// # Errors

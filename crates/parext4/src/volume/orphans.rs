@@ -50,7 +50,8 @@ impl Use {
             let more_may_follow = inodes.len() == BATCH;
             for inode in inodes {
                 let named = inode.core().links > 0;
-                let finished = if named { self.finish_truncation(&inode) } else { self.delete_inode(&inode) };
+                let finished =
+                    if named { self.recover_truncation(&inode) } else { self.delete_inode(&inode) };
                 match finished {
                     Err(error @ (Error::Corrupt(_) | Error::Unsupported(_))) => {
                         self.health.check()?;

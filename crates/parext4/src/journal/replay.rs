@@ -56,15 +56,16 @@ pub(crate) fn read_superblock(map: &LogMap) -> Result<JournalSuperblock> {
     Ok(superblock)
 }
 
-/// Passes every logged block that is not revoked to `sink`, in the order of the transactions.
+/// Passes every logged block that is not revoked to `sink`, in the order of the transactions. `end` is the number of blocks of the volume's
+/// device: an online resize logs blocks past the end of the volume before it logs the superblock.
 ///
 /// # Errors
-/// If the log is corrupt, if it contains blocks outside the volume or of the journal itself, or if `sink` fails. In the
+/// If the log is corrupt, if it contains blocks past `end` or of the journal itself, or if `sink` fails. In the
 /// first two cases `sink` has not been called.
 pub(crate) fn replay(
     map: &LogMap,
     superblock: &JournalSuperblock,
-    blocks_count: u64,
+    end: u64,
     sink: &mut dyn FnMut(LoggedBlock<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     if superblock.start() == 0 {
@@ -77,7 +78,7 @@ pub(crate) fn replay(
     // Each logged block, with the newest transaction that revokes it.
     let mut newest_revokes = HashMap::new();
     walk.data(transactions, &mut |LoggedBlock { sequence, tag, .. }| {
-        if tag.block.get() >= blocks_count {
+        if tag.block.get() >= end {
             let text = format!("journal: transaction {sequence} writes block {} out of range", tag.block);
             return Err(Error::corrupt(text));
         }

@@ -128,8 +128,8 @@ impl JournalPlace {
         build: BuildScratch,
     ) -> Result<(Self, Replayed)> {
         let bits = superblock.block_bits();
-        let count = superblock.blocks_count();
-        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |logged| {
+        let end = device.size() >> bits;
+        let recovered = journal::replay(&self.map, &self.superblock, end, &mut |logged| {
             let offset = logged.tag.block.get() << bits;
             write(&**device, offset, &AlignedBuf::from_slice(logged.bytes))
         })?;
@@ -161,8 +161,8 @@ impl JournalPlace {
         build: BuildScratch,
     ) -> Result<(Self, Arc<dyn Device>, Replayed)> {
         let mut logged = LogIndex::new(self.map.clone(), &self.superblock);
-        let (count, block_size) = (superblock.blocks_count(), superblock.block_size());
-        let recovered = journal::replay(&self.map, &self.superblock, count, &mut |block| {
+        let (end, block_size) = (device.size() >> superblock.block_bits(), superblock.block_size());
+        let recovered = journal::replay(&self.map, &self.superblock, end, &mut |block| {
             logged.add(&block);
             Ok(())
         })?;

@@ -1,6 +1,7 @@
 //! Recovery from logs that this program does not write: of old journals, and hostile ones. The logs are built by
 //! hand, and none may do harm (I9).
 
+use std::process::Command;
 use std::sync::Arc;
 
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, replay_journal};
@@ -13,6 +14,7 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{FileBlock, FsBlock, GroupNo, InodeNo};
 
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, recover, untimed};
+use testkit::{Image, tool};
 
 const BLOCK: usize = 4096;
 /// Blocks of the volumes.
@@ -185,6 +187,55 @@ fn a_journal_too_short_for_jbd2_is_refused() {
     let first = log.sequence;
     log.journal = JournalSuperblock::new(4096, 1023, 1, &log.journal.uuid());
     assert!(refusal(&log.finish(first)).contains("s_maxlen"));
+}
+
+/// A crash during an online resize by the kernel, before the superblock is logged.
+#[test]
+fn blocks_past_the_end_of_the_volume_are_replayed_if_the_device_has_them() {
+    let mut log = Log::new();
+    let first = log.sequence;
+    let past = log.image.len();
+    log.image.resize(past + 2 * BLOCK, 0);
+    log.log(BLOCKS + 1, &[1; BLOCK]);
+    log.commit(0);
+    let device = log.finish(first);
+    drop(open(&device, &VolumeOptions::new().read_only(true)).unwrap());
+    recover(&device);
+    assert_eq!(device.snapshot()[past..], [[0; BLOCK], [1; BLOCK]].concat());
+
+    let mut log = Log::new();
+    log.log(BLOCKS, &[1; BLOCK]);
+    log.commit(0);
+    assert!(refusal(&log.finish(first)).contains("out of range"));
+}
+
+/// The log of a crash after an online resize: all blocks that resize2fs changes, and the home blocks are the old ones.
+#[test]
+fn a_volume_grows_by_a_replay() {
+    let mut log = Log::new();
+    let first = log.sequence;
+    log.image.resize(136 << 20, 0);
+    let old = log.image.clone();
+    let image = Image::of(&MemDevice::from_bytes(old.clone()));
+    let Some(resized) = tool(Command::new("resize2fs").arg("-f").arg(image.path())) else { return };
+    assert!(resized.status.success(), "{resized:?}");
+    let mut grown = image.load().snapshot();
+    let mut superblock = Superblock::parse(&grown[1024..2048]).unwrap();
+    superblock.set_incompat(superblock.incompat() | Incompat::RECOVER);
+    superblock.encode(&mut grown[1024..2048]);
+    for (number, (old, new)) in (0..).zip(old.chunks(BLOCK).zip(grown.chunks(BLOCK))) {
+        if old != new {
+            log.log(number, new);
+        }
+    }
+    log.commit(0);
+    let device = log.finish(first);
+    let space = open(&device, &VolumeOptions::new().read_only(true)).unwrap().space();
+    recover(&device);
+    assert_eq!(open(&device, &untimed()).unwrap().space(), space);
+    let recovered = Superblock::parse(&device.snapshot()[1024..2048]).unwrap();
+    assert_eq!(recovered.blocks_count(), (136 << 20) / BLOCK as u64);
+    assert_clean(&device, "after the replay");
 }
 
 /// A log may hold the superblock. A hostile log may hold one that opening would have refused.

@@ -8,7 +8,7 @@ mod device;
 mod revoke;
 mod superblock;
 
-pub use commit::{commit_crc32, commit_time, crc32_be, encode_commit, verify_commit};
+pub use commit::{commit_crc32_matches, commit_time, crc32_be, encode_commit, verify_commit};
 pub use descriptor::{
     Tag, data_checksum, encode_descriptor, parse_descriptor, tag_checksum_matches, tags_per_descriptor,
     verify_descriptor,

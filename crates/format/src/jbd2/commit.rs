@@ -75,12 +75,18 @@ pub fn commit_time(block: &[u8]) -> Option<(u64, u32)> {
     raw_commit(block).map(|raw| (raw.h_commit_sec.get(), raw.h_commit_nsec.get()))
 }
 
-/// Returns the checksum of the transaction's blocks ([`JournalCompat::CHECKSUM`](super::JournalCompat::CHECKSUM)),
-/// or `None` if the commit block has none. It is the [`crc32_be`] of its descriptor and data blocks in log order, from `!0`.
+/// Returns true if `crc32` is the checksum of the transaction's blocks ([`JournalCompat::CHECKSUM`](super::JournalCompat::CHECKSUM)), or
+/// the commit block has none. It is the [`crc32_be`] of its descriptor and data blocks in log order, from `!0`.
 #[must_use]
-pub fn commit_crc32(block: &[u8]) -> Option<u32> {
-    let raw = raw_commit(block)?;
-    ((raw.h_chksum_type, raw.h_chksum_size) == CRC32).then(|| raw.h_chksum[0].get())
+pub fn commit_crc32_matches(block: &[u8], crc32: u32) -> bool {
+    raw_commit(block).is_some_and(|raw| {
+        let stored = raw.h_chksum[0].get();
+        match (raw.h_chksum_type, raw.h_chksum_size) {
+            CRC32 => stored == crc32,
+            (0, 0) => stored == 0,
+            _ => false,
+        }
+    })
 }
 
 /// Computes the kernel's `crc32_be`, continuing from `seed`: CRC-32 with the most significant bit first, without final

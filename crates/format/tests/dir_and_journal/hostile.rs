@@ -46,7 +46,7 @@ fn feed_journal(bytes: &[u8]) {
     }
     let _ = (jbd2::header(bytes), jbd2::needs_escape(bytes));
     let _ = (jbd2::verify_descriptor(1, bytes), jbd2::verify_revoke(1, bytes), jbd2::verify_commit(1, bytes));
-    let _ = (jbd2::commit_time(bytes), jbd2::commit_crc32(bytes));
+    let _ = (jbd2::commit_time(bytes), jbd2::commit_crc32_matches(bytes, 1));
 }
 
 /// Returns valid blocks, so that damage to them passes the first checks.

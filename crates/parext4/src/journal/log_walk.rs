@@ -10,7 +10,9 @@ use std::io::IoSliceMut;
 
 use parext4_device::AlignedBuf;
 use parext4_format::LogBlock;
-use parext4_format::jbd2::{self, BlockType, JournalCompat, JournalSuperblock, Tag, TagFormat};
+use parext4_format::jbd2::{
+    self, BlockType, JournalCompat, JournalIncompat, JournalSuperblock, Tag, TagFormat,
+};
 
 use super::log::LogMap;
 use crate::convert::saturating_u32;
@@ -34,6 +36,53 @@ type BlockVisitor<'a> = dyn FnMut(LoggedBlock<'_>) -> Result<()> + 'a;
 /// Log blocks that are read at once, at most, and their bytes.
 const READ_AHEAD: u32 = 256;
 const READ_AHEAD_BYTES: u32 = 1 << 20;
+
+/// What a scan of the log has found so far.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// Number of complete transactions.
+    pub transactions: u32,
+    /// True if the log ends before a transaction with a bad checksum, which other old transactions may follow.
+    pub ends_at_bad: bool,
+    /// True if a descriptor or revoke block since the last commit block has a bad checksum. It may be an old block whose sequence
+    /// number matches by chance.
+    is_doubtful: bool,
+    /// The checksum (version 1) of the transaction so far.
+    crc32: u32,
+    /// Time of the last commit block, in seconds.
+    last_commit: Option<u64>,
+}
+
+impl Scan {
+    fn new() -> Self {
+        Self { transactions: 0, ends_at_bad: false, is_doubtful: false, crc32: !0, last_commit: None }
+    }
+
+    /// Decides what becomes of the transaction that a commit block of the time `seconds` ends. Returns false if the log ends before it.
+    ///
+    /// A transaction with a bad checksum ends the log if its commit block is older than the last one, and so was written before it.
+    /// Else it is corruption, because a commit block is written after all other blocks are durable. With `ASYNC_COMMIT` it may be
+    /// the last transaction, which a crash has interrupted. All this is as in jbd2, except that jbd2 refuses a first transaction
+    /// without any valid checksum, which a volume made over an old journal may have.
+    ///
+    /// # Errors
+    /// Corruption.
+    fn commit(&mut self, sequence: u32, seconds: u64, is_valid: bool, is_async: bool) -> Result<bool> {
+        let is_old = self.last_commit.map_or(self.is_doubtful && !is_valid, |last| seconds < last);
+        if is_old && (self.is_doubtful || !is_valid) {
+            self.ends_at_bad = true;
+            return Ok(false);
+        }
+        if self.is_doubtful || self.ends_at_bad || !(is_valid || is_async) {
+            let bad = sequence.wrapping_sub(self.ends_at_bad.into());
+            return Err(Error::corrupt(format_args!("journal: transaction {bad} has a bad checksum")));
+        }
+        self.ends_at_bad = !is_valid;
+        self.transactions += u32::from(is_valid);
+        (self.last_commit, self.crc32) = (Some(seconds), !0);
+        Ok(true)
+    }
+}
 
 /// Walks the log from its start.
 pub(super) struct LogWalk<'a> {
@@ -74,48 +123,39 @@ impl<'a> LogWalk<'a> {
         first + if at < ring - by { at + by } else { at - (ring - by) }
     }
 
-    /// Returns the number of complete transactions in the log.
+    /// Finds the complete transactions of the log.
     ///
     /// # Errors
-    /// If the log cannot be read, or a complete transaction contains a block with a bad checksum.
-    pub(super) fn scan(&mut self) -> Result<u32> {
+    /// If the log cannot be read, or a transaction before its end has a bad checksum.
+    pub(super) fn scan(&mut self) -> Result<Scan> {
         let mut log = LogBlock(self.superblock.start());
         let mut sequence = self.superblock.sequence();
-        let (mut transactions, mut walked, mut last_commit) = (0_u32, 0_u32, 0_u64);
-        let (mut doubtful, mut crc32) = (false, !0);
+        let (mut scan, mut walked) = (Scan::new(), 0_u32);
         while walked < self.ring() {
-            let block = self.reader.block(log)?;
-            let kind = match jbd2::header(block) {
+            let kind = match jbd2::header(self.reader.block(log)?) {
                 Some((kind, found)) if found == sequence => kind,
                 _ => break,
             };
             let mut blocks = 1_u32;
             match kind {
                 BlockType::Descriptor => {
-                    // A bad checksum may mean that this is an old block whose sequence number matches by chance.
-                    // The commit block decides between the two.
-                    doubtful |= self.fails_checksum(|p, b| jbd2::verify_descriptor(p.seed, b), log)?;
+                    scan.is_doubtful |=
+                        self.fails_checksum(|p, b| jbd2::verify_descriptor(p.seed, b), log)?;
                     blocks = blocks.saturating_add(self.tag_count(log)?);
                     if self.commit_checksums() {
-                        crc32 = self.crc32(crc32, log, blocks)?;
+                        scan.crc32 = self.crc32(scan.crc32, log, blocks)?;
                     }
                 }
                 BlockType::Revoke => {
-                    doubtful |= self.fails_checksum(|p, b| jbd2::verify_revoke(p.seed, b), log)?;
+                    scan.is_doubtful |= self.fails_checksum(|p, b| jbd2::verify_revoke(p.seed, b), log)?;
                 }
                 BlockType::Commit => {
-                    let bad = !self.commit_is_valid(log, crc32)?;
-                    let block = self.reader.block(log)?;
-                    let seconds = jbd2::commit_time(block).map_or(0, |(seconds, _)| seconds);
-                    if doubtful && !bad && seconds >= last_commit {
-                        let text = format!("journal: transaction {sequence} has a block with a bad checksum");
-                        return Err(Error::corrupt(text));
-                    }
-                    if doubtful || bad {
+                    let is_valid = self.commit_is_valid(log, scan.crc32)?;
+                    let time = jbd2::commit_time(self.reader.block(log)?).map_or(0, |(seconds, _)| seconds);
+                    let is_async = self.superblock.incompat().contains(JournalIncompat::ASYNC_COMMIT);
+                    if !scan.commit(sequence, time, is_valid, is_async)? {
                         break;
                     }
-                    (last_commit, crc32) = (seconds, !0);
-                    transactions += 1;
                     sequence = sequence.wrapping_add(1);
                 }
                 BlockType::SuperblockV1 | BlockType::SuperblockV2 => break,
@@ -123,18 +163,18 @@ impl<'a> LogWalk<'a> {
             walked = walked.saturating_add(blocks);
             log = self.next(log, blocks);
         }
-        Ok(transactions)
+        Ok(scan)
     }
 
     /// Returns true if the commit block at `log` has the right checksum. `crc32` is the checksum of its transaction's
-    /// blocks (version 1), which a commit block may lack, as in jbd2.
+    /// blocks (version 1).
     fn commit_is_valid(&mut self, log: LogBlock, crc32: u32) -> Result<bool> {
         let (checksums, commit_checksums, seed) = (self.checksums(), self.commit_checksums(), self.seed);
         let block = self.reader.block(log)?;
         Ok(if checksums {
             jbd2::verify_commit(seed, block).is_ok()
         } else {
-            !commit_checksums || jbd2::commit_crc32(block).is_none_or(|stored| stored == crc32)
+            !commit_checksums || jbd2::commit_crc32_matches(block, crc32)
         })
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Recovered {
     pub transactions: u32,
     /// Number of blocks that were passed to the sink.
     pub blocks: u64,
+    /// True if the log may have blocks of later transactions, which do not count.
+    pub has_later: bool,
 }
 
 /// Reads and checks the journal's superblock.
@@ -70,11 +72,12 @@ pub(crate) fn replay(
 ) -> Result<Recovered> {
     if superblock.start() == 0 {
         let next_sequence = superblock.sequence();
-        return Ok(Recovered { next_sequence, transactions: 0, blocks: 0 });
+        return Ok(Recovered { next_sequence, transactions: 0, blocks: 0, has_later: false });
     }
     let mut walk = LogWalk::new(map, superblock);
     let own = OwnBlocks::new(map);
-    let transactions = walk.scan()?;
+    let scan = walk.scan()?;
+    let transactions = scan.transactions;
     // Each logged block, with the newest transaction that revokes it.
     let mut newest_revokes = HashMap::new();
     walk.data(transactions, &mut |LoggedBlock { sequence, tag, .. }| {
@@ -101,7 +104,8 @@ pub(crate) fn replay(
         blocks += 1;
         sink(logged)
     })?;
-    Ok(Recovered { next_sequence: superblock.sequence().wrapping_add(transactions), transactions, blocks })
+    let next_sequence = superblock.sequence().wrapping_add(transactions);
+    Ok(Recovered { next_sequence, transactions, blocks, has_later: scan.ends_at_bad })
 }
 
 /// Returns the newest sequence number in a log that is not replayed, or the next one of an empty log.

@@ -73,7 +73,7 @@ pub(super) fn recover(
     let Some(place) = journal else { return Ok((device, None)) };
     let (device, place) = if !superblock.incompat().contains(Incompat::RECOVER) {
         // Without the flag, all blocks in the log are stale, as in the kernel.
-        let place = if in_memory { place } else { place.skip_log()? };
+        let place = if in_memory { place } else { place.discard_log()? };
         (device, place)
     } else if in_memory {
         let (place, replayed, _) = place.replay_in_memory(device, superblock, build)?;
@@ -148,7 +148,11 @@ impl JournalPlace {
             (next, blocks) = (next.wrapping_add(1), blocks + contents.len() as u64);
             transactions += 1;
         }
-        self.restart_after(next);
+        if recovered.has_later {
+            self = self.discard_log()?;
+        } else {
+            self.restart_after(next);
+        }
         Ok((self, Replayed { transactions, blocks }))
     }
 
@@ -216,8 +220,9 @@ impl JournalPlace {
         self
     }
 
-    /// Discards a log that is not replayed: the next transaction gets a number that does not continue any block of the log.
-    fn skip_log(mut self) -> Result<Self> {
+    /// Discards what the log has after the replayed transactions, or a whole log that is not replayed: the next transaction gets a number
+    /// that does not continue any block of the log.
+    fn discard_log(mut self) -> Result<Self> {
         let newest = journal::newest_sequence(&self.map, &self.superblock)?;
         // Fast commits in their area may belong to the transaction after the newest one of the log.
         self.restart_after(newest.wrapping_add(1));

@@ -13,7 +13,7 @@ use parext4_format::jbd2::{self, JournalCompat, JournalIncompat, JournalSuperblo
 use parext4_format::superblock::Superblock;
 use parext4_format::{FileBlock, FsBlock, GroupNo, InodeNo};
 
-use testkit::volume::{DirectFiles as _, Shape, assert_clean, recover, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, journal_offset, recover, untimed};
 use testkit::{Image, tool};
 
 const BLOCK: usize = 4096;
@@ -75,10 +75,15 @@ impl Log {
         }
     }
 
-    /// Ends the transaction with a checksum that is off by `wrong`.
-    fn commit(&mut self, wrong: u32) {
+    /// Ends the transaction.
+    fn commit(&mut self) {
+        self.commit_at(1, 0);
+    }
+
+    /// Ends the transaction at a time in seconds, with a checksum that is off by `wrong`.
+    fn commit_at(&mut self, seconds: u64, wrong: u32) {
         let mut commit = vec![0; BLOCK];
-        jbd2::encode_commit(&mut commit, TagFormat::default(), self.sequence, 0, 1, 0);
+        jbd2::encode_commit(&mut commit, TagFormat::default(), self.sequence, 0, seconds, 0);
         commit[12..14].copy_from_slice(&[1, 4]);
         commit[16..20].copy_from_slice(&(self.crc32 ^ wrong).to_be_bytes());
         self.append(&commit);
@@ -112,25 +117,55 @@ fn refusal(device: &Arc<MemDevice>) -> String {
     error
 }
 
-#[test]
-fn the_log_ends_where_a_transaction_has_a_bad_crc32() {
+/// Returns a log whose second transaction has a bad checksum, and further ones none.
+fn with_bad_crc32(seconds: u64, features: JournalIncompat, further: u64) -> Arc<MemDevice> {
     let mut log = Log::new();
+    log.journal.set_incompat(log.journal.incompat() | features);
     let first = log.sequence;
     log.log(FREE, &[1; BLOCK]);
     log.log(FREE + 1, &[1; BLOCK]);
-    log.commit(0);
+    log.commit_at(10, 0);
     log.log(FREE, &[2; BLOCK]);
-    log.commit(1);
-    log.log(FREE, &[3; BLOCK]);
-    log.commit(0);
-    let device = log.finish(first);
-    let volume = open(&device, &VolumeOptions::new().read_only(true)).unwrap();
-    drop(volume);
+    log.commit_at(seconds, 1);
+    for nth in 0..further {
+        log.log(FREE, &[3; BLOCK]);
+        log.commit_at(seconds + nth, 0);
+    }
+    log.finish(first)
+}
 
-    let done = replay_journal(Arc::clone(&device) as Arc<dyn Device>).unwrap();
-    assert_eq!((done.transactions, done.blocks), (1, 2));
-    let home = usize::try_from(FREE).unwrap() * BLOCK;
-    assert_eq!(device.snapshot()[home..home + 2 * BLOCK], [1; 2 * BLOCK]);
+/// The first case is a block of an older log, and the second a crash, as jbd2 assumes.
+#[test]
+fn the_log_ends_where_an_old_or_interrupted_transaction_has_a_bad_crc32() {
+    let none = JournalIncompat::empty();
+    for (seconds, features, further) in [(9, none, 2), (10, JournalIncompat::ASYNC_COMMIT, 0)] {
+        let device = with_bad_crc32(seconds, features, further);
+        drop(open(&device, &VolumeOptions::new().read_only(true)).unwrap());
+
+        let done = replay_journal(Arc::clone(&device) as Arc<dyn Device>).unwrap();
+        assert_eq!((done.transactions, done.blocks), (1, 2));
+        let home = usize::try_from(FREE).unwrap() * BLOCK;
+        let image = device.snapshot();
+        assert_eq!(image[home..home + 2 * BLOCK], [1; 2 * BLOCK]);
+        // No later recovery may continue with a block of the old log.
+        let at = usize::try_from(journal_offset(&device)).unwrap();
+        let next = JournalSuperblock::parse(&image[at..]).unwrap().sequence();
+        let mut headers = image[at + BLOCK..].chunks(BLOCK).map_while(jbd2::header);
+        assert!(headers.all(|(_, sequence)| sequence + 1 < next), "{next}");
+    }
+}
+
+/// As in jbd2. Without `ASYNC_COMMIT` the blocks of a transaction are durable before its commit block is written.
+#[test]
+fn a_bad_crc32_that_no_crash_leaves_is_refused() {
+    let none = JournalIncompat::empty();
+    for (features, further) in [(none, 0), (none, 1), (JournalIncompat::ASYNC_COMMIT, 1)] {
+        let device = with_bad_crc32(10, features, further);
+        let before = device.snapshot();
+        assert!(refusal(&device).contains("bad checksum"), "{features:?} {further}");
+        assert!(replay_journal(Arc::clone(&device) as Arc<dyn Device>).is_err());
+        assert!(device.snapshot() == before, "{features:?} {further}: something was written");
+    }
 }
 
 /// jbd2 refuses a journal with two kinds of checksum.
@@ -153,7 +188,7 @@ fn a_log_that_writes_over_itself_is_refused() {
         let first = log.sequence;
         log.log(FREE, &[1; BLOCK]);
         log.log(log.at as u64 + block, &[1; BLOCK]);
-        log.commit(0);
+        log.commit();
         let device = log.finish(first);
         let before = device.snapshot();
         assert!(refusal(&device).contains("the journal's own"), "block {block}");
@@ -197,7 +232,7 @@ fn blocks_past_the_end_of_the_volume_are_replayed_if_the_device_has_them() {
     let past = log.image.len();
     log.image.resize(past + 2 * BLOCK, 0);
     log.log(BLOCKS + 1, &[1; BLOCK]);
-    log.commit(0);
+    log.commit();
     let device = log.finish(first);
     drop(open(&device, &VolumeOptions::new().read_only(true)).unwrap());
     recover(&device);
@@ -205,7 +240,7 @@ fn blocks_past_the_end_of_the_volume_are_replayed_if_the_device_has_them() {
 
     let mut log = Log::new();
     log.log(BLOCKS, &[1; BLOCK]);
-    log.commit(0);
+    log.commit();
     assert!(refusal(&log.finish(first)).contains("out of range"));
 }
 
@@ -228,7 +263,7 @@ fn a_volume_grows_by_a_replay() {
             log.log(number, new);
         }
     }
-    log.commit(0);
+    log.commit();
     let device = log.finish(first);
     let space = open(&device, &VolumeOptions::new().read_only(true)).unwrap().space();
     recover(&device);
@@ -265,7 +300,7 @@ fn with_logged_superblock(change: Change) -> Arc<MemDevice> {
     let mut block = log.block(0).to_vec();
     superblock.encode(&mut block[1024..2048]);
     log.log(0, &block);
-    log.commit(0);
+    log.commit();
     log.finish(first)
 }
 

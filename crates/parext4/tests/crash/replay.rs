@@ -178,3 +178,18 @@ fn a_journal_that_needs_no_recovery_is_not_read_by_a_replay() {
     let (view, replayed) = replay_in_memory(Arc::clone(&device)).unwrap();
     assert!(Arc::ptr_eq(&view, &device) && replayed.transactions == 0);
 }
+
+/// Transactions that were synced after the damaged one would be lost.
+#[test]
+fn a_damaged_commit_block_is_refused() {
+    for transaction in [0, usize::from(OLD) / 2, usize::from(OLD) - 1] {
+        let mut image = crashed().snapshot();
+        let log = usize::try_from(journal_offset(&MemDevice::from_bytes(image.clone()))).unwrap();
+        // The time of the commit, in nanoseconds.
+        image[log + (1 + 3 * transaction + 2) * 4096 + 0x38] ^= 1;
+        let device: Arc<dyn Device> = Arc::new(MemDevice::from_bytes(image));
+        let refused = replay_journal(Arc::clone(&device)).unwrap_err();
+        assert!(refused.to_string().contains("bad checksum"), "{refused}");
+        assert!(replay_in_memory(device).is_err());
+    }
+}

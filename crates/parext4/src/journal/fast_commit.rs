@@ -22,8 +22,7 @@ use parext4_format::fast_commit::{Change, Scan};
 use parext4_format::jbd2::{self, JournalSuperblock};
 
 use super::log::{Content, Log, LogMap};
-use super::log_walk::BlockReader;
-use super::replay::before;
+use super::log_walk::{BlockReader, before};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 

@@ -174,4 +174,24 @@ mod tests {
         LogWalk::new(&map, &superblock).revokes(1, &mut logged).unwrap();
         assert_eq!(logged, HashMap::from([(9, Some(1)), (4, None)]));
     }
+
+    #[test]
+    fn a_damaged_copy_counts_only_if_no_transaction_revokes_it() {
+        let (device, map, superblock) = log();
+        let mut log = Log::new(Arc::clone(&map.device), Arc::new(map.clone()), &superblock);
+        let mut write_and_damage = |tid, revoked: &[FsBlock], number| {
+            write(&mut log, tid, revoked, number..number + 1, 1);
+            let data = u64::from(log.head().get() - 2) * u64::from(BLOCK);
+            device.write_at(data + 512, &[std::io::IoSlice::new(&[1; 512])]).unwrap();
+            replay::replay(&map, &superblock, 1 << 20, &mut |_| Ok(()))
+        };
+        assert!(matches!(write_and_damage(1, &[], 9), Err(Error::Corrupt(_))));
+        assert!(matches!(write_and_damage(2, &[FsBlock(9)], 10), Err(Error::Corrupt(_))));
+        write(&mut log, 3, &[FsBlock(10)], 11..12, 1);
+        let found = replay::replay(&map, &superblock, 1 << 20, &mut |block| {
+            assert_eq!(block.tag.block, FsBlock(11));
+            Ok(())
+        });
+        assert_eq!(found.unwrap().transactions, 3);
+    }
 }

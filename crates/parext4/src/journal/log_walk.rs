@@ -30,6 +30,9 @@ pub(crate) struct LoggedBlock<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Each logged block, with the newest transaction that revokes it.
+pub(super) type Revokes = HashMap<u64, Option<u32>>;
+
 /// Receives a logged block.
 type BlockVisitor<'a> = dyn FnMut(LoggedBlock<'_>) -> Result<()> + 'a;
 
@@ -209,13 +212,21 @@ impl<'a> LogWalk<'a> {
         Ok(saturating_u32(self.tags(log)?.len()))
     }
 
+    /// Returns the numbers of the blocks that the first `transactions` transactions log.
+    pub(super) fn logged(&mut self, transactions: u32) -> Result<Revokes> {
+        let mut logged = Revokes::new();
+        self.walk(transactions, &mut |walk, _, kind, log| {
+            if kind == BlockType::Descriptor {
+                logged.extend(walk.tags(log)?.iter().map(|tag| (tag.block.get(), None)));
+            }
+            Ok(())
+        })?;
+        Ok(logged)
+    }
+
     /// Sets, for each of the blocks `logged` that is revoked, the newest of the first `transactions` transactions that revokes it.
     /// Ignores other blocks: a log can revoke many more blocks than it has.
-    pub(super) fn revokes(
-        &mut self,
-        transactions: u32,
-        logged: &mut HashMap<u64, Option<u32>>,
-    ) -> Result<()> {
+    pub(super) fn revokes(&mut self, transactions: u32, logged: &mut Revokes) -> Result<()> {
         self.walk(transactions, &mut |walk, sequence, kind, log| {
             if kind == BlockType::Revoke {
                 let format = walk.format;
@@ -228,18 +239,27 @@ impl<'a> LogWalk<'a> {
         })
     }
 
-    /// Calls `each` with every logged block of the first `transactions` transactions, unescaped and with its checksum
+    /// Calls `each` with every logged block of the first `transactions` transactions that is not revoked, unescaped and with its checksum
     /// checked.
     ///
     /// # Errors
     /// If the log cannot be read, a checksum is bad, or `each` fails.
-    pub(super) fn data(&mut self, transactions: u32, each: &mut BlockVisitor<'_>) -> Result<()> {
+    pub(super) fn data(
+        &mut self,
+        transactions: u32,
+        revokes: &Revokes,
+        each: &mut BlockVisitor<'_>,
+    ) -> Result<()> {
         self.walk(transactions, &mut |walk, sequence, kind, log| {
             if kind != BlockType::Descriptor {
                 return Ok(());
             }
             let tags = walk.tags(log)?;
             for (nth, tag) in (1_u32..).zip(&tags) {
+                let revoke = revokes.get(&tag.block.get()).copied().flatten();
+                if revoke.is_some_and(|revoke| !before(revoke, sequence)) {
+                    continue;
+                }
                 let at = walk.next(log, nth);
                 let mut bytes = walk.reader.block(at)?.to_vec();
                 if walk.checksums()
@@ -331,4 +351,9 @@ impl<'a> BlockReader<'a> {
         self.run = run;
         Ok(())
     }
+}
+
+/// Returns true if sequence number `a` is older than `b`. Sequence numbers wrap around.
+pub(super) fn before(a: u32, b: u32) -> bool {
+    a != b && b.wrapping_sub(a) < 1 << 31
 }

@@ -5,17 +5,17 @@
 //! device, or memory on a read-only volume) and flushes. Reading and checking the log is the work of `log_walk`.
 //!
 //! 1. Find the last complete transaction.
-//! 2. Check every logged block, and note its number.
+//! 2. Note the numbers of the logged blocks.
 //! 3. Collect which of these blocks are revoked.
-//! 4. Write every logged block that a later transaction does not revoke.
+//! 4. Check every logged block that its own or a later transaction does not revoke.
+//! 5. Write these blocks.
 //!
 //! Each step reads the log, so the memory is about 50 bytes for each logged block, and the blocks that one request reads.
 //!
-//! Invariant: nothing is written unless steps 1 to 3 found the log correct.
+//! Invariant: nothing is written unless steps 1 to 4 found the log correct.
 //!
 //! Source: kernel documentation, "Journal (jbd2)", and the behaviour of `fs/jbd2/recovery.c`.
 
-use std::collections::HashMap;
 use std::io::IoSliceMut;
 
 use parext4_device::AlignedBuf;
@@ -23,7 +23,7 @@ use parext4_format::jbd2::{self, JournalSuperblock};
 use parext4_format::{FsBlock, LogBlock};
 
 use super::log::{LogExtent, LogMap};
-use super::log_walk::{BlockReader, LogWalk, LoggedBlock};
+use super::log_walk::{BlockReader, LogWalk, LoggedBlock, before};
 use crate::error::{Error, Result};
 
 /// The result of a replay.
@@ -78,29 +78,22 @@ pub(crate) fn replay(
     let own = OwnBlocks::new(map);
     let scan = walk.scan()?;
     let transactions = scan.transactions;
-    // Each logged block, with the newest transaction that revokes it.
-    let mut newest_revokes = HashMap::new();
-    walk.data(transactions, &mut |LoggedBlock { sequence, tag, .. }| {
-        if tag.block.get() >= end {
-            let text = format!("journal: transaction {sequence} writes block {} out of range", tag.block);
-            return Err(Error::corrupt(text));
-        }
-        // Writing such a block would change the log while it is read.
-        if own.contains(tag.block) {
-            let text =
-                format!("journal: transaction {sequence} writes block {}, the journal's own", tag.block);
-            return Err(Error::corrupt(text));
-        }
-        newest_revokes.insert(tag.block.get(), None);
-        Ok(())
-    })?;
-    walk.revokes(transactions, &mut newest_revokes)?;
-    let mut blocks = 0;
-    walk.data(transactions, &mut |logged| {
-        let revoke = newest_revokes.get(&logged.tag.block.get()).copied().flatten();
-        if revoke.is_some_and(|revoke| !before(revoke, logged.sequence)) {
+    let mut revokes = walk.logged(transactions)?;
+    walk.revokes(transactions, &mut revokes)?;
+    walk.data(transactions, &revokes, &mut |LoggedBlock { sequence, tag, .. }| {
+        let problem = if tag.block.get() >= end {
+            "out of range"
+        } else if own.contains(tag.block) {
+            // Writing such a block would change the log while it is read.
+            "the journal's own"
+        } else {
             return Ok(());
-        }
+        };
+        let block = tag.block;
+        Err(Error::corrupt(format_args!("journal: transaction {sequence} writes block {block}, {problem}")))
+    })?;
+    let mut blocks = 0;
+    walk.data(transactions, &revokes, &mut |logged| {
         blocks += 1;
         sink(logged)
     })?;
@@ -152,9 +145,4 @@ impl OwnBlocks {
         let at = self.0.partition_point(|&(_, end)| end <= block.get());
         self.0.get(at).is_some_and(|&(start, _)| start <= block.get())
     }
-}
-
-/// Returns true if sequence number `a` is older than `b`. Sequence numbers wrap around.
-pub(super) fn before(a: u32, b: u32) -> bool {
-    a != b && b.wrapping_sub(a) < 1 << 31
 }

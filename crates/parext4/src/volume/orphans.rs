@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use parext4_format::features::Compat;
+use parext4_format::superblock::STATE_ERROR;
 use parext4_format::{FileBlock, InodeNo, orphan_file};
 
 use crate::engine::{Engine, OrphanFile, Use};
@@ -17,8 +18,8 @@ const MAX_FILE_BLOCKS: u32 = 512;
 
 /// Orphans that are in memory at once, about.
 const BATCH: usize = 1024;
-/// Limit of the damaged orphans that stay in memory. Orphans that were not read when there are more are left to e2fsck, too.
-const MAX_DAMAGED: usize = 1024;
+/// Limit of the orphans that stay as they are, and in memory. Orphans that were not read when there are more are left to e2fsck, too.
+const MAX_LEFT: usize = 1024;
 
 /// The orphans on the device that were not read yet.
 struct Unread {
@@ -36,37 +37,49 @@ impl Use {
     /// once.
     ///
     /// A damaged orphan does not keep the volume from being opened, as in the kernel (`ext4_orphan_cleanup`): the error is
-    /// recorded, and the inode is left to e2fsck.
+    /// recorded, and the inode is left to e2fsck. So are all orphans of a volume that had errors on record when it was opened: they may share
+    /// blocks with other files.
     ///
     /// # Errors
     /// A failed read; any error after which the volume stops.
     pub(crate) fn process_orphans(&self) -> Result<()> {
-        let (mut unread, mut damaged) = (self.unread_orphans(), 0);
-        while damaged <= MAX_DAMAGED {
+        let has_errors = self.superblock.state() & STATE_ERROR != 0;
+        let (mut unread, mut left) = (self.unread_orphans(), 0);
+        while left <= MAX_LEFT {
             let inodes = self.read_orphans(&mut unread, BATCH)?;
             if inodes.is_empty() {
                 break;
             }
             let more_may_follow = inodes.len() == BATCH;
             for inode in inodes {
-                let named = inode.core().links > 0;
-                let finished =
-                    if named { self.recover_truncation(&inode) } else { self.delete_inode(&inode) };
-                match finished {
-                    Err(error @ (Error::Corrupt(_) | Error::Unsupported(_))) => {
-                        self.health.check()?;
-                        damaged += 1;
-                        tracing::warn!("orphan inode {} stays as it is: {error}", inode.ino());
-                    }
-                    finished => finished?,
-                }
+                let finished = !has_errors && self.finish_orphan(&inode)?;
+                left += usize::from(!finished);
             }
             if more_may_follow {
                 // An inode whose change is not durable stays in memory.
                 self.journal.commit_all()?;
             }
         }
+        if has_errors && left > 0 {
+            tracing::warn!(
+                "orphan inodes stay as they are, because the volume has errors on record; run e2fsck"
+            );
+        }
         self.health.check()
+    }
+
+    /// Deletes or truncates an orphan. Returns false if it is damaged.
+    fn finish_orphan(&self, inode: &Arc<Inode>) -> Result<bool> {
+        let named = inode.core().links > 0;
+        let finished = if named { self.recover_truncation(inode) } else { self.delete_inode(inode) };
+        match finished {
+            Err(error @ (Error::Corrupt(_) | Error::Unsupported(_))) => {
+                self.health.check()?;
+                tracing::warn!("orphan inode {} stays as it is: {error}", inode.ino());
+                Ok(false)
+            }
+            finished => finished.map(|()| true),
+        }
     }
 
     /// Reads the list of orphans and the orphan file, and processes none of them.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, MemDevice, Volume};
+use parext4::{Device, Error, MemDevice, Volume, replay_journal};
 use parext4_format::features::RoCompat;
 use parext4_format::superblock::{STATE_ERROR, Superblock};
 
 use testkit::Image;
-use testkit::volume::{DirectFiles as _, assert_clean, recover, untimed};
+use testkit::volume::{DirectFiles as _, assert_clean, e2fsck, recover, untimed, without_error_record};
 
 /// Volumes whose orphans are in the list, and in the orphan file.
 const PLACES: [&str; 2] = ["^orphan_file", "orphan_file"];
@@ -184,6 +184,51 @@ fn an_interrupted_truncation_leaves_zeros_in_the_rest_of_its_block() {
         if rest == 0 {
             // e2fsck misses the attribute of an encrypted file.
             assert_clean(&device, flags);
+        }
+    }
+}
+
+/// Their deletion could free blocks of other files. The kernel does the same.
+#[test]
+fn orphans_of_a_volume_with_errors_on_record_are_left_to_e2fsck() {
+    for place in PLACES {
+        let Some(image) = Image::mke2fs(16, &["-O", place]) else { return };
+        let device = load(&image);
+        let volume = open(&device).unwrap();
+        let before = volume.space();
+        let unlinked = |volume: &Volume, name: &str| {
+            let file = volume.create_direct(name).unwrap();
+            volume.remove_file(name).unwrap();
+            file
+        };
+        let files = ["/1", "/2", "/3"].map(|name| unlinked(&volume, name));
+        volume.sync().unwrap();
+        let crashed = Arc::new(device.fork());
+        drop(files);
+        replay_journal(Arc::clone(&crashed) as Arc<dyn Device>).unwrap();
+        let mut bytes = crashed.snapshot();
+        let mut superblock = Superblock::parse(&bytes[1024..2048]).unwrap();
+        superblock.set_state(superblock.state() | STATE_ERROR);
+        superblock.encode(&mut bytes[1024..2048]);
+
+        let device = Arc::new(MemDevice::from_bytes(bytes));
+        let volume = open(&device).unwrap();
+        assert_eq!(volume.space().free_inodes + 3, before.free_inodes, "{place}");
+        let file = unlinked(&volume, "/4");
+        volume.sync().unwrap();
+        let again = Arc::new(device.fork());
+        drop(file);
+        volume.close().unwrap();
+        for (device, left) in [(device, 3), (again, 4)] {
+            let space = open(&device).unwrap().space();
+            assert_eq!(space.free_inodes + left, before.free_inodes, "{place}");
+            if let Some((status, text)) = e2fsck(&device, "-fy") {
+                assert_eq!(status, Some(1), "{text}");
+            }
+            let device = Arc::new(without_error_record(&device));
+            recover(&device);
+            assert_clean(&device, place);
+            assert_eq!(open(&device).unwrap().space(), before, "{place}");
         }
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Found {
     pub attribute_blocks: HashMap<u64, u32>,
     /// The number in the header of each attribute block that the thread has checked.
     pub stored_refcounts: Vec<(u64, u32)>,
+    /// The number of values in inodes that each attribute block refers to which the thread met when another inode had claimed it.
+    pub shared_values: HashMap<u64, usize>,
     /// Inodes that hold values of attributes, once for each reference.
     pub value_inodes: Vec<InodeNo>,
     /// The first block of the journal, and the number of its blocks.
@@ -85,6 +87,7 @@ impl Found {
             inline_dirs: Vec::new(),
             attribute_blocks: HashMap::new(),
             stored_refcounts: Vec::new(),
+            shared_values: HashMap::new(),
             value_inodes: Vec::new(),
             journal: None,
             states: Vec::new(),

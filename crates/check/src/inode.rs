@@ -207,7 +207,8 @@ impl Check<'_, '_> {
             self.volume.claim_blocks(block, 1);
             attributes.value_inodes.extend(self.attribute_block(found, block));
         } else if self.volume.has(Incompat::EA_INODE) {
-            attributes.values_elsewhere = self.shared_values(block);
+            let values = found.shared_values.entry(block);
+            attributes.values_elsewhere = *values.or_insert_with(|| self.shared_values(block));
         }
         Some((attributes, 1 << cluster_bits(self.volume)))
     }
@@ -221,7 +222,7 @@ impl Check<'_, '_> {
         let place = |error: FormatError| error.of_inode(self.ino).in_block(FsBlock(block));
         let parsed = xattr::parse_block(&buf, FsBlock(block), self.volume.seed);
         if let Err(error) = parsed
-            && error.field != "e_value_inum"
+            && error.field != "e_value_size"
         {
             let is_checksum = error.field == "checksum";
             let problem = if is_checksum { PR_1_EA_BLOCK_ONLY_CSUM_INVALID } else { PR_1_BAD_EA_BLOCK };

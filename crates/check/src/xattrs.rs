@@ -64,77 +64,107 @@ struct Place<'a> {
 }
 
 fn check<'a>(place: &Place<'a>) -> Checked<'a> {
-    let fail = |field, problem: String, kind| Err((FormatError::new(place.structure, field, problem), kind));
-    let (mut found, mut values) = (Attributes::default(), Vec::new());
-    let mut at = place.start;
-    loop {
-        match place.bytes.get(at..at + 4) {
-            Some([0, 0, 0, 0]) => break,
-            Some(_) => {}
-            None => return fail("e_name_len", "the list has no end".to_owned(), PR_1_EA_BAD_NAME),
-        }
-        let Some(entry) = Entry::read(place.bytes, at) else {
-            return fail("e_name_len", format!("the entry at byte {at} passes the end"), PR_1_EA_BAD_NAME);
-        };
-        at += (ENTRY + entry.name.len()).next_multiple_of(4);
+    let (entries, end) = place.entries()?;
+    // Before any value is hashed: values that overlap may be as long as the block each.
+    place.check_values(&entries, end)?;
+    let mut found = Attributes::default();
+    for entry in &entries {
         if entry.value_inode != 0 {
             found.value_inodes.push(entry.value_inode);
             continue;
         }
-        let is_inline_data = entry.index == SYSTEM && entry.name == b"data";
-        if entry.size == 0 {
-            if is_inline_data {
-                found.inline_data = Some(&[]);
-            }
-            if place.needs_hash && !entry.has_hash_of(&[]) {
-                return fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
-            }
-            continue;
+        let needs_hash = place.needs_hash || (entry.hash != 0 && !entry.value.is_empty());
+        if needs_hash && !entry.has_hash_of(entry.value) {
+            return place.fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
         }
-        let start = place.base + entry.offset;
-        let Some(value) = start.checked_add(entry.size).and_then(|end| place.bytes.get(start..end)) else {
-            let problem = format!("{} bytes at {start} pass the end", entry.size);
-            return fail("e_value_size", problem, PR_1_EA_BAD_VALUE);
-        };
-        if (place.needs_hash || entry.hash != 0) && !entry.has_hash_of(value) {
-            return fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
+        if entry.index == SYSTEM && entry.name == b"data" {
+            found.inline_data = Some(entry.value);
         }
-        if is_inline_data {
-            found.inline_data = Some(value);
-        }
-        values.push((start, start + entry.size));
-    }
-    values.sort_unstable();
-    if values.first().is_some_and(|value| value.0 < at + 4) {
-        return fail("e_value_offs", "a value begins inside the list".to_owned(), PR_1_ATTR_VALUE_OFFSET);
-    }
-    if values.windows(2).any(|pair| pair[1].0 < pair[0].1) {
-        return fail("e_value_offs", "two values overlap".to_owned(), PR_1_EA_ALLOC_COLLISION);
     }
     Ok(found)
+}
+
+impl<'a> Place<'a> {
+    fn fail<T>(
+        &self,
+        field: &'static str,
+        problem: String,
+        e2fsck: Problem,
+    ) -> Result<T, (FormatError, Problem)> {
+        Err((FormatError::new(self.structure, field, problem), e2fsck))
+    }
+
+    /// Returns the entries, and the offset of the zeros that end their list.
+    fn entries(&self) -> Result<(Vec<Entry<'a>>, usize), (FormatError, Problem)> {
+        let (mut entries, mut at) = (Vec::new(), self.start);
+        loop {
+            match self.bytes.get(at..at + 4) {
+                Some([0, 0, 0, 0]) => return Ok((entries, at)),
+                Some(_) => {}
+                None => return self.fail("e_name_len", "the list has no end".to_owned(), PR_1_EA_BAD_NAME),
+            }
+            let Some(mut entry) = Entry::read(self, at) else {
+                let problem = format!("the entry at byte {at} passes the end");
+                return self.fail("e_name_len", problem, PR_1_EA_BAD_NAME);
+            };
+            at += (ENTRY + entry.name.len()).next_multiple_of(4);
+            if entry.size > 0 {
+                let end = entry.start.checked_add(entry.size);
+                let Some(value) = end.and_then(|end| self.bytes.get(entry.start..end)) else {
+                    let problem = format!("{} bytes at {} pass the end", entry.size, entry.start);
+                    return self.fail("e_value_size", problem, PR_1_EA_BAD_VALUE);
+                };
+                entry.value = value;
+            }
+            entries.push(entry);
+        }
+    }
+
+    /// Checks that the values are after the list, which ends at `end`, and that no two of them overlap. The space of a value is a
+    /// multiple of four bytes.
+    fn check_values(&self, entries: &[Entry<'_>], end: usize) -> Result<(), (FormatError, Problem)> {
+        let values = entries.iter().filter(|entry| entry.size > 0);
+        let mut values: Vec<_> =
+            values.map(|entry| (entry.start, entry.start + entry.size.next_multiple_of(4))).collect();
+        values.sort_unstable();
+        if values.first().is_some_and(|value| value.0 < end + 4) {
+            let problem = "a value begins inside the list".to_owned();
+            return self.fail("e_value_offs", problem, PR_1_ATTR_VALUE_OFFSET);
+        }
+        let passes_end = values.last().is_some_and(|value| value.1 > self.bytes.len());
+        if passes_end || values.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+            return self.fail("e_value_offs", "two values overlap".to_owned(), PR_1_EA_ALLOC_COLLISION);
+        }
+        Ok(())
+    }
 }
 
 struct Entry<'a> {
     index: u8,
     name: &'a [u8],
-    offset: usize,
     value_inode: u32,
-    size: usize,
     hash: u32,
+    /// Where the value begins, and its length; 0 if an inode has it.
+    start: usize,
+    size: usize,
+    /// The value, once its place was checked.
+    value: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
-    fn read(bytes: &'a [u8], at: usize) -> Option<Self> {
-        let head: &[u8; ENTRY] = bytes.get(at..)?.first_chunk()?;
+    /// Reads the entry at `at`, without its value.
+    fn read(place: &Place<'a>, at: usize) -> Option<Self> {
+        let head: &[u8; ENTRY] = place.bytes.get(at..)?.first_chunk()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let name = bytes.get(at + ENTRY..at + ENTRY + usize::from(head[0]))?;
+        let value_inode = word(4);
         Some(Self {
             index: head[1],
-            name,
-            offset: u16::from_le_bytes([head[2], head[3]]).into(),
-            value_inode: word(4),
-            size: word(8) as usize,
+            name: place.bytes.get(at + ENTRY..at + ENTRY + usize::from(head[0]))?,
+            value_inode,
             hash: word(12),
+            start: place.base + usize::from(u16::from_le_bytes([head[2], head[3]])),
+            size: if value_inode == 0 { word(8) as usize } else { 0 },
+            value: &[],
         })
     }
 
@@ -152,5 +182,33 @@ impl<'a> Entry<'a> {
         };
         with_value(self.name.iter().fold(0, unsigned)) == self.hash
             || with_value(self.name.iter().fold(0, signed)) == self.hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(values: &[(u16, u32)]) -> Option<Problem> {
+        let mut block = vec![0; 1024];
+        block[..4].copy_from_slice(&MAGIC);
+        for (entry, (offset, size)) in block[BLOCK_HEADER..].chunks_mut(ENTRY + 4).zip(values) {
+            entry[..2].copy_from_slice(&[1, 1]);
+            entry[2..4].copy_from_slice(&offset.to_le_bytes());
+            entry[8..12].copy_from_slice(&size.to_le_bytes());
+            entry[ENTRY] = b'a';
+        }
+        in_block(&block).err().map(|(_, problem)| problem)
+    }
+
+    /// Many values that overlap are many times the bytes of the block.
+    #[test]
+    fn values_that_overlap_are_found_before_any_value_is_hashed() {
+        assert_eq!(problem(&[(1000, 8), (992, 8)]), Some(PR_1_ATTR_HASH));
+        for values in
+            [[(1000, 8), (1004, 8)], [(1000, 8), (1000, 8)], [(1000, 8), (994, 5)], [(800, 8), (1021, 3)]]
+        {
+            assert_eq!(problem(&values), Some(PR_1_EA_ALLOC_COLLISION), "{values:?}");
+        }
     }
 }

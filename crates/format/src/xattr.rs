@@ -38,6 +38,10 @@ const REFCOUNT: usize = 4;
 const CHECKSUM: usize = 16;
 /// Bytes of `struct ext4_xattr_ibody_header`.
 const IBODY_HEADER: usize = 4;
+/// Bytes of the zeros that end the list of entries.
+const LIST_END: usize = 4;
+/// The space of a value is a multiple of this, in bytes.
+const PAD: usize = 4;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -98,11 +102,13 @@ pub fn parse_ibody(area: &[u8]) -> Result<Vec<Xattr>> {
     parse_entries("xattr in inode", area, IBODY_HEADER, IBODY_HEADER)
 }
 
-/// Parses the entries from offset `start`; `e_value_offs` counts from `base`.
+/// Parses the entries from offset `start`; `e_value_offs` counts from `base`. Values that need more bytes together than the list
+/// leaves overlap, which is an error. So the result is no larger than `bytes`, and can be encoded again.
 fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usize) -> Result<Vec<Xattr>> {
     let end = find_end(structure, bytes, start)?;
     let mut list = Vec::new();
     let mut offset = start;
+    let mut room = bytes.len() - end - LIST_END;
     while offset < end {
         let (entry, name) = raw_entry(structure, bytes, offset)?;
         offset += entry_len(name.len());
@@ -110,7 +116,13 @@ fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usiz
             return Err(FormatError::new(structure, "e_name", "contains NUL"));
         }
         let value = match entry.e_value_inum.get() {
-            0 => Value::Bytes(value_of(structure, bytes, entry, base, end)?.to_vec()),
+            0 => {
+                let value = value_of(structure, bytes, entry, base, end)?;
+                room = room
+                    .checked_sub(value.len().next_multiple_of(PAD))
+                    .ok_or_else(|| FormatError::new(structure, "e_value_size", "the values overlap"))?;
+                Value::Bytes(value.to_vec())
+            }
             ino => Value::Inode(ValueInode {
                 ino: InodeNo(ino),
                 size: entry.e_value_size.get(),
@@ -122,11 +134,11 @@ fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usiz
     Ok(list)
 }
 
-/// Returns the offset of the four zero bytes that end the list of entries. All values are after them.
+/// Returns the offset of the zeros that end the list of entries. All values are after them.
 fn find_end(structure: &'static str, bytes: &[u8], start: usize) -> Result<usize> {
     let mut offset = start;
     loop {
-        match bytes.get(offset..offset + 4) {
+        match bytes.get(offset..offset + LIST_END) {
             Some([0, 0, 0, 0]) => return Ok(offset),
             Some(_) => offset += entry_len(raw_entry(structure, bytes, offset)?.1.len()),
             None => return Err(FormatError::new(structure, "e_name_len", "the list has no end")),
@@ -170,8 +182,8 @@ fn value_of<'a>(
         return Ok(&[]);
     }
     let at = base + usize::from(entry.e_value_offs.get());
-    // The list ends with four zero bytes, and all values are after it.
-    if at < end + 4 {
+    // All values are after the list.
+    if at < end + LIST_END {
         return Err(FormatError::new(structure, "e_value_offs", format_args!("{at} is inside the list")));
     }
     at.checked_add(size).and_then(|after| bytes.get(at..after)).ok_or_else(|| {

@@ -4,10 +4,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
 use super::value::name_hash;
-use super::{IBODY_HEADER, MAGIC, RawEntry, RawHeader, Value, Xattr, entry_len};
-
-/// The space of a value is a multiple of this, in bytes.
-pub(super) const PAD: usize = 4;
+use super::{IBODY_HEADER, LIST_END, MAGIC, PAD, RawEntry, RawHeader, Value, Xattr, entry_len};
 
 /// Encodes the space after an inode's fields, of `len` bytes. Returns `None` if the attributes do not fit.
 #[must_use]
@@ -69,8 +66,7 @@ fn encode_entries(
         };
         let next = at + entry_len(name.len());
         values = values.checked_sub(value.len().next_multiple_of(PAD))?;
-        // The list ends with four zero bytes.
-        if next + 4 > values {
+        if next + LIST_END > values {
             return None;
         }
         let offset = if value.is_empty() { 0 } else { values - base };

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::encode::PAD;
-use super::{IBODY_HEADER, MAGIC, SYSTEM, Value, Xattr, entry_len, find_end, raw_entry, value_of};
+use super::{
+    IBODY_HEADER, LIST_END, MAGIC, PAD, SYSTEM, Value, Xattr, entry_len, find_end, raw_entry, value_of,
+};
 use crate::Result;
 
 /// The rest of its name.
@@ -58,7 +59,7 @@ pub fn inline_room(list: &[Xattr], len: usize) -> Option<usize> {
     };
     let others: usize = list.iter().filter(|xattr| !is_inline_data(xattr)).map(size).sum();
     // Four zero bytes end the list.
-    let room = len.checked_sub(IBODY_HEADER + others + entry_len(NAME.len()) + 4)?;
+    let room = len.checked_sub(IBODY_HEADER + others + entry_len(NAME.len()) + LIST_END)?;
     Some(room - room % PAD)
 }
 

@@ -146,3 +146,21 @@ fn names_have_a_known_first_part() {
     assert_eq!(full_name(&xattr(7, b"data", b"")), None);
     assert_eq!(full_name(&xattr(ACL_ACCESS, b"x", b"")), None);
 }
+
+/// In a block of 64 KiB, 1637 entries with one value would become 51 MiB.
+#[test]
+fn values_that_need_more_bytes_than_there_are_overlap() {
+    for (len, entries, size) in [(65536_usize, 1637, 32760_usize), (1024, 2, 481), (1024, 36, 5)] {
+        let mut bytes = vec![0; len];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[8] = 1;
+        let offset = u16::try_from(len - size.next_multiple_of(4)).unwrap();
+        let mut at = size_of::<RawHeader>();
+        for _ in 0..entries {
+            put(&mut bytes, at, (1, b"abcd"), (offset, u32::try_from(size).unwrap()));
+            at += 20;
+        }
+        let error = parse_block(&bytes, FsBlock(1), None).unwrap_err();
+        assert_eq!((error.field, error.to_string().contains("overlap")), ("e_value_size", true), "{error}");
+    }
+}

@@ -5,6 +5,7 @@
 //! inodes' `i_dtime`. Source: kernel documentation, "Orphan file".
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use parext4_format::InodeNo;
 use parext4_format::orphan_file;
@@ -37,7 +38,8 @@ pub(crate) struct OrphanState {
 pub(crate) struct OrphanFile {
     pub blocks: Vec<Arc<MetaBlock>>,
     pub slots_per_block: usize,
-    pub free: Vec<usize>,
+    /// The free slots, as runs: a file can have millions of them. The run at the end is used first.
+    pub free: Vec<Range<usize>>,
     pub used: HashMap<InodeNo, usize>,
 }
 
@@ -126,7 +128,7 @@ impl OrphanState {
             return;
         }
         if let Some(file) = &mut self.file
-            && let Some(slot) = file.free.pop()
+            && let Some(slot) = file.take_free()
         {
             file.set(handle, slot, inode.ino());
             file.used.insert(inode.ino(), slot);
@@ -178,12 +180,30 @@ impl OrphanFile {
     fn remove(&mut self, handle: &Handle<'_>, ino: InodeNo) -> bool {
         let Some(slot) = self.used.remove(&ino) else { return false };
         self.set(handle, slot, InodeNo(0));
-        self.free.push(slot);
+        self.add_free(slot);
         true
     }
 
+    /// Adds a slot to the free ones.
+    pub(crate) fn add_free(&mut self, slot: usize) {
+        match self.free.last_mut() {
+            Some(run) if run.end == slot => run.end += 1,
+            _ => self.free.push(slot..slot + 1),
+        }
+    }
+
+    /// Removes a slot from the free ones, the lowest of the last run.
+    fn take_free(&mut self) -> Option<usize> {
+        let run = self.free.last_mut()?;
+        let slot = run.next();
+        if run.start == run.end {
+            self.free.pop();
+        }
+        slot
+    }
+
     /// Sets a slot; 0 means no inode.
-    pub(crate) fn set(&self, handle: &Handle<'_>, slot: usize, ino: InodeNo) {
+    fn set(&self, handle: &Handle<'_>, slot: usize, ino: InodeNo) {
         let block = &self.blocks[slot / self.slots_per_block];
         handle.change(block, |bytes| orphan_file::set_slot(bytes, slot % self.slots_per_block, ino));
     }

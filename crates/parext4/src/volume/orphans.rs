@@ -153,8 +153,7 @@ impl Engine {
 
     /// Returns an orphan's inode; `None` if no inode in use has this number, or the inode is damaged.
     fn orphan(&self, ino: InodeNo) -> Result<Option<Arc<Inode>>> {
-        let own = ino == InodeNo::ROOT || self.superblock.is_own_inode(ino);
-        if own || ino.get() > self.layout.inodes_count {
+        if !self.is_number_of_file(ino) {
             return Ok(self.bad_orphan(ino, "is no inode of a file"));
         }
         let found = self.allocator.inode_in_use(ino).and_then(|is_used| match is_used {
@@ -170,13 +169,20 @@ impl Engine {
         }
     }
 
+    /// Returns true if an inode of this number can belong to a user's file or directory.
+    fn is_number_of_file(&self, ino: InodeNo) -> bool {
+        let is_own = ino == InodeNo::ROOT || self.superblock.is_own_inode(ino);
+        !is_own && ino.get() <= self.layout.inodes_count
+    }
+
     #[track_caller]
     fn bad_orphan<T>(&self, ino: InodeNo, what: &str) -> Option<T> {
         self.health.note(ino, Error::corrupt(format_args!("orphan inode {ino} {what}")));
         None
     }
 
-    /// Reads the orphan file. Returns the inodes in it, except for `seen`.
+    /// Reads the orphan file. Returns the inodes in it, except for `seen`. Frees each slot with a number that was met before or that
+    /// no file can have, so the result has at most as many inodes as the volume.
     fn read_file(&self, seen: &HashSet<InodeNo>) -> Result<Vec<InodeNo>> {
         if !self.superblock.compat().contains(Compat::ORPHAN_FILE) {
             return Ok(Vec::new());
@@ -186,35 +192,49 @@ impl Engine {
         let blocks = (file_inode.size() / block_size).min(u64::from(MAX_FILE_BLOCKS));
         let slots_per_block = orphan_file::slots_per_block(self.layout.block_size.bytes() as usize);
         let mut file = OrphanFile::new(slots_per_block);
-        let (mut inodes, mut bad) = (Vec::new(), Vec::new());
+        let mut inodes = Vec::new();
         for index in 0..u32::try_from(blocks).unwrap_or(0) {
             let block = self.orphan_block(&file_inode, FileBlock(index))?;
             let slots = orphan_file::parse_block(&block.snapshot(), file_inode.seed(), block.number())?;
+            let mut bad = Vec::new();
             for (slot, ino) in slots.into_iter().enumerate() {
-                let slot = index as usize * slots_per_block + slot;
-                if ino.get() == 0 {
-                    file.free.push(slot);
-                } else if seen.contains(&ino) || file.used.contains_key(&ino) {
-                    self.bad_orphan::<()>(ino, "appears twice");
-                    bad.push(slot);
-                } else {
-                    file.used.insert(ino, slot);
+                let slot_of_file = index as usize * slots_per_block + slot;
+                if ino.get() != 0 && self.is_new_in_file(ino, seen, &file) {
+                    file.used.insert(ino, slot_of_file);
                     inodes.push(ino);
+                    continue;
                 }
+                if ino.get() != 0 {
+                    bad.push(slot);
+                }
+                file.add_free(slot_of_file);
+            }
+            if !bad.is_empty() {
+                self.transact(1, |handle| {
+                    let clear = |bytes: &mut [u8], &slot| orphan_file::set_slot(bytes, slot, InodeNo(0));
+                    handle.change(&block, |bytes| bad.iter().for_each(|slot| clear(bytes, slot)));
+                    Ok(())
+                })?;
             }
             file.blocks.push(block);
         }
-        for slot in bad {
-            self.transact(1, |handle| {
-                file.set(handle, slot, InodeNo(0));
-                Ok(())
-            })?;
-            file.free.push(slot);
-        }
-        // Free slots are popped from the end, so this reuses the lowest slot first.
+        // Slots are taken from the end of the list, so this reuses the lowest slot first.
         file.free.reverse();
         self.orphans.set_file(file);
         Ok(inodes)
+    }
+
+    /// Returns true if the inode can be an orphan that is in neither the list nor `file`. Notes the error if it cannot.
+    fn is_new_in_file(&self, ino: InodeNo, listed: &HashSet<InodeNo>, file: &OrphanFile) -> bool {
+        let problem = if !self.is_number_of_file(ino) {
+            "is no inode of a file"
+        } else if listed.contains(&ino) || file.used.contains_key(&ino) {
+            "appears twice"
+        } else {
+            return true;
+        };
+        self.bad_orphan::<()>(ino, problem);
+        false
     }
 
     fn orphan_block(&self, file: &Inode, index: FileBlock) -> Result<Arc<MetaBlock>> {
@@ -227,6 +247,10 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use parext4_format::{FileBlock, InodeNo, orphan_file};
+
     use super::BATCH;
     use crate::sync::Arc;
     use crate::{Device, MemDevice, MkfsOptions, NewInode, Volume, VolumeOptions, mkfs};
@@ -272,5 +296,53 @@ mod tests {
             volume.close().unwrap();
             testkit::volume::assert_clean(&device, features);
         }
+    }
+
+    /// Millions of numbers that no file can have took hundreds of MiB, and a transaction each.
+    #[test]
+    fn the_orphan_file_keeps_only_numbers_that_files_can_have() {
+        let device = Arc::new(MemDevice::new(32 << 20));
+        mkfs(&*device, &MkfsOptions::new().features("orphan_file").unwrap().device_is_zero(true)).unwrap();
+        let options = VolumeOptions::new().commit_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+        let engine = &volume.engine;
+        let orphan = volume.root().unwrap().create(b"file", &NewInode::new()).unwrap().ino();
+        let file = engine.inode(InodeNo(engine.superblock.orphan_file_inode())).unwrap();
+        let slots = orphan_file::slots_per_block(engine.layout.block_size.bytes() as usize);
+        let blocks = u32::try_from(file.size() / u64::from(engine.layout.block_size.bytes())).unwrap();
+        assert!(blocks > 1);
+        let slots_of = |index| {
+            let block = engine.orphan_block(&file, FileBlock(index)).unwrap();
+            orphan_file::parse_block(&block.snapshot(), None, block.number()).unwrap()
+        };
+        for index in 0..blocks {
+            let block = engine.orphan_block(&file, FileBlock(index)).unwrap();
+            let number = |slot| match slot {
+                0 => InodeNo(file.ino().get()),
+                5 | 6 => orphan,
+                _ => InodeNo(engine.layout.inodes_count + 1 + index * 20_000 + u32::try_from(slot).unwrap()),
+            };
+            let fill = |bytes: &mut [u8]| {
+                (0..slots).for_each(|slot| orphan_file::set_slot(bytes, slot, number(slot)));
+                orphan_file::seal_block(file.seed().unwrap(), block.number(), bytes);
+            };
+            let changed = engine.transact(1, |handle| {
+                handle.change(&block, fill);
+                Ok(())
+            });
+            changed.unwrap();
+        }
+        assert_eq!(engine.read_file(&HashSet::new()).unwrap(), [orphan]);
+        for index in 0..blocks {
+            let used: Vec<_> = slots_of(index).into_iter().filter(|ino| ino.get() != 0).collect();
+            assert_eq!(used.is_empty(), index > 0, "block {index}: {used:?}");
+        }
+        let removed = engine.transact(1, |handle| {
+            engine.orphans.remove_from_file(handle, orphan);
+            Ok(())
+        });
+        removed.unwrap();
+        assert!(engine.orphans.file_is_empty());
+        volume.close().unwrap();
     }
 }

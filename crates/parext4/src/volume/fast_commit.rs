@@ -36,13 +36,17 @@ use crate::quota::QuotaIds;
 /// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`].
 pub(super) fn replay(engine: &Use, changes: &FastCommits<'_>) -> Result<()> {
     engine.load_orphans()?;
-    let mut replay = Replay { engine, nodes: HashMap::new(), claimed: BlockSet::default() };
+    let mut replay = Replay::new(engine);
     // Before any block is allocated: a directory must not get a block that the kernel gave to a file.
     changes.each(|change| match change {
         Change::AddRange(_, extent) => replay.claim(&extent),
         _ => Ok(()),
     })?;
-    changes.each(|change| replay.make(&change))?;
+    changes.each(|change| {
+        replay.make(&change)?;
+        replay.drop_named();
+        Ok(())
+    })?;
     replay.free_unmapped()?;
     // Deletes the inodes without names.
     drop(replay);
@@ -51,14 +55,26 @@ pub(super) fn replay(engine: &Use, changes: &FastCommits<'_>) -> Result<()> {
 
 struct Replay<'a> {
     engine: &'a Use,
-    /// The inodes changed so far. They are deleted at the end if they have no name then, because a later change may give them
-    /// one.
+    /// The inodes of the current change.
     nodes: HashMap<InodeNo, Node>,
+    /// The inodes without names that were changed before. They are deleted at the end if they have no name then, because a later
+    /// change may give them one.
+    unnamed: HashMap<InodeNo, Node>,
     /// Blocks that were free, are in use now, and are mapped by no file yet.
     claimed: BlockSet,
 }
 
-impl Replay<'_> {
+impl<'a> Replay<'a> {
+    fn new(engine: &'a Use) -> Self {
+        Self { engine, nodes: HashMap::new(), unnamed: HashMap::new(), claimed: BlockSet::default() }
+    }
+
+    /// Ends a change: keeps only its inodes without names. The log may name all inodes of the volume.
+    fn drop_named(&mut self) {
+        let without_names = self.nodes.drain().filter(|(_, node)| node.inode.core().links == 0);
+        self.unnamed.extend(without_names);
+    }
+
     fn make(&mut self, change: &Change) -> Result<()> {
         match change {
             Change::AddRange(ino, extent) => self.add_range(*ino, *extent),
@@ -162,11 +178,16 @@ impl Replay<'_> {
         if self.engine.superblock.is_own_inode(ino) || ino.get() > self.engine.layout.inodes_count {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} is no file")));
         }
-        match self.nodes.entry(ino) {
-            Entry::Occupied(entry) => Ok(Some(entry.get().clone())),
-            Entry::Vacant(_) if !self.engine.allocator.inode_in_use(ino)? => Ok(None),
-            Entry::Vacant(entry) => Ok(Some(entry.insert(self.engine.node(ino)?).clone())),
-        }
+        let entry = match self.nodes.entry(ino) {
+            Entry::Occupied(entry) => return Ok(Some(entry.get().clone())),
+            Entry::Vacant(entry) => entry,
+        };
+        let node = match self.unnamed.remove(&ino) {
+            Some(node) => node,
+            None if !self.engine.allocator.inode_in_use(ino)? => return Ok(None),
+            None => self.engine.node(ino)?,
+        };
+        Ok(Some(entry.insert(node).clone()))
     }
 
     fn set_inode(&mut self, ino: InodeNo, logged: &[u8]) -> Result<()> {
@@ -364,4 +385,42 @@ fn is_another(node: &Node, raw: &RawInode) -> bool {
 
 fn range(start: FsBlock, len: u32) -> Range<u64> {
     start.get()..start.get() + u64::from(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemDevice, MkfsOptions, NewInode, Volume, VolumeOptions, mkfs};
+    use parext4_format::FileBlock;
+
+    /// With all inodes of a log in memory, an image of 16 MiB took 290 MiB.
+    #[test]
+    fn a_replay_keeps_no_inode_that_has_a_name() {
+        let device = std::sync::Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::new().device_is_zero(true)).unwrap();
+        let options = VolumeOptions::new().commit_interval(None);
+        let volume = Volume::open_device(device, &options).unwrap();
+        let root = volume.root().unwrap();
+        let files: Vec<_> =
+            (0..20).map(|n| root.create(n.to_string().as_bytes(), &NewInode::new()).unwrap().ino()).collect();
+        let mut replay = Replay::new(&volume.engine);
+        let mut make = |change| {
+            replay.make(&change).unwrap();
+            replay.drop_named();
+            (replay.nodes.len(), replay.unnamed.len())
+        };
+        for &ino in &files {
+            assert_eq!(make(Change::DelRange { ino, start: FileBlock(0), len: 1 }), (0, 0));
+        }
+        let name =
+            |n: usize| Name { parent: root.ino(), ino: files[n], name: n.to_string().into_bytes().into() };
+        assert_eq!(make(Change::Unlink(name(3))), (0, 1));
+        assert_eq!(make(Change::Unlink(name(4))), (0, 2));
+        // The inode has a name again.
+        assert_eq!(make(Change::Link(name(3))), (0, 1));
+        drop(replay);
+        assert!(root.lookup(b"3").is_ok() && root.lookup(b"4").is_err());
+        drop(root);
+        volume.close().unwrap();
+    }
 }

@@ -22,6 +22,9 @@ const DOT_DOT: u64 = 2;
 /// Maximum number of leaves with only names that were listed before that one batch skips. A valid tree has one. A malicious tree could
 /// lead every batch through all leaves.
 const MAX_LISTED_LEAVES: u32 = 64;
+/// Maximum number of names in one batch, but for names with one cookie. A leaf has at most 5461; names with one hash, which continue from
+/// leaf to leaf, can be more.
+const MAX_BATCH: usize = 8192;
 
 /// One entry of a directory, from [`Node::read_dir`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +94,27 @@ fn cookie_of(offset: u64) -> u64 {
 /// Returns the offset of a cookie.
 fn offset_of(cookie: u64) -> u64 {
     cookie >> 33 << 32 | cookie & 0xffff_ffff
+}
+
+/// Returns true if a batch with `items` can end before the leaf that starts at `hash`. If bit 0 says that the leaf continues names of
+/// that hash, removes such names from a batch that has others: the next batch begins with them. So only names of one hash are listed from
+/// more than one leaf, whatever the index says.
+fn ends_batch(items: &mut Vec<DirItem>, hash: u32) -> bool {
+    let continued = u64::from(hash & !1) << 32;
+    if hash & 1 == 1 && items.iter().any(|item| item.cookie < continued) {
+        items.retain(|item| item.cookie < continued);
+        return true;
+    }
+    hash & 1 == 0 || items.iter().any(|item| item.cookie >> 32 != continued >> 32)
+}
+
+/// Keeps the first `most` items in the order of their cookies, and the items with the last cookie of these.
+fn keep_first(items: &mut Vec<DirItem>, most: usize) {
+    if items.len() > most {
+        items.sort_by_key(|item| item.cookie);
+        let last = items[most - 1].cookie;
+        items.retain(|item| item.cookie <= last);
+    }
 }
 
 impl Dir<'_> {
@@ -203,26 +227,28 @@ impl Dir<'_> {
         Ok(items)
     }
 
-    /// Lists the first leaf that has names after `after`, and the leaves that continue its last hash.
+    /// Lists the first leaf that has names after `after`, and if all of these have one hash, the leaves that continue it.
     fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
         let major = saturating_u32(after >> 32);
         let mut walk = Walk::to(*self, |_| major)?;
         let had = items.len();
-        let mut skipped = 0;
+        let (mut skipped, mut start) = (0, 0);
         loop {
             let bytes = walk.leaf()?.snapshot();
             let names = self.list_leaf(&walk.hash, (&bytes, self.has_tail()), after, items)?;
-            if names > 0 && items.len() == had {
+            // A batch may end among names with one hash, and the next one skips the leaves that have only names up to there.
+            if names > 0 && items.len() == had && start != (major | 1) {
                 skipped += 1;
             }
             if skipped > MAX_LISTED_LEAVES {
                 return Err(self.corrupt("dx_entry: hash: leaves have names that belong before them"));
             }
-            match walk.advance()? {
-                None => return Ok(()),
-                Some(hash) if hash & 1 == 0 && items.len() > had => return Ok(()),
-                Some(_) => {}
+            keep_first(items, MAX_BATCH);
+            let Some(hash) = walk.advance()? else { return Ok(()) };
+            if items.len() > had && ends_batch(items, hash) {
+                return Ok(());
             }
+            start = hash;
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Image, assert_fails, concurrent::Random, names, new};
 use parext4::device::MemDevice;
 use parext4::{Error, InodeFlags, Node, RenameMode, Volume, VolumeOptions, XattrMode};
-use testkit::volume::DirectFiles as _;
+use testkit::volume::{DirectFiles as _, untimed};
 
 /// Runs every operation on a directory, and ignores the results.
 fn exercise(volume: &Volume, dir: &Node) {
@@ -88,6 +88,40 @@ fn arbitrary_bytes_in_a_directory_cause_no_panic() {
             let _ = volume.close();
         }
     }
+}
+
+/// Each hash of the index says that the leaf continues names of the leaf before it. A batch was then the whole directory.
+#[test]
+fn a_batch_of_names_is_one_leaf_whatever_the_index_says() {
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", "^metadata_csum"]) else { return };
+    let volume = image.open();
+    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let file = dir.create(b"file", &new()).unwrap();
+    for n in 0..200 {
+        dir.link(format!("{n:0>200}").as_bytes(), &file).unwrap();
+    }
+    let expected = names(&dir);
+    drop((dir, file));
+    volume.close().unwrap();
+    let blocks = image.debugfs("blocks /dir");
+    let Some(root) = blocks.split_whitespace().next() else { return };
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    let root = &mut bytes[root.parse::<usize>().unwrap() * 1024..][..1024];
+    // `count` of the root, and the hashes from the second entry on.
+    let count = usize::from(u16::from_le_bytes([root[0x22], root[0x23]]));
+    assert!(count > 50);
+    (1..count).for_each(|entry| root[0x20 + 8 * entry] |= 1);
+    let volume = Volume::open_device(Arc::new(MemDevice::from_bytes(bytes)), &untimed()).unwrap();
+    let dir = volume.resolve("/dir").unwrap();
+    let mut after = 0;
+    loop {
+        let batch = dir.read_dir(after).unwrap();
+        // `.` and `..`, and four names of 200 bytes.
+        assert!(batch.len() <= 2 + 4, "{} names at once", batch.len());
+        let Some(last) = batch.last() else { break };
+        after = last.cookie;
+    }
+    assert_eq!(names(&dir), expected);
 }
 
 /// Bytes of an image that are changed and later restored.

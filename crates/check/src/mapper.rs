@@ -5,7 +5,7 @@ use parext4_format::{FormatError, InodeNo};
 
 use crate::found::DirRun;
 use crate::map::{Run, Sink};
-use crate::problem::{PR_1_MISALIGNED_CLUSTER, Problem};
+use crate::problem::{PR_1_MISALIGNED_CLUSTER, PR_1B_DUP_BLOCK, Problem};
 use crate::volume::Volume;
 
 /// A sink that claims what it is passed.
@@ -46,6 +46,12 @@ impl<'a, 'v> Mapper<'a, 'v> {
         Mapped { blocks: self.clusters * u64::from(cluster_blocks), ..self.mapped }
     }
 
+    /// Returns the number of blocks that the file can map. If it maps more, it maps one block several times.
+    fn most_blocks(&self) -> u64 {
+        let sb = &self.volume.sb;
+        if sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) { u64::MAX } else { sb.blocks_count() }
+    }
+
     /// Claims the clusters of a run. Returns true if no other file has them.
     fn claim(&mut self, run: &Run) -> bool {
         let claims = &self.volume.claims;
@@ -83,10 +89,19 @@ impl Sink for Mapper<'_, '_> {
         is_fresh
     }
 
+    /// Ignores runs after the limit of blocks, because a hostile map can have any number of blocks.
     fn data(&mut self, run: Run) {
+        let was_possible = self.mapped.data_blocks <= self.most_blocks();
+        self.mapped.data_blocks += run.len;
+        if self.mapped.data_blocks > self.most_blocks() {
+            if was_possible {
+                let problem = "maps more blocks than the volume has";
+                self.wrong(FormatError::new("inode", "i_block", problem), PR_1B_DUP_BLOCK);
+            }
+            return;
+        }
         let is_fresh = self.claim(&run);
         let end = run.logical + run.len;
-        self.mapped.data_blocks += run.len;
         self.mapped.first_block = self.mapped.first_block.or(Some(run.physical));
         self.mapped.end = self.mapped.end.max(end);
         if !run.unwritten {

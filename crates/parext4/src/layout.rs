@@ -51,6 +51,8 @@ pub(crate) struct Layout {
     pub max_file_blocks: u64,
     /// Limit of the number of blocks of a file without extents.
     pub max_indirect_blocks: u64,
+    /// Limit of the number of blocks that the extents of a file map. With `shared_blocks` they may map one block any number of times.
+    pub max_mapped_blocks: u64,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
     /// Clusters with blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount protection and journal: sorted, disjoint
@@ -76,6 +78,10 @@ impl Layout {
             max_file_blocks: max_file_blocks(sb),
             max_indirect_blocks: Shape::new(sb.block_unit())
                 .max_blocks(sb.ro_compat().contains(RoCompat::HUGE_FILE)),
+            max_mapped_blocks: match sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) {
+                true => u64::MAX,
+                false => sb.blocks_count(),
+            },
             seed: sb.checksum_seed(),
             system: Vec::new(),
         }

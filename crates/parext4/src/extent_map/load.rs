@@ -18,7 +18,8 @@ impl ExtentMap {
     ///
     /// The walk ends on any input: each child has a lower depth than its parent, and keys ascend, so no node can appear
     /// twice. With `disjoint`, a block that is used twice is reported as corruption. A write to it would change another place
-    /// of the file or the tree, and it would be freed twice.
+    /// of the file or the tree, and it would be freed twice. Without it, the extents map at most as many blocks as the volume has, unless
+    /// the volume has shared blocks: the view of a file takes memory for all that is mapped.
     ///
     /// # Errors
     /// Returns an error for corruption and for a failed read.
@@ -29,8 +30,16 @@ impl ExtentMap {
         cache: &MetaCache,
         disjoint: bool,
     ) -> Result<Self> {
-        let mut loader =
-            Loader { layout, cache, kind, next: 0, disjoint, last_cluster: None, runs: Vec::new() };
+        let mut loader = Loader {
+            layout,
+            cache,
+            kind,
+            next: 0,
+            mapped: 0,
+            disjoint,
+            last_cluster: None,
+            runs: Vec::new(),
+        };
         let root = extent::parse_node(i_block, None)?;
         let depth = if let ExtentNode::Index { depth, .. } = &root { *depth } else { 0 };
         let capacity = extent::capacity(layout.block_size.bytes() as usize);
@@ -48,6 +57,8 @@ struct Loader<'a> {
     kind: BlockKind,
     /// The first file block that the next extent may map.
     next: u64,
+    /// The number of blocks mapped so far.
+    mapped: u64,
     /// The last cluster that was mapped: its first block in the file and on the volume.
     last_cluster: Option<(FileBlock, FsBlock)>,
     disjoint: bool,
@@ -65,6 +76,11 @@ impl Loader<'_> {
                     }
                     self.layout.check_data_range(extent.physical, u64::from(extent.len))?;
                     self.next = extent.end();
+                    self.mapped += u64::from(extent.len);
+                    if self.mapped > self.layout.max_mapped_blocks {
+                        let problem = "the file maps more blocks than the volume has";
+                        return Err(Error::corrupt_field("extent", "ee_len", problem));
+                    }
                     if self.disjoint {
                         self.add_clusters(extent)?;
                     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use parext4_format::{BlockRange, FileBlock};
+use parext4_format::extent::{self, Extent};
+use parext4_format::{BlockRange, FileBlock, FsBlock};
 use proptest::prelude::*;
 
 use super::ExtentMap;
@@ -12,6 +13,7 @@ use crate::body::Body;
 use crate::body_update::CUT_BLOCKS;
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::layout::Layout;
 use crate::mapping::{Mapping, Shift, State};
 use crate::meta::BlockKind;
 use crate::meta::MetaCache;
@@ -434,4 +436,32 @@ fn the_estimate_of_memory_counts_the_regions_that_were_looked_up() {
     add(&volume, &node, blocks(5000, 10), true);
     map.lookup(FileBlock(5000), 1);
     assert!(map.memory() >= one + 64 * size_of::<Region>(), "the second chunk counts as full");
+}
+
+/// A view of such a file took 400 MiB on an image of 16 MiB.
+#[test]
+fn extents_map_no_more_blocks_than_the_volume_has_even_on_a_read_only_volume() {
+    let device = Arc::new(MemDevice::new(16 << 20));
+    mkfs(&*device, &MkfsOptions::new().block_size(1024).device_is_zero(true)).unwrap();
+    let volume = Volume::open_device(device.clone(), &VolumeOptions::new().read_only(true)).unwrap();
+    let layout = &volume.engine.layout;
+    const LEN: u32 = 4200;
+    let free = |start: &u64| layout.check_data_range(FsBlock(*start), LEN.into()).is_ok();
+    let start = (0..layout.blocks_count).find(free).unwrap();
+    for (count, is_possible) in [(3, true), (4, false)] {
+        let extent = |n: u32| Extent {
+            logical: FileBlock(n * 10_000),
+            physical: FsBlock(start),
+            len: LEN,
+            unwritten: false,
+        };
+        let mut i_block = [0; 60];
+        extent::encode_leaf(&mut i_block, &(0..count).map(extent).collect::<Vec<_>>());
+        let kind = BlockKind::ExtentNode(InodeNo(12), None);
+        let load = |layout: &Layout| ExtentMap::load(&i_block, layout, kind, &fresh_cache(&device), false);
+        assert_eq!(load(layout).is_ok(), is_possible, "{count} extents");
+        let mut with_shared_blocks = Layout::clone(layout);
+        with_shared_blocks.max_mapped_blocks = u64::MAX;
+        assert!(load(&with_shared_blocks).is_ok());
+    }
 }

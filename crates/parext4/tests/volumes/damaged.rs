@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use parext4::{Error, MemDevice, Volume, VolumeOptions};
+use parext4_format::extent::{self, Extent};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
-use parext4_format::{GroupNo, InodeNo, inode};
+use parext4_format::{FileBlock, FsBlock, GroupNo, InodeNo, inode};
 
 use testkit::Image;
-use testkit::volume::{DirectFiles as _, untimed};
+use testkit::volume::{DirectFiles as _, findings, untimed};
 
 /// Offset of the descriptors of a volume with 1 KiB blocks.
 const DESCRIPTORS: usize = 2048;
@@ -186,4 +187,33 @@ fn no_entry_leads_to_an_own_inode() {
     }
     volume.close().unwrap();
     assert_eq!(inodes.iter().map(stat).collect::<Vec<_>>(), before);
+}
+
+/// Four extents of the same 10,000 blocks on a volume of 32,768 blocks. With half a million, `fiemap` took 400 MiB.
+#[test]
+fn a_file_that_maps_more_blocks_than_the_volume_has_is_damaged_on_a_read_only_volume_too() {
+    let options = ["-b", "1024", "-O", "^metadata_csum,^uninit_bg,^has_journal"];
+    let Some(image) = Image::mke2fs(32, &options) else { return };
+    let volume = image.open();
+    assert_eq!(volume.create_direct("/file").unwrap().node().ino(), InodeNo(12));
+    volume.close().unwrap();
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    let superblock = superblock(&bytes);
+    let table = GroupDesc::parse(&bytes[DESCRIPTORS..], &superblock, GroupNo(0)).unwrap().inode_table;
+    let inode = usize::try_from(table.get()).unwrap() * 1024 + 11 * usize::from(superblock.inode_size());
+    let extent = |n: u32| Extent {
+        logical: FileBlock(n * 10_000),
+        physical: FsBlock(9000),
+        len: 10_000,
+        unwritten: false,
+    };
+    bytes[inode + 4..][..4].copy_from_slice(&(40_000_u32 << 10).to_le_bytes());
+    extent::encode_leaf(&mut bytes[inode + 40..][..60], &[0, 1, 2, 3].map(extent));
+    let found = findings(&MemDevice::from_bytes(bytes.clone()));
+    let expected = "maps more blocks than the volume has";
+    assert!(found.iter().any(|line| line.contains(expected)), "{found:?}");
+    let device = Arc::new(MemDevice::from_bytes(bytes));
+    let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
+    let error = volume.direct_file("/file").and_then(|file| file.data_range(0)).unwrap_err();
+    assert!(error.to_string().contains(expected), "{error}");
 }

@@ -51,21 +51,25 @@ impl DirStack {
         Ok(self.open.back_mut())
     }
 
-    /// Makes the directory that `entry` names the current one.
+    /// Opens the directory that `entry` names, for [`enter`](Self::enter).
     ///
     /// # Errors
     /// [`Error::Loop`] if the directory is one of its own ancestors, as in a damaged volume; the errors of
     /// [`ReadDir::below`].
-    pub(super) fn enter(&mut self, entry: &DirEntry) -> Result<()> {
+    pub(super) fn open(&self, entry: &DirEntry) -> Result<ReadDir> {
         let child = ReadDir::below(entry)?;
         if self.inodes.contains(&child.dir().ino()) {
             return Err(Error::Loop(format!("{}: the directory contains itself", entry.path().display())));
         }
+        Ok(child)
+    }
+
+    /// Makes an opened directory the current one.
+    pub(super) fn enter(&mut self, child: ReadDir) {
         if self.open.len() == MAX_OPEN {
             self.paused.extend(self.open.pop_front().map(ReadDir::pause));
         }
         self.push(child);
-        Ok(())
     }
 
     /// Makes the directory above the current one the new current one, and returns the listing that was left.

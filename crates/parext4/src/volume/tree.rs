@@ -1,5 +1,6 @@
 //! Visits and removes whole directory trees.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use parext4_format::inode::FileType;
@@ -8,6 +9,7 @@ use super::Volume;
 use super::dir_stack::DirStack;
 use crate::error::{Error, Result};
 use crate::namespace::{DirEntry, ReadDir};
+use crate::node::NodeId;
 
 impl Volume {
     /// Returns an iterator over all entries below a directory. Follows a symbolic link at the end of `path`, but no
@@ -34,7 +36,8 @@ impl Volume {
     /// # Errors
     /// As [`read_dir`](Self::read_dir).
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
-        Ok(Walk(DirStack::new(self.read_dir(path)?)))
+        let dirs = DirStack::new(self.read_dir(path)?);
+        Ok(Walk { dirs, entered: HashSet::new() })
     }
 
     /// Removes a directory and all entries below it. Removes a symbolic link itself, and does not change its target.
@@ -57,7 +60,10 @@ impl Volume {
         let mut dirs = DirStack::new(ReadDir::new(root, path.to_owned())?);
         while let Some(current) = dirs.current()? {
             match current.next().transpose()? {
-                Some(entry) if entry.file_type() == FileType::Directory => dirs.enter(&entry)?,
+                Some(entry) if entry.file_type() == FileType::Directory => {
+                    let below = dirs.open(&entry)?;
+                    dirs.enter(below);
+                }
                 Some(entry) => current.dir().unlink(entry.name())?,
                 None => {
                     let emptied = dirs.leave();
@@ -76,22 +82,32 @@ impl Volume {
 /// The walk is depth first, and yields a directory before its entries. An error ends the listing of one directory, and the
 /// walk continues with the next.
 ///
-/// Memory: for each directory on the path to the current one its name and position, and for at most 64 of them an open inode
-/// and one batch of entries.
+/// The walk enters a directory once: if it finds one again, because another thread has moved it or because it has several names on a
+/// damaged volume, it yields the entry only.
+///
+/// Memory: the number of each directory; for each directory on the path to the current one its name and position, and for at most 64 of
+/// them an open inode and one batch of entries.
 ///
 /// On a sound volume no directory contains itself. On a damaged one, an entry that leads back to a directory on the path to it
 /// is an [`Error::Loop`], and the walk does not follow it.
 #[derive(Debug)]
-pub struct Walk(DirStack);
+pub struct Walk {
+    dirs: DirStack,
+    entered: HashSet<NodeId>,
+}
 
 impl Walk {
-    /// Makes the directory that an entry names the current one.
+    /// Makes the directory that an entry names the current one, unless the walk has entered it before.
     fn enter(&mut self, entry: &DirEntry) -> Result<()> {
-        match self.0.enter(entry) {
+        let below = match self.dirs.open(entry) {
             // Another thread has removed or replaced the directory.
-            Err(Error::NotFound(_) | Error::NotDirectory(_)) => Ok(()),
-            entered => entered,
+            Err(Error::NotFound(_) | Error::NotDirectory(_)) => return Ok(()),
+            opened => opened?,
+        };
+        if self.entered.insert(below.dir().id()) {
+            self.dirs.enter(below);
         }
+        Ok(())
     }
 }
 
@@ -100,7 +116,7 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let current = match self.0.current() {
+            let current = match self.dirs.current() {
                 Ok(current) => current?,
                 // Another thread has removed the directory.
                 Err(Error::NotFound(_)) => continue,
@@ -111,7 +127,7 @@ impl Iterator for Walk {
                     return Some(self.enter(&entry).map(|()| entry));
                 }
                 Some(entry) => return Some(entry),
-                None => drop(self.0.leave()),
+                None => drop(self.dirs.leave()),
             }
         }
     }

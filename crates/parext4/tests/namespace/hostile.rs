@@ -124,6 +124,26 @@ fn a_batch_of_names_is_one_leaf_whatever_the_index_says() {
     assert_eq!(names(&dir), expected);
 }
 
+/// Each directory has two names for the next one, so there are 65,536 paths to the last.
+#[test]
+fn a_walk_enters_a_directory_with_several_names_once() {
+    const DEPTH: usize = 16;
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", "^metadata_csum"]) else { return };
+    let volume = image.open();
+    volume.mkdir_all(format!("/top{}", "/a".repeat(DEPTH)), 0o755).unwrap();
+    volume.close().unwrap();
+    for depth in 1..=DEPTH {
+        let above = format!("/top{}", "/a".repeat(depth - 1));
+        image.debugfs_write(&format!("ln {above}/a {above}/b"));
+    }
+    let volume = image.open();
+    if !volume.exists("/top/b").unwrap() {
+        return;
+    }
+    let found = volume.walk("/top").unwrap().take(1000).map(|entry| entry.unwrap().path());
+    assert_eq!(found.count(), 2 * DEPTH);
+}
+
 /// Bytes of an image that are changed and later restored.
 struct Damage {
     at: u64,

@@ -132,6 +132,8 @@ pub enum Fault {
     InsertUnmarked,
     /// A deleted inode leaves the cache before its number is free.
     ForgetBeforeFree,
+    /// A new inode has its links before its contents, so that it can be found by its number while its creation is undone.
+    LinksBeforeContents,
     /// I6, H31: the completion of a write begins a handle inside another handle.
     HandleInHandle,
     /// H32: unwritten extents are merged although a write needs them split.

@@ -17,6 +17,7 @@ use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
+use crate::fault::{Fault, guarded};
 use crate::inode::{Inode, inherited};
 use crate::journal::Handle;
 use crate::node::Node;
@@ -276,7 +277,10 @@ impl Node {
         let quota = engine.reserve_new_inode(&prepared.raw, engine.credentials())?;
         let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
         drop(quota);
-        let inode = engine.new_inode(ino, prepared.raw.clone(), table_block)?;
+        // Without links, so that `node_by_number` returns no reference to an inode that may be undone.
+        let mut raw = prepared.raw.clone();
+        raw.links = guarded!(Fault::LinksBeforeContents, 0, raw.links);
+        let inode = engine.new_inode(ino, raw, table_block)?;
         inode.charge_inodes(handle, 1);
         let attributes = prepared.xattrs.apply(engine, handle, &inode);
         if let Err(error) = attributes.and_then(|()| self.write_contents(handle, &inode, prepared.contents)) {
@@ -284,6 +288,7 @@ impl Node {
             return Err(error);
         }
         inode.join(handle);
+        inode.core().links = prepared.raw.links;
         Ok(inode)
     }
 
@@ -313,11 +318,8 @@ impl Node {
         let ino: InodeNo = inode.ino();
         self.engine.release_xattr_block(handle, inode)?;
         inode.end_charges(handle, 0);
-        {
-            let mut core = inode.core();
-            core.links = 0;
-            core.dtime = saturating_u32(core.ctime.seconds);
-        }
+        let ctime = inode.core().ctime;
+        inode.core().dtime = saturating_u32(ctime.seconds);
         self.engine.allocator.free_inode(handle, ino, is_dir)?;
         // As when an inode is deleted.
         self.engine.inodes.remove(inode);

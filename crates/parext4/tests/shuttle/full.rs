@@ -9,8 +9,6 @@ use parext4::{AlignedBuf, DirectFile, IoFlags, IoRequest, MemDevice, Policy, Spl
 use super::support::*;
 use testkit::volume::DirectFiles as _;
 
-/// Leaves no free block.
-const NOTHING: i32 = i32::MIN / 2;
 /// Blocks of the file.
 const BLOCKS: usize = 16;
 

@@ -62,7 +62,7 @@
 //! | truncated blocks that are allocated again | `conversions::reallocated_blocks_are_unwritten` | `StaleWrittenBits` |
 //! | preallocated blocks that are used, and freed | `preallocation` | `PreallocationFreedInUse`, `PreallocateBelowSize`, `FillUnchecked`, `AllocatedAsPreallocated` |
 //! | indirect blocks in memory, against fills of the blocks below them and against eviction | `claims::holes_of_one_indirect_block_are_filled_in_parallel`, `claims::indirect_blocks_in_use_stay_in_memory`, `claims::an_indirect_block_that_was_read_before_a_change_is_read_again` | `LeafAddedTwice`, `LeavesDroppedInUse`, `OldLeafKept` |
-//! | inodes that are evicted, read again, and deleted | `inodes` | `LoadTwice`, `ForgetBeforeFree`, `InsertUnmarked` |
+//! | inodes that are created, evicted, read again, and deleted | `inodes` | `LoadTwice`, `ForgetBeforeFree`, `InsertUnmarked`, `LinksBeforeContents` |
 //! | extended attributes of one inode | `xattrs` | `XattrsUnlocked` |
 //! | the last name of an inode that cannot be deleted | `xattrs::the_last_name_of_an_inode_that_cannot_be_deleted_stays` | `LinksUnlocked` |
 //! | the sleep of a queue's thread | `queues::a_parked_queue_thread_is_woken` | `SleepUnchecked` |

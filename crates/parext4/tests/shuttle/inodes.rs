@@ -1,9 +1,10 @@
-//! Inodes that are evicted and read again, and found by name and by number while they are deleted.
+//! Inodes that are evicted and read again, and found by name and by number while they are created and deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::fault::Fault;
+use parext4::models::leave_blocks;
 use parext4::{Error, NewInode, SetAttributes, Volume};
 
 use shuttle::rand::Rng;
@@ -104,5 +105,34 @@ fn a_deleted_inode_read_from_the_device_is_not_cached() {
         looking.join().unwrap();
         assert_eq!(new.ino, old.ino);
         assert!(matches!(volume.node(new), Err(Error::NotFound(_))), "a deleted inode is found");
+    });
+}
+
+/// The number of a directory that gets no block is free again. If another thread had a reference to the directory, its drop would free
+/// the number a second time.
+#[test]
+fn an_inode_whose_creation_fails_is_not_found_by_its_number() {
+    check(100, &[Fault::LinksBeforeContents], |image| {
+        let volume = volume(image);
+        let root = volume.root().unwrap();
+        let ino = root.create(b"f", &NewInode::new()).unwrap().ino();
+        root.unlink(b"f").unwrap();
+        volume.sync().unwrap();
+        leave_blocks(&volume, NOTHING);
+        let over = Arc::new(AtomicBool::new(false));
+        let looking = {
+            let (volume, over) = (volume.clone(), Arc::clone(&over));
+            shuttle::thread::spawn(move || {
+                while !over.load(Ordering::SeqCst) {
+                    let found = volume.named_node(ino);
+                    assert!(matches!(found, Err(Error::NotFound(_))), "an inode without contents is found");
+                    shuttle::thread::yield_now();
+                }
+            })
+        };
+        assert!(matches!(root.mkdir(b"d", &NewInode::new()), Err(Error::NoSpace)));
+        over.store(true, Ordering::SeqCst);
+        looking.join().unwrap();
+        assert_eq!(root.create(b"f", &NewInode::new()).unwrap().ino(), ino, "the number is free");
     });
 }

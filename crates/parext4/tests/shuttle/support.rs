@@ -18,6 +18,8 @@ pub const SECTOR: usize = 512;
 pub const BLOCK: usize = 1024;
 /// Byte that fills free blocks on the device. No read may return it.
 pub const STALE: u8 = 0xaa;
+/// Argument of `leave_blocks` that leaves no free block.
+pub const NOTHING: i32 = i32::MIN / 2;
 
 /// A device that yields to other threads between any two sectors of a request.
 #[derive(Debug)]

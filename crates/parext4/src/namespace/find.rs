@@ -96,15 +96,13 @@ impl Dir<'_> {
         }
     }
 
-    /// Returns the entry of a name that its hash does not lead to. Versions of Linux that did not ignore any characters have placed
-    /// names by other hashes.
+    /// Returns the entry of a name that its hash does not lead to.
     ///
     /// Searches all leaves. Once a search has found each name in the place of its hash, later ones are left out: the engine adds names only
     /// there.
     fn find_misplaced(&self, wanted: &Wanted<'_>) -> Result<Option<Found>> {
-        let may_be_misplaced =
-            self.engine.superblock.encoding().is_some_and(|encoding| encoding.misplaced_names);
-        if !may_be_misplaced || !matches!(wanted, Wanted::Folded { .. }) || self.inode.are_names_placed() {
+        let may_be_misplaced = self.may_have_misplaced_names() && matches!(wanted, Wanted::Folded { .. });
+        if !may_be_misplaced || self.inode.are_names_placed() {
             return Ok(None);
         }
         let mut walk = Walk::to(*self, |_| 0)?;

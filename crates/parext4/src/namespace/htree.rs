@@ -116,6 +116,22 @@ impl<'a> Walk<'a> {
         Ok(leaf)
     }
 
+    /// Returns the hash that lists and orders the names of the leaf. A name that is misplaced there gets the nearest hash that leads to
+    /// the leaf.
+    pub(super) fn leaf_hash(&self) -> NameHash {
+        if !self.dir.may_have_misplaced_names() {
+            return self.hash;
+        }
+        let frames = || self.nodes.iter().rev().chain(iter::once(&self.root));
+        let entry = |frame: &Frame, at: usize| frame.entries.get(at).map(|entry| entry.hash);
+        let first = frames().find(|frame| frame.at > 0).and_then(|frame| entry(frame, frame.at));
+        let next = frames().find_map(|frame| entry(frame, frame.at + 1));
+        // Hashes of names are even. Bit 0 in the index says that the leaf before has names of that hash, too.
+        let lowest = first.unwrap_or(0) & !1;
+        let highest = next.map_or(u32::MAX, |next| next.saturating_sub(2 - (next & 1)));
+        self.hash.within((lowest, highest))
+    }
+
     fn index_blocks(&self) -> impl Iterator<Item = FsBlock> {
         iter::once(&self.root).chain(&self.nodes).map(|frame| frame.block.number())
     }

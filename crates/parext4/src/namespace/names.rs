@@ -97,13 +97,22 @@ pub(super) struct NameHash {
     function: DirHash,
     names: Names,
     seed: [u32; 4],
+    /// The lowest and the highest major hash that names get.
+    bounds: (u32, u32),
 }
 
 impl NameHash {
     /// Returns the major and minor hash of a name of an entry.
     pub(super) fn hash(&self, stored: &[u8]) -> (u32, u32) {
         let folded = if matches!(self.names, Names::Folded { .. }) { fold(stored) } else { None };
-        self.function.hash(folded.as_deref().unwrap_or(stored))
+        let (major, minor) = self.function.hash(folded.as_deref().unwrap_or(stored));
+        let (lowest, highest) = self.bounds;
+        (major.min(highest).max(lowest), minor)
+    }
+
+    /// Returns the hash that gives names outside of `bounds` the nearest major hash within them.
+    pub(super) fn within(self, bounds: (u32, u32)) -> Self {
+        Self { bounds, ..self }
     }
 
     /// Returns the place of a name of an entry among names with the same major hash, in a listing. It is not the minor hash, because
@@ -136,6 +145,15 @@ impl Dir<'_> {
         }
     }
 
+    /// Returns true if names may be in leaves to which their hashes do not lead. Versions of Linux that did not ignore any characters
+    /// have placed names by other hashes.
+    pub(super) fn may_have_misplaced_names(&self) -> bool {
+        let encoding = self.engine.superblock.encoding();
+        encoding.is_some_and(|encoding| encoding.misplaced_names)
+            && self.inode.flags().contains(InodeFlags::CASEFOLD)
+            && !self.inode.is_encrypted()
+    }
+
     /// Returns true if the entries can be found by hash.
     pub(super) fn is_searched_by_hash(&self) -> bool {
         let needs_key = self.inode.flags().contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
@@ -160,6 +178,7 @@ impl Dir<'_> {
     pub(super) fn hash(&self, version: u8) -> Result<NameHash> {
         let superblock = &self.engine.superblock;
         let function = DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed());
-        Ok(NameHash { function: self.checked(function)?, names: self.names()?, seed: superblock.hash_seed() })
+        let (names, seed) = (self.names()?, superblock.hash_seed());
+        Ok(NameHash { function: self.checked(function)?, names, seed, bounds: (0, u32::MAX) })
     }
 }

@@ -235,7 +235,7 @@ impl Dir<'_> {
         let (mut skipped, mut start) = (0, 0);
         loop {
             let bytes = walk.leaf()?.snapshot();
-            let names = self.list_leaf(&walk.hash, (&bytes, self.has_tail()), after, items)?;
+            let names = self.list_leaf(&walk.leaf_hash(), (&bytes, self.has_tail()), after, items)?;
             // A batch may end among names with one hash, and the next one skips the leaves that have only names up to there.
             if names > 0 && items.len() == had && start != (major | 1) {
                 skipped += 1;

@@ -242,36 +242,56 @@ fn strange_volumes() {
     assert_fails!(dir.read_dir(0), Corrupt);
 }
 
-/// A name in the place of another hash, as versions of Linux have made that did not ignore U+200D.
-#[test]
-fn misplaced_names_are_found() {
+/// Makes a volume with a directory `/dir` that ignores case and has the names `name-0...` to `name-199` and `strange`. Names with U+200D are
+/// in the places of other hashes, as versions of Linux have made them that did not ignore it. `None` without e2fsprogs.
+fn misplaced(strange: &[String]) -> Option<Image> {
     // One seed, because another can put a name's two hashes into one leaf, where it is not misplaced.
     let extended = "encoding=utf8,hash_seed=01234567-89ab-4def-8123-456789abcdef";
-    let Some(image) = make(8, &["-b", "1024", "-O", "^metadata_csum"], extended) else { return };
+    let image = Image::mke2fs(8, &["-b", "1024", "-O", "casefold,^metadata_csum", "-E", extended])?;
     let volume = image.open();
-    let plain = volume.mkdir("/plain", 0o755).unwrap();
-    for n in 0..200 {
-        plain.create(format!("name-{n:0>50}").as_bytes(), &new()).unwrap();
+    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    for name in (0..200).map(placed).chain(strange.iter().cloned()) {
+        dir.create(name.as_bytes(), &new()).unwrap();
     }
-    let strange = ["one", "two", "three", "four", "five", "six"].map(|n| format!("x\u{200d}-{n}"));
-    for name in &strange {
-        plain.create(name.as_bytes(), &new()).unwrap();
-    }
-    drop(plain);
+    drop(dir);
     volume.close().unwrap();
     // EXT4_CASEFOLD_FL, EXT4_EXTENTS_FL, EXT4_INDEX_FL
-    image.debugfs_write("set_inode_field /plain flags 0x40081000");
-    if image.debugfs("stat /plain").is_empty() {
-        return;
-    }
+    image.debugfs_write("set_inode_field /dir flags 0x40081000");
+    (!image.debugfs("stat /dir").is_empty()).then_some(image)
+}
+
+fn placed(n: u32) -> String {
+    format!("name-{n:0>50}")
+}
+
+#[test]
+fn misplaced_names_are_found() {
+    let strange = ["one", "two", "three", "four", "five", "six"].map(|n| format!("x\u{200d}-{n}"));
+    let Some(image) = misplaced(&strange) else { return };
     for (flags, found) in [(0_u16, true), (2, false)] {
         let device = Arc::new(with_superblock(&image, ENCODING_FLAGS, &flags.to_le_bytes()));
         let volume = Volume::open_device(device, &untimed()).unwrap();
-        let dir = volume.resolve("/plain").unwrap();
-        assert!(dir.lookup(format!("NAME-{:0>50}", 7).as_bytes()).is_ok());
+        let dir = volume.resolve("/dir").unwrap();
+        assert!(dir.lookup(placed(7).to_uppercase().as_bytes()).is_ok());
         let all_found = strange.iter().all(|name| dir.lookup(name.to_uppercase().as_bytes()).is_ok());
         assert_eq!(all_found, found);
         assert_eq!(dir.create(b"X-one", &new()).is_err(), found);
         assert_eq!(dir.unlink(b"x-two").is_ok(), found);
     }
+}
+
+/// Opens a volume of [`misplaced`] whose directories may have misplaced names.
+fn open_misplaced(image: &Image) -> Volume {
+    let device = with_superblock(image, ENCODING_FLAGS, &[0, 0]);
+    Volume::open_device(Arc::new(device), &untimed()).unwrap()
+}
+
+#[test]
+fn misplaced_names_and_the_names_around_them_are_listed_once() {
+    let strange: Vec<_> = (0..40).map(|n| format!("x\u{200d}-{n}")).collect();
+    let Some(image) = misplaced(&strange) else { return };
+    let volume = open_misplaced(&image);
+    let mut expected: Vec<_> = (0..200).map(placed).chain(strange).map(String::into_bytes).collect();
+    expected.sort();
+    assert_eq!(names(&volume.resolve("/dir").unwrap()), expected);
 }

@@ -97,7 +97,7 @@ fn offset_of(cookie: u64) -> u64 {
 }
 
 /// Returns true if a batch with `items` can end before the leaf that starts at `hash`. If bit 0 says that the leaf continues names of
-/// that hash, removes such names from a batch that has others: the next batch begins with them. So only names of one hash are listed from
+/// that hash, removes such names from a batch that has earlier ones: the next batch begins with them. So only names of one hash are listed from
 /// more than one leaf, whatever the index says.
 fn ends_batch(items: &mut Vec<DirItem>, hash: u32) -> bool {
     let continued = u64::from(hash & !1) << 32;

@@ -116,7 +116,7 @@ impl<'a> Dir<'a> {
         if let Some(offset) = self.room(&leaf, name)? {
             return Ok(InsertAt::Room(leaf, offset));
         }
-        let mut list = collect(self, &leaf.snapshot(), &walk.hash)?;
+        let mut list = collect(self, &leaf.snapshot(), &walk.leaf_hash())?;
         list.push(new_entry(major, name));
         if total_size(&list) <= self.usable_len() {
             return Ok(InsertAt::Repack(leaf, list));

@@ -295,3 +295,21 @@ fn misplaced_names_and_the_names_around_them_are_listed_once() {
     expected.sort();
     assert_eq!(names(&volume.resolve("/dir").unwrap()), expected);
 }
+
+/// Fills leaves of misplaced names with long names, until the tree has two levels.
+#[test]
+fn leaves_of_misplaced_names_split() {
+    let strange: Vec<_> = (0..200).map(|n| format!("x\u{200d}-{n:0>40}")).collect();
+    let Some(image) = misplaced(&strange) else { return };
+    let volume = open_misplaced(&image);
+    let dir = volume.resolve("/dir").unwrap();
+    let more: Vec<_> = (0..500).map(|n| format!("long-{n:0>240}")).collect();
+    for name in &more {
+        dir.create(name.as_bytes(), &new()).unwrap();
+    }
+    let all: Vec<_> = (0..200).map(placed).chain(strange).chain(more).collect();
+    assert!(all.iter().all(|name| dir.lookup(name.to_uppercase().as_bytes()).is_ok()));
+    let mut expected: Vec<_> = all.into_iter().map(String::into_bytes).collect();
+    expected.sort();
+    assert_eq!(names(&dir), expected);
+}

@@ -15,6 +15,10 @@ use crate::node::Node;
 /// The permission bits of a mode that correspond to an access control list.
 pub(super) const PERMISSIONS: u16 = 0o777;
 
+/// The attribute that contains an inode's access list.
+pub(super) const ACCESS: XattrName<'_> =
+    XattrName { full: b"system.posix_acl_access", index: ACL_ACCESS, rest: b"" };
+
 /// An access control list that is about to be set.
 pub(super) struct NewAcl {
     /// The list in the format of the device; `None` if it is not stored.
@@ -58,6 +62,9 @@ impl Node {
     /// Returns what `raw`, an inode that is about to be created in this directory, inherits. The default list becomes its
     /// access list, limited by the requested permissions. `umask` counts only if the directory has no default list. Acquires
     /// the directory's attribute lock, shared.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the lists do not fit the new inode and its block: they get no inodes of their own. Corruption; a failed read.
     pub(crate) fn inherit(&self, raw: &RawInode, umask: u16) -> Result<InheritedAcl> {
         let wanted = raw.mode & PERMISSIONS;
         if raw.file_type() == FileType::Symlink {
@@ -83,6 +90,6 @@ impl Node {
     }
 }
 
-pub(super) fn stored_xattr(name_index: u8, acl: &Acl) -> Xattr {
+fn stored_xattr(name_index: u8, acl: &Acl) -> Xattr {
     Xattr { name_index, name: Vec::new(), value: acl.to_disk().into() }
 }

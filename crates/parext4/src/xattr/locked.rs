@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use parext4_format::xattr::{ACL_ACCESS, Value};
 
-use super::acl::{PERMISSIONS, stored_xattr};
+use super::acl::{ACCESS, PERMISSIONS};
 use super::{XattrChange, XattrEdit};
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
@@ -111,11 +111,10 @@ impl XattrsLock<'_> {
 
     /// Returns the change of the attributes that a change of the permissions needs.
     pub(crate) fn change_for_permissions(&self, permissions: u16) -> Result<XattrChange> {
-        let mut edit = self.load()?;
+        let edit = self.load()?;
         let Some(stored) = self.value(&edit, ACL_ACCESS, b"")? else { return Ok(XattrChange::default()) };
         let mut acl = self.node.stored_acl(&stored)?;
         acl.set_permissions(permissions);
-        edit.put(stored_xattr(ACL_ACCESS, &acl));
-        edit.finish(&self.node.engine, &self.node.inode)
+        self.node.change_of(self, edit, ACCESS, acl.to_disk())
     }
 }

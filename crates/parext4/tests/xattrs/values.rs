@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use super::{Image, VALUE_KINDS, file, names};
-use parext4::{Error, XattrMode};
+use super::{GROUP, Image, MASK, OTHER, OWNER, USER, VALUE_KINDS, file, full_list, list, names};
+use parext4::{Error, Node, SetAttributes, XattrMode};
 
 /// Lengths from one that fits the inode to the largest.
 const LENGTHS: [usize; 6] = [10, 900, 1024, 5000, 20_000, 65_536];
@@ -255,4 +255,33 @@ fn a_value_is_no_file() {
     let volume = image.open();
     assert!(matches!(volume.resolve("/name"), Err(Error::Corrupt(_))));
     volume.close().unwrap();
+}
+
+/// Sets attributes of a node until it has room for the entry of an access list, but not for the list of [`full_list`].
+fn fill(node: &Node) {
+    for n in 100.. {
+        if node.set_xattr(format!("user.{n}").as_bytes(), b"", XattrMode::Create).is_err() {
+            return node.remove_xattr(format!("user.{}", n - 1).as_bytes()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn permissions_change_an_access_list_in_an_inode_of_its_own() {
+    let access = b"system.posix_acl_access";
+    for image in images() {
+        let volume = image.open();
+        let inodes = volume.space().free_inodes;
+        let node = file(&volume, "file");
+        fill(&node);
+        node.set_xattr(access, &full_list(), XattrMode::Create).unwrap();
+        node.set_attributes(&SetAttributes::new().permissions(0o620)).unwrap();
+        let changed = list(&[(OWNER, 6), (USER, 6), (GROUP, 4), (MASK, 2), (OTHER, 0)]);
+        assert_eq!(node.get_xattr(access).unwrap().unwrap(), changed);
+        assert_eq!(node.metadata().permissions, 0o620);
+        drop(node);
+        assert_eq!(inodes - volume.space().free_inodes, 2, "the file and its list");
+        volume.close().unwrap();
+        image.fsck();
+    }
 }

@@ -165,7 +165,7 @@ impl Node {
             (Some(locked), Some(permissions)) => locked.change_for_permissions(permissions)?,
             _ => XattrChange::default(),
         };
-        let owner = self.prepare_owner([set.uid, set.gid, None], locked.as_ref())?;
+        let owner = self.prepare_owner([set.uid, set.gid, None], locked.as_ref(), xattrs.added_values())?;
         self.engine.with_space(|| {
             self.engine.transact(xattrs.credits(), |handle| {
                 xattrs.apply(&self.engine, handle, &self.inode)?;

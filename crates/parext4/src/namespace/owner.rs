@@ -33,7 +33,8 @@ impl Node {
     }
 
     /// Prepares a change to the `ids` that are given, in the order of [`QuotaKind::ALL`]. `xattrs` is locked if the inode
-    /// [may own values](Self::owns_values). The caller holds no handle.
+    /// [may own values](Self::owns_values), and `added_values` is by how many a change of the attributes in the same transaction
+    /// changes the number of these. The caller holds no handle.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded), [`Error::NoSpace`](crate::Error::NoSpace); corruption; the errors of
@@ -42,10 +43,13 @@ impl Node {
         &self,
         ids: [Option<u32>; 3],
         xattrs: Option<&XattrsLock<'_>>,
+        added_values: i64,
     ) -> Result<OwnerChange> {
         let Some(quotas) = &self.engine.quotas else { return Ok(OwnerChange::default()) };
         let values = match xattrs {
-            Some(xattrs) if self.owns_values() => xattrs.load()?.value_count(),
+            Some(xattrs) if self.owns_values() => {
+                xattrs.load()?.value_count().saturating_add_signed(added_values)
+            }
             _ => 0,
         };
         let own = QuotaIds::of(&self.inode.core());

@@ -42,7 +42,7 @@ impl Node {
         }
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let xattrs = self.owns_values().then(|| self.lock_xattrs());
-        let owner = self.prepare_owner([None, None, Some(project)], xattrs.as_ref())?;
+        let owner = self.prepare_owner([None, None, Some(project)], xattrs.as_ref(), 0)?;
         // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);

@@ -279,7 +279,7 @@ impl<'a> Replay<'a> {
         }
         let xattrs = node.owns_values().then(|| node.lock_xattrs());
         let ids = [raw.uid, raw.gid, raw.projid].map(Some);
-        let owner = node.prepare_owner(ids, xattrs.as_ref())?;
+        let owner = node.prepare_owner(ids, xattrs.as_ref(), 0)?;
         self.engine.transact(1 + Orphans::CREDITS, |handle| {
             let inode = &node.inode;
             inode.join(handle);

@@ -52,6 +52,11 @@ impl XattrChange {
         }
     }
 
+    /// Returns by how many the number of values that have inodes of their own changes.
+    pub(crate) fn added_values(&self) -> i64 {
+        self.values.added()
+    }
+
     /// Carries out the change under `handle`. The caller holds the lock of the inode's attributes, or is the only thread that
     /// knows the inode.
     ///

@@ -42,6 +42,11 @@ pub(super) struct ValueChanges {
 type References = BTreeMap<InodeNo, i64>;
 
 impl ValueChanges {
+    /// Returns the change of the number of values that have inodes of their own.
+    pub(super) fn added(&self) -> i64 {
+        self.count
+    }
+
     /// Returns the changes for `owner`, whose attributes in the inode and in the block become `body` and `block`.
     ///
     /// # Errors

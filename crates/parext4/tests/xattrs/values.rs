@@ -285,3 +285,20 @@ fn permissions_change_an_access_list_in_an_inode_of_its_own() {
         image.fsck();
     }
 }
+
+/// The list leaves its inode in the transaction that changes the owner.
+#[test]
+fn a_new_owner_is_charged_for_the_values_that_new_permissions_leave() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "ea_inode,quota"]) else { return };
+    let volume = image.open();
+    let node = file(&volume, "file");
+    fill(&node);
+    node.set_xattr(b"system.posix_acl_access", &full_list(), XattrMode::Create).unwrap();
+    let inodes = volume.space().free_inodes;
+    (100..110).for_each(|n| node.remove_xattr(format!("user.{n}").as_bytes()).unwrap());
+    node.set_attributes(&SetAttributes::new().permissions(0o620).uid(1000)).unwrap();
+    drop(node);
+    assert_eq!(volume.space().free_inodes, inodes + 1, "the list is in the inode or its block");
+    volume.close().unwrap();
+    image.fsck();
+}

@@ -97,15 +97,15 @@ fn offset_of(cookie: u64) -> u64 {
 }
 
 /// Returns true if a batch with `items` can end before the leaf that starts at `hash`. If bit 0 says that the leaf continues names of
-/// that hash, removes such names from a batch that has earlier ones: the next batch begins with them. So only names of one hash are listed from
-/// more than one leaf, whatever the index says.
+/// that hash, removes such names from a batch that has earlier ones: the next batch begins with them. So only names of one hash are
+/// listed from more than one leaf.
 fn ends_batch(items: &mut Vec<DirItem>, hash: u32) -> bool {
     let continued = u64::from(hash & !1) << 32;
     if hash & 1 == 1 && items.iter().any(|item| item.cookie < continued) {
         items.retain(|item| item.cookie < continued);
         return true;
     }
-    hash & 1 == 0 || items.iter().any(|item| item.cookie >> 32 != continued >> 32)
+    hash & 1 == 0
 }
 
 /// Keeps the first `most` items in the order of their cookies, and the items with the last cookie of these.
@@ -247,6 +247,9 @@ impl Dir<'_> {
             let Some(hash) = walk.advance()? else { return Ok(()) };
             if items.len() > had && ends_batch(items, hash) {
                 return Ok(());
+            }
+            if items[had..].iter().any(|item| item.cookie >> 32 > u64::from(hash & !1)) {
+                return Err(self.corrupt("dx_entry: hash: a leaf that another one continues has later names"));
             }
             start = hash;
         }

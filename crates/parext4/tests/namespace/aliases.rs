@@ -174,7 +174,13 @@ fn a_directory_is_not_larger_than_the_volume() {
     let twice = |n: u32| (1 + n * run, run, free.start);
     hostile.map("/dir", &[(0, 1, first), twice(0), twice(1), twice(2)]);
     hostile.set_size("/dir", 1 + 3 * free.len());
-    let error = listed(&hostile.open_read_only().resolve("/dir").unwrap()).unwrap_err().to_string();
+    let refusal = |hostile: &Hostile| {
+        listed(&hostile.open_read_only().resolve("/dir").unwrap()).unwrap_err().to_string()
+    };
+    let error = refusal(&hostile);
+    assert!(error.contains("more blocks than the volume has"), "{error}");
+    hostile.map("/dir", &[(0, 1, first), twice(0)]);
+    let error = refusal(&hostile);
     assert!(error.contains("i_size"), "{error}");
 }
 

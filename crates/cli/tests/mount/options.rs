@@ -140,9 +140,11 @@ impl Needle {
         needle
     }
 
-    /// Repairs the directory.
+    /// Repairs the directory. The journal may have other blocks now where the name was.
     pub fn put_back(&self, fuse: &FuseMount) {
-        self.write(fuse, b'n');
+        let image = std::fs::read(fuse.scratch().image()).unwrap();
+        let is_there = |&&at: &&usize| image[at + 1..].starts_with(&Self::NAME[1..]);
+        Self(self.0.iter().filter(is_there).copied().collect()).write(fuse, b'n');
     }
 
     fn write(&self, fuse: &FuseMount, first: u8) {

@@ -289,10 +289,10 @@ impl Transfer {
     /// its last sector with the zeros that fill this sector. It must claim again.
     #[inline]
     fn is_overtaken(&self, node: &Node) -> bool {
-        let is_direct = matches!(self.operation, Operation::Write { .. });
-        let fills_sector = !self.end().is_multiple_of(node.engine.device.sector_size().into());
         let queued_again = matches!(self.claim, EndClaim::Claimed(_)) && self.attempts > 0;
-        queued_again && is_direct && fills_sector && node.inode.size() > self.end()
+        let is_direct = || matches!(self.operation, Operation::Write { .. });
+        let fills_sector = || !self.end().is_multiple_of(node.engine.device.sector_size().into());
+        queued_again && is_direct() && fills_sector() && node.inode.size() > self.end()
     }
 
     /// Returns false if the file was truncated while the operation waited, so that it now extends the file and must

@@ -60,7 +60,7 @@ pub fn run_all(commands: Vec<Cmd>, name: &str, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Returns the tests of each reason, from the lines `TEST: WHY` that `testkit::skip` appends.
+/// Returns the tests of each reason, from the lines `TEST: WHY` that `device_testkit::skip` appends.
 fn by_reason(lines: &str) -> BTreeMap<&str, Vec<&str>> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (test, why) in lines.lines().filter_map(|line| line.split_once(": ")) {

@@ -20,6 +20,7 @@
 //! | [`file_op`], [`file_model`] | random operations on one file, and its expected contents |
 //! | [`workload`] | random operations on a volume, with a model of it |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
+//! | [`access_list`] | access control lists as bytes |
 //! | [`damage`] | hostile images: damage to every structure, and all uses of a damaged volume |
 //! | [`fast_commit_tags`] | a writer of fast commits |
 //! | [`fault_sweep`] | workloads that are repeated with each request failing |
@@ -28,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access_list;
 pub mod ceph;
 pub mod choices;
 pub mod command;
@@ -35,7 +37,6 @@ pub mod crash_states;
 pub mod cut;
 pub mod damage;
 pub mod device;
-pub mod device_contract;
 pub mod durability;
 pub mod encrypted;
 pub mod fast_commit_tags;
@@ -61,7 +62,6 @@ pub mod sector;
 pub mod sequence;
 pub mod served;
 pub mod settings;
-pub mod skip;
 pub mod slowest;
 pub mod tool;
 pub mod verity;
@@ -69,6 +69,6 @@ pub mod volume;
 pub mod watchdog;
 pub mod workload;
 
+pub use device_testkit::{contract as device_contract, skip, skip_allowed, skipped};
 pub use image::Image;
-pub use skip::{skip_allowed, skipped};
 pub use tool::{kernel_umount, tool};

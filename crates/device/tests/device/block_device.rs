@@ -26,7 +26,7 @@ impl Loop {
             Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
             Err(error) => error.to_string(),
         };
-        testkit::skipped(&format!("no loop device (needs root): {why}"));
+        device_testkit::skipped(&format!("no loop device (needs root): {why}"));
         None
     }
 }

@@ -18,7 +18,7 @@ fn on_both_paths(test: impl Fn(&FileDevice)) {
                 assert_eq!(device.size(), SIZE);
                 test(&device);
             }
-            Err(error) => testkit::skip_allowed(&format!("with {direct:?}: {error}")),
+            Err(error) => device_testkit::skip_allowed(&format!("with {direct:?}: {error}")),
         }
     }
 }
@@ -99,7 +99,7 @@ fn discard_gives_the_space_back() {
         let before = blocks();
         device.discard(0, 1 << 20).unwrap();
         if blocks() == before {
-            testkit::skip_allowed("no holes on this file system");
+            device_testkit::skip_allowed("no holes on this file system");
             return;
         }
         assert!(read(device, 0, 1 << 20).unwrap().iter().all(|&byte| byte == 0));
@@ -111,7 +111,7 @@ fn allocate_reserves_the_space() {
     on_both_paths(|device| {
         write(device, 4096, &[6; 4096]).unwrap();
         if let Err(error) = device.allocate() {
-            testkit::skip_allowed(&format!("this file system allocates no space: {error}"));
+            device_testkit::skip_allowed(&format!("this file system allocates no space: {error}"));
             return;
         }
         assert!(std::fs::metadata(device.path()).unwrap().blocks() * 512 >= SIZE);

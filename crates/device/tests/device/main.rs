@@ -10,9 +10,9 @@ mod recording;
 mod sim;
 mod wrappers;
 
+use device_testkit::contract::{pattern, refuses_bad_requests, threads_do_not_disturb_each_other};
 use parext4_device::{AlignedBuf, Device};
 use std::io::{self, IoSlice, IoSliceMut};
-use testkit::device_contract::{pattern, refuses_bad_requests, threads_do_not_disturb_each_other};
 
 fn write(device: &dyn Device, offset: u64, bytes: &[u8]) -> io::Result<()> {
     device.write_at(offset, &[IoSlice::new(bytes)])

@@ -1,6 +1,8 @@
 //! Access control lists: their effect on permissions, and their inheritance by new inodes.
 
-use super::{GROUP, MASK, OTHER, OWNER, USER, assert_fails, file, list, names, new, on_each_kind};
+use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
+
+use super::{assert_fails, file, list, names, new, on_each_kind};
 use parext4::{Node, SetAttributes, XattrMode};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";

@@ -14,6 +14,7 @@ mod values;
 
 use parext4::{NewInode, Node, Volume};
 use testkit::Image;
+use testkit::access_list::{access_list, full_access_list};
 
 /// Kinds of volumes that differ in the place and the checks of attributes: options for mke2fs.
 const KINDS: &[&[&str]] = &[
@@ -62,26 +63,17 @@ fn names(node: &Node) -> Vec<String> {
     names
 }
 
-/// Tags of access control lists.
-const OWNER: u16 = 1;
-const USER: u16 = 2;
-const GROUP: u16 = 4;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+/// The user that access control lists name.
+const ACL_USER: u32 = 1000;
 
-/// Returns an access control list of `(tag, permissions)` in the format of the system call. The user has number 1000.
+/// Returns an access control list of `(tag, permissions)`.
 fn list(entries: &[(u16, u16)]) -> Vec<u8> {
-    let mut bytes = 2_u32.to_le_bytes().to_vec();
-    for &(tag, perm) in entries {
-        let id = if tag == USER { 1000 } else { u32::MAX };
-        bytes.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
-    }
-    bytes
+    access_list(ACL_USER, entries)
 }
 
 /// A list that the permissions cannot express.
 fn full_list() -> Vec<u8> {
-    list(&[(OWNER, 6), (USER, 6), (GROUP, 4), (MASK, 6), (OTHER, 0)])
+    full_access_list(ACL_USER)
 }
 
 /// Asserts that an operation fails with an error of this variant.

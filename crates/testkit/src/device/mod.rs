@@ -2,10 +2,9 @@
 
 mod gated;
 mod hooked;
-mod remote;
 mod splitting;
 
+pub use device_testkit::RemoteDevice;
 pub use gated::GatedDevice;
 pub use hooked::{HookedDevice, Hooks};
-pub use remote::RemoteDevice;
 pub use splitting::SplitRequests;

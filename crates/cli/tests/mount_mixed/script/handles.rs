@@ -16,6 +16,8 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 
+use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER, access_list};
+
 use super::op::{Allocation, FILES, Flags, Op, SLOTS, Step};
 use crate::engines::{Engine, Kind, Transfer};
 use crate::mapping::Mapping;
@@ -374,22 +376,9 @@ fn allocation(what: Allocation) -> FallocateFlags {
     }
 }
 
-/// In the form of setxattr(2): user, one more user, group, mask, other users.
 fn acl(group: u16, other_user: u16, mask: u16) -> Vec<u8> {
-    let entries = [
-        (0x01_u16, 6, u32::MAX),
-        (0x02, other_user, User::Stranger.id()),
-        (0x04, group, u32::MAX),
-        (0x10, mask, u32::MAX),
-        (0x20, 6, u32::MAX),
-    ];
-    let mut value = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        value.extend(tag.to_le_bytes());
-        value.extend(permissions.to_le_bytes());
-        value.extend(id.to_le_bytes());
-    }
-    value
+    let entries = [(OWNER, 6), (USER, other_user), (GROUP, group), (MASK, mask), (OTHER, 6)];
+    access_list(User::Stranger.id(), &entries)
 }
 
 fn buffer(len: u64) -> AlignedBuf {

@@ -7,7 +7,7 @@ macro_rules! on_every_queue {
         $(
             #[test]
             fn $check() {
-                on_every_queue(testkit::device_contract::$check);
+                on_every_queue(device_testkit::contract::$check);
             }
         )*
     };
@@ -33,7 +33,7 @@ on_every_queue! {
 #[test]
 fn no_check_is_left_out() {
     let here = include_str!("behaviour.rs");
-    for (name, _) in testkit::device_contract::QUEUE_CHECKS {
+    for (name, _) in device_testkit::contract::QUEUE_CHECKS {
         assert!(here.contains(name), "{name}");
     }
 }

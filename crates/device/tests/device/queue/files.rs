@@ -16,7 +16,7 @@ fn on_files(test: impl Fn(&mut dyn Queue, &Path)) {
         let path = dir.path().join("file");
         match open_file_queue(open(&path), 4, direct) {
             Ok(mut queue) => test(&mut *queue, &path),
-            Err(error) => testkit::skip_allowed(&format!("with direct {direct}: {error}")),
+            Err(error) => device_testkit::skip_allowed(&format!("with direct {direct}: {error}")),
         }
     }
 }

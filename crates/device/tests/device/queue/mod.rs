@@ -8,6 +8,8 @@ mod uring;
 
 use super::block_device::Loop;
 use super::pattern;
+use device_testkit::RemoteDevice;
+use device_testkit::contract::{bytes, finish, flush, one, read, succeed, write};
 use parext4_device::{
     Device, DeviceOptions, Direct, Done, FaultDevice, FaultPlan, FileDevice, MemDevice, Op, Queue, Request,
     Segment, SimDevice, SimProfile, open_file_queue, open_queue,
@@ -15,8 +17,6 @@ use parext4_device::{
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use testkit::device::RemoteDevice;
-use testkit::device_contract::{bytes, finish, flush, one, read, succeed, write};
 
 const SIZE: u64 = 4 << 20;
 
@@ -36,7 +36,7 @@ fn image(direct: Direct) -> Option<(TempDir, Arc<dyn Device>)> {
     match FileDevice::open(dir.path().join("image"), &DeviceOptions::new().create(SIZE).direct(direct)) {
         Ok(device) => Some((dir, Arc::new(device))),
         Err(error) => {
-            testkit::skip_allowed(&format!("with {direct:?}: {error}"));
+            device_testkit::skip_allowed(&format!("with {direct:?}: {error}"));
             None
         }
     }
@@ -49,7 +49,7 @@ fn has_io_uring() -> bool {
     let has = name.starts_with("UringQueue");
     if !has {
         assert!(name.starts_with("ThreadQueue"), "{name}");
-        testkit::skipped("no io_uring; files are served by threads");
+        device_testkit::skipped("no io_uring; files are served by threads");
     }
     has
 }

@@ -4,6 +4,7 @@ use parext4::{
     Credentials, InodeFlags, NewInode, OpenOptions, QuotaKind, QuotaKinds, QuotaLimits, SetAttributes,
     Timestamp, XattrMode,
 };
+use testkit::access_list::full_access_list;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 
 use super::{LARGE, SMALL, bytes, volume, with_file, workload};
@@ -44,17 +45,13 @@ workload!(attribute_values_in_inodes, with_file(VALUES_IN_INODES, 1024), untimed
 });
 
 workload!(access_control_lists, with_file(LARGE, 512), untimed(), |run| {
-    /// Version 2: read and write for the owner, read for user 7, and a mask.
-    const ACL: [u8; 44] = [
-        2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 7, 0, 0, 0, 4, 0, 4, 0, 255, 255, 255, 255,
-        16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
-    ];
+    let acl = full_access_list(7);
     let file = run.look("open", |volume| volume.resolve("/file"))?;
-    run.step("set", |_| file.set_xattr(b"system.posix_acl_access", &ACL, XattrMode::Any))?;
+    run.step("set", |_| file.set_xattr(b"system.posix_acl_access", &acl, XattrMode::Any))?;
     run.step("change the mode", |_| file.set_attributes(&SetAttributes::new().permissions(0o664)))?;
     run.step("make a directory", |volume| volume.mkdir("/dir", 0o755).map(drop))?;
     let dir = run.look("open it", |volume| volume.resolve("/dir"))?;
-    run.step("set the default", |_| dir.set_xattr(b"system.posix_acl_default", &ACL, XattrMode::Any))?;
+    run.step("set the default", |_| dir.set_xattr(b"system.posix_acl_default", &acl, XattrMode::Any))?;
     run.sync()?;
     run.step("inherit", |_| dir.create(b"file", &NewInode::new().permissions(0o666)).map(drop))?;
     run.step("inherit in a directory", |_| dir.mkdir(b"dir", &NewInode::new().permissions(0o777)).map(drop))

@@ -266,7 +266,7 @@ pub fn a_harvest_without_wait_does_not_block(device: &Arc<dyn Device>) {
     let start = Instant::now();
     while done.is_empty() {
         queue.harvest(false, &mut done).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(10), "never done");
+        assert!(start.elapsed() < Duration::from_secs(60), "never done");
     }
     assert_eq!((done[0].token, queue.in_flight()), (7, 0));
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::image;
 use crate::image_path::{ImagePath, PathInImage};
 use crate::output::{self, Output};
-use crate::tree::{self, Visited};
+use crate::tree::{self, Entry, Visited};
 use crate::{json, mode};
 
 /// List a directory of a volume, sorted by name
@@ -126,7 +126,7 @@ impl<'a> Lister<'a> {
     /// Lists a directory and, if asked, all directories below it. Does not recurse, because the image decides how deep the
     /// tree is. All directories that wait share one path.
     fn directories(&mut self, volume: &Volume, top: PathBuf, dir: NodeId) -> Result<()> {
-        let mut visited = Visited::default();
+        let mut visited = Visited::none(volume);
         let mut path = top.into_os_string();
         let mut waiting = vec![Waiting { above: path.len(), name: Vec::new(), dir }];
         let mut first = true;
@@ -153,19 +153,22 @@ impl<'a> Lister<'a> {
 
     fn read(&self, path: &Path, dir: &Node, subdirs: &mut Vec<Waiting>) -> Result<Vec<Line>> {
         let above = path.as_os_str().len();
-        let mut items = tree::entries(dir).collect::<Result<Vec<_>>>()?;
-        items.retain(|item| self.args.all || !item.name.starts_with(b"."));
-        items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let mut lines = Vec::with_capacity(items.len());
-        for item in items {
-            let node = dir.lookup(&item.name)?;
-            if self.args.recursive && node.file_type() == FileType::Directory {
-                let len = above + 1 + item.name.len();
-                ensure!(len < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
-                subdirs.push(Waiting { above, name: item.name.clone(), dir: node.id() });
+        let mut lines = Vec::new();
+        for entry in tree::entries(dir)? {
+            let Entry { name, node } = entry?;
+            if !self.args.all && name.starts_with(b".") {
+                continue;
             }
-            lines.push(Line::new(item.name, &node)?);
+            let node = node?;
+            if self.args.recursive && node.file_type() == FileType::Directory {
+                let len = above + 1 + name.len();
+                ensure!(len < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
+                subdirs.push(Waiting { above, name: name.clone(), dir: node.id() });
+            }
+            lines.push(Line::new(name, &node)?);
         }
+        lines.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        subdirs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(lines)
     }
 

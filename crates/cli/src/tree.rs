@@ -5,56 +5,59 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Result, bail, ensure};
-use parext4::{DirItem, InodeNo, Node};
+use parext4::{DirBatch, InodeNo, Node, Volume};
 
 /// Iterator over the entries of a directory except "." and ".."; reads them in batches.
 pub struct Entries {
     dir: Node,
-    /// The cookie of the last entry of the batch.
-    after: u64,
-    batch: std::vec::IntoIter<DirItem>,
-    ended: bool,
+    batch: DirBatch,
+    /// Index in the batch of the next entry.
+    next: usize,
+}
+
+/// An entry of a directory.
+pub struct Entry {
+    /// Its name, which can be part of a path.
+    pub name: Vec<u8>,
+    /// The inode that it names.
+    pub node: parext4::Result<Node>,
 }
 
 /// Iterates over the entries of `dir`.
-pub fn entries(dir: &Node) -> Entries {
-    Entries { dir: dir.clone(), after: 0, batch: Vec::new().into_iter(), ended: false }
+pub fn entries(dir: &Node) -> Result<Entries> {
+    Ok(Entries { dir: dir.clone(), batch: dir.read_dir(0)?, next: 0 })
 }
 
 impl Iterator for Entries {
-    type Item = Result<DirItem>;
+    type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.batch.next() {
+            let nth = self.next;
+            self.next += 1;
+            match self.batch.get(nth) {
                 Some(item) if item.name == b"." || item.name == b".." => {}
-                Some(item) => return Some(check_name(&item.name).map(|()| item)),
-                None if self.ended => return None,
-                None => {
-                    if let Err(error) = self.refill() {
-                        self.ended = true;
-                        return Some(Err(error));
-                    }
+                Some(item) => {
+                    let name = item.name.clone();
+                    return Some(check_name(&name).map(|()| Entry { name, node: self.batch.node(nth) }));
                 }
+                None => match self.refill() {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(error) => return Some(Err(error)),
+                },
             }
         }
     }
 }
 
 impl Entries {
-    /// Returns the directory.
-    pub fn dir(&self) -> &Node {
-        &self.dir
-    }
-
-    fn refill(&mut self) -> Result<()> {
-        let batch = self.dir.read_dir(self.after)?;
-        match batch.last() {
-            Some(last) => self.after = last.cookie,
-            None => self.ended = true,
-        }
-        self.batch = batch.into_iter();
-        Ok(())
+    /// Reads the next batch. Returns false at the end.
+    fn refill(&mut self) -> Result<bool> {
+        let Some(last) = self.batch.last() else { return Ok(false) };
+        self.batch = self.dir.read_dir(last.cookie)?;
+        self.next = 0;
+        Ok(!self.batch.is_empty())
     }
 }
 
@@ -66,26 +69,59 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The directories that a walk has entered. A directory has one name, so entering one twice means that the volume is
-/// corrupt.
-#[derive(Default)]
-pub struct Visited(HashSet<InodeNo>);
+/// The directories that a walk has entered, and their sizes. A sound directory has one name and blocks of its own, so the volume is corrupt if
+/// the walk enters one twice, or more bytes than the volume has.
+pub struct Visited {
+    directories: HashSet<InodeNo>,
+    /// Bytes that further directories can have.
+    rest: u64,
+}
 
 impl Visited {
-    /// Records that the walk enters `dir`. Fails if it did before.
+    /// No directories of `volume`.
+    pub fn none(volume: &Volume) -> Self {
+        let space = volume.space();
+        Self { directories: HashSet::new(), rest: space.blocks.saturating_mul(space.block_size.into()) }
+    }
+
+    /// Records that the walk enters `dir`. Fails if it did before, and if other directories must share blocks with it.
     pub fn enter(&mut self, dir: &Node) -> Result<()> {
-        ensure!(self.0.insert(dir.ino()), "corrupt volume: directory inode {} has two names", dir.ino());
+        ensure!(
+            self.directories.insert(dir.ino()),
+            "corrupt volume: directory inode {} has two names",
+            dir.ino()
+        );
+        let Some(rest) = self.rest.checked_sub(dir.metadata().size) else {
+            bail!(
+                "corrupt volume: the directories down to inode {} have more bytes than the volume",
+                dir.ino()
+            );
+        };
+        self.rest = rest;
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::check_name;
+    use super::{Visited, check_name};
 
     #[test]
     fn names_that_would_lead_elsewhere_are_refused() {
         assert!(check_name(b"a").is_ok() && check_name(b"\xff...").is_ok());
         assert!(check_name(b"").is_err() && check_name(b"../x").is_err() && check_name(b"a\0").is_err());
+    }
+
+    #[test]
+    fn directories_have_no_more_bytes_than_the_volume() {
+        let volume = testkit::volume::scratch();
+        let [one, two] = ["/one", "/two"].map(|path| volume.mkdir(path, 0o755).unwrap());
+        let enough = one.metadata().size + two.metadata().size;
+        for rest in [enough, enough - 1] {
+            let mut visited = Visited { rest, ..Visited::none(&volume) };
+            visited.enter(&one).unwrap();
+            assert_eq!(visited.enter(&two).is_ok(), rest == enough);
+            assert!(visited.enter(&one).is_err());
+        }
     }
 }

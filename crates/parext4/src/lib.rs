@@ -133,7 +133,9 @@ pub use journal::EmptiedLog;
 pub use journal::{EnterResult, Gate, Permit};
 pub use memory::MetadataCacheStats;
 pub use mkfs::{MkfsOptions, mkfs};
-pub use namespace::{DirEntry, DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
+pub use namespace::{
+    DirBatch, DirEntry, DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special,
+};
 pub use node::{Node, NodeId};
 pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;

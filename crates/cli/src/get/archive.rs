@@ -46,7 +46,8 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
     };
     let builder = Builder::new(BufWriter::with_capacity(CHUNK, output));
     let progress = Arc::new(Progress::new(quiet));
-    let mut packer = Packer { builder, progress, linked: HashMap::new(), source };
+    let mut packer =
+        Packer { builder, progress, linked: HashMap::new(), visited: Visited::none(volume), source };
     packer.tree(node)?;
     let named = |error| anyhow::Error::new(error).context(path.display().to_string());
     packer.builder.into_inner().and_then(|mut output| output.flush()).map_err(named)?;
@@ -58,6 +59,7 @@ struct Packer<'a> {
     progress: Arc<Progress>,
     /// The first names of files that have several.
     linked: HashMap<InodeNo, PathBuf>,
+    visited: Visited,
     source: &'a ImagePath,
 }
 
@@ -69,8 +71,7 @@ impl Packer<'_> {
     fn tree(&mut self, node: Node) -> Result<()> {
         let name = self.source.path.file_name().filter(|_| !means_contents(&self.source.path));
         let mut path = PathBuf::from(name.unwrap_or(OsStr::new(".")));
-        let mut visited = Visited::default();
-        let mut levels: Vec<Entries> = self.entry(&mut visited, node, &path)?.into_iter().collect();
+        let mut levels: Vec<Entries> = self.entry(node, &path)?.into_iter().collect();
         if name.is_none() {
             path.clear();
         }
@@ -80,10 +81,10 @@ impl Packer<'_> {
                 path.pop();
                 continue;
             };
-            let name = OsString::from_vec(item.with_context(|| self.shown(&path))?.name);
-            let node = entries.dir().lookup(name.as_bytes()).with_context(|| self.shown(&path))?;
-            path.push(&name);
-            match self.entry(&mut visited, node, &path)? {
+            let entry = item.with_context(|| self.shown(&path))?;
+            let node = entry.node.with_context(|| self.shown(&path))?;
+            path.push(OsString::from_vec(entry.name));
+            match self.entry(node, &path)? {
                 Some(below) => levels.push(below),
                 None => drop(path.pop()),
             }
@@ -97,15 +98,15 @@ impl Packer<'_> {
     }
 
     /// Writes `node` alone. Returns a directory, for its entries.
-    fn entry(&mut self, visited: &mut Visited, node: Node, path: &Path) -> Result<Option<Entries>> {
+    fn entry(&mut self, node: Node, path: &Path) -> Result<Option<Entries>> {
         let shown = self.shown(path);
         let is_directory = node.file_type() == FileType::Directory;
         let mut write = || -> Result<Option<Entries>> {
             if is_directory {
-                visited.enter(&node)?;
+                self.visited.enter(&node)?;
             }
             self.write(&node, path)?;
-            Ok(is_directory.then(|| tree::entries(&node)))
+            is_directory.then(|| tree::entries(&node)).transpose()
         };
         write().with_context(|| shown)
     }

@@ -96,7 +96,8 @@ fn copy(volume: &Volume, args: &Args, dest: &Path) -> Result<Value> {
     let dest = target(path, node.file_type(), dest)?;
     let (progress, source) = (Progress::new(args.quiet), args.src.clone());
     let shared = Arc::new(Shared { progress, is_root, source, dest: dest.clone() });
-    let (mut walker, top) = Walker::new(Arc::clone(&shared)).with_context(|| dest.display().to_string())?;
+    let (mut walker, top) =
+        Walker::new(volume, Arc::clone(&shared)).with_context(|| dest.display().to_string())?;
     transfer::run(threads, || (), |jobs| walker.tree(jobs, node, top))?;
     walker.finish(volume)?;
     Ok(shared.progress.summary())

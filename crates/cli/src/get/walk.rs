@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -42,9 +42,9 @@ struct Level {
 
 impl Walker {
     /// Returns a walker, and the place of the first copy.
-    pub fn new(shared: Arc<Shared>) -> Result<(Self, Place)> {
+    pub fn new(volume: &Volume, shared: Arc<Shared>) -> Result<(Self, Place)> {
         let (outside, top) = Directories::above(&shared.dest)?;
-        let (visited, linked) = (Visited::default(), HashMap::new());
+        let (visited, linked) = (Visited::none(volume), HashMap::new());
         Ok((Self { shared, visited, linked, links: Vec::new(), outside, directories: Vec::new() }, top))
     }
 
@@ -59,9 +59,9 @@ impl Walker {
                 path.pop();
                 continue;
             };
-            let name = OsString::from_vec(item.with_context(|| self.shared.source_of(&path))?.name);
-            let node = level.entries.dir().lookup(name.as_bytes());
-            let node = node.with_context(|| self.shared.source_of(&path))?;
+            let entry = item.with_context(|| self.shared.source_of(&path))?;
+            let node = entry.node.with_context(|| self.shared.source_of(&path))?;
+            let name = OsString::from_vec(entry.name);
             path.push(&name);
             match self.entry(jobs, node, &path, Place { dir: Some(level.index), name })? {
                 Some(below) => levels.push(below),
@@ -147,7 +147,8 @@ impl Walker {
         self.visited.enter(dir).with_context(|| self.shared.source_of(path))?;
         let index = self.outside.make(place).with_context(|| path.display().to_string())?;
         self.directories.push(dir.id());
-        Ok(Level { entries: tree::entries(dir), index })
+        let entries = tree::entries(dir).with_context(|| self.shared.source_of(path))?;
+        Ok(Level { entries, index })
     }
 }
 

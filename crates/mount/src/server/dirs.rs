@@ -4,17 +4,26 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use parext4::{DirItem, Error, Node};
+use parext4::{DirBatch, DirItem, Error, Node};
 
 use super::Server;
 use super::names::has_spellings;
 use crate::protocol::Outcome;
 use crate::protocol::attr::{CACHE_FOREVER, Entry, kind};
 
+/// The entry of a batch with index `nth`, and the offset that continues after it.
+struct Listed<'a> {
+    dir: &'a Node,
+    batch: &'a DirBatch,
+    nth: usize,
+    next: u64,
+}
+
 impl Server {
     /// Replies with the entries of a directory after `offset`.
     pub fn read_dir(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectory) {
-        let add = |_: &Node, item: &DirItem, next: u64| {
+        let add = |Listed { batch, nth, next, .. }: Listed<'_>| {
+            let item = &batch[nth];
             let ino = INodeNo(item.ino.get().into());
             Ok(reply.add(ino, next, kind(item.file_type), OsStr::from_bytes(&item.name)))
         };
@@ -26,37 +35,36 @@ impl Server {
 
     /// Like [`read_dir`](Self::read_dir), with the attributes of each inode. Counts a look-up of each.
     pub fn read_dir_plus(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let add = |dir: &Node, item: &DirItem, next: u64| self.add_with_entry(dir, item, next, &mut reply);
+        let add = |listed: Listed<'_>| self.add_with_entry(listed, &mut reply);
         match self.handle_corruption(self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),
             Err(failure) => reply.error(failure.errno()),
         }
     }
 
-    /// Calls `add` with each entry after `offset` and the offset that continues after it, until `add` returns true because
-    /// the reply is full.
+    /// Calls `add` with each entry after `offset`, until it returns true because the reply is full.
     fn list(
         &self,
         ino: INodeNo,
         offset: u64,
-        mut add: impl FnMut(&Node, &DirItem, u64) -> Outcome<bool>,
+        mut add: impl FnMut(Listed<'_>) -> Outcome<bool>,
     ) -> Outcome<()> {
         let dir = self.node(ino)?;
         let mut after = cookie(offset);
         loop {
-            let items = dir.read_dir(after)?;
-            let Some(last) = items.last() else {
+            let batch = dir.read_dir(after)?;
+            let Some(last) = batch.last() else {
                 self.update_atime(&dir);
                 return Ok(());
             };
             let end = last.cookie;
-            for (nth, item) in items.iter().enumerate() {
+            for (nth, item) in batch.iter().enumerate() {
                 // A listing can continue only before or after all names that share a cookie. The offset of all but the last
                 // is before them: a name may be listed twice, but none is left out.
-                if items.get(nth + 1).is_none_or(|next| next.cookie != item.cookie) {
+                if batch.get(nth + 1).is_none_or(|next| next.cookie != item.cookie) {
                     after = item.cookie;
                 }
-                if add(&dir, item, offset_of(after))? {
+                if add(Listed { dir: &dir, batch: &batch, nth, next: offset_of(after) })? {
                     return Ok(());
                 }
             }
@@ -64,18 +72,14 @@ impl Server {
         }
     }
 
-    fn add_with_entry(
-        &self,
-        dir: &Node,
-        item: &DirItem,
-        next: u64,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> Outcome<bool> {
+    fn add_with_entry(&self, listed: Listed<'_>, reply: &mut ReplyDirectoryPlus) -> Outcome<bool> {
+        let Listed { dir, batch, nth, next } = listed;
+        let item = &batch[nth];
         let name = OsStr::from_bytes(&item.name);
         if matches!(&item.name[..], b"." | b"..") {
             return Ok(add_without_entry(item, next, reply));
         }
-        let node = match dir.lookup(&item.name) {
+        let node = match batch.node(nth) {
             Ok(node) => node,
             // Another request has removed the name since it was listed.
             Err(Error::NotFound(_)) => return Ok(false),

@@ -98,7 +98,7 @@ impl Inode {
             usage: FileUsage::default(),
             windows: FileWindows::new(),
             xattrs: RwLock::new(Rank::Xattrs, ()),
-            entries: RwLock::new(Rank::Directory, ()),
+            entries: RwLock::new(Rank::Directory, 0),
             names_placed: AtomicBool::new(false),
             references: AtomicU32::new(0),
             listed: AtomicBool::new(false),

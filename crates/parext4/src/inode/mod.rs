@@ -41,7 +41,7 @@ use crate::meta::{MetaBlock, MetaCache};
 use crate::quota::Charges;
 use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
+use crate::sync::{Arc, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use crate::verity::VerifiedTree;
 
 /// An inode in memory.
@@ -90,8 +90,8 @@ pub(crate) struct Inode {
     emptied: AtomicBool,
     /// The lock of the extended attributes.
     pub(crate) xattrs: RwLock<()>,
-    /// The lock of the entries of a directory.
-    pub(crate) entries: RwLock<()>,
+    /// The lock of the entries of a directory, and how often it was held exclusively since the inode was loaded.
+    entries: RwLock<u64>,
     /// True if all names of a directory that ignores case are known to be in the places of their hashes.
     names_placed: AtomicBool,
     /// Number of `Node`s that refer to this inode.
@@ -321,6 +321,18 @@ impl Inode {
     /// Records that the bytes of the last block past the size are zeros.
     pub(crate) fn set_tail_clean(&self) {
         self.tail_clean.store(true, Ordering::Release);
+    }
+
+    /// Locks the entries of a directory shared. Returns a number that changes whenever an entry does, as long as the inode is loaded.
+    pub(crate) fn read_entries(&self) -> ReadGuard<'_, u64> {
+        self.entries.read()
+    }
+
+    /// Locks the entries of a directory exclusively.
+    pub(crate) fn change_entries(&self) -> WriteGuard<'_, u64> {
+        let mut changes = self.entries.write();
+        *changes += 1;
+        changes
     }
 
     /// Returns true if all names of the directory are known to be in the places of their hashes.

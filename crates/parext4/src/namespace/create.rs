@@ -223,7 +223,7 @@ impl Node {
     fn make(&self, name: &[u8], prepared: PreparedInode<'_>) -> Result<Node> {
         check_name(name)?;
         let dir = self.dir()?;
-        let _entries = self.inode.entries.write();
+        let _entries = self.inode.change_entries();
         dir.check_alive()?;
         dir.check_insertable()?;
         if dir.find(name)?.is_some() {

@@ -242,7 +242,7 @@ impl Node {
         if !special {
             check_name(name)?;
         }
-        let _entries = self.inode.entries.read();
+        let _entries = self.inode.read_entries();
         dir.check_alive()?;
         match name {
             b"." => Ok(self.clone()),

@@ -31,7 +31,7 @@ impl Node {
             return self.store_flags(flags);
         }
         let dir = self.dir()?;
-        let _entries = self.inode.entries.write();
+        let _entries = self.inode.change_entries();
         if (self.inode.flags() ^ flags).contains(InodeFlags::CASEFOLD) {
             self.inode.check_key()?;
             if self.engine.superblock.encoding().is_none() {

@@ -36,6 +36,8 @@ struct ListedDir {
 pub struct ReadDir {
     listed: Arc<ListedDir>,
     batch: std::vec::IntoIter<DirItem>,
+    /// The directory's number of changes when the batch was listed; `None` if the entries must be looked up by name.
+    changes: Option<u64>,
     /// The cookie of the last entry that was returned.
     returned: u64,
     /// The cookie of the last entry of the batch.
@@ -75,7 +77,7 @@ impl ReadDir {
     fn with_path(dir: Node, path: Arc<DirPath>) -> Result<Self> {
         dir.dir()?;
         let listed = Arc::new(ListedDir { dir, path });
-        Ok(Self { listed, batch: Vec::new().into_iter(), returned: 0, after: 0, ended: false })
+        Ok(Self { listed, batch: Vec::new().into_iter(), changes: None, returned: 0, after: 0, ended: false })
     }
 
     /// Interrupts the listing.
@@ -105,7 +107,8 @@ impl ReadDir {
         let batch = self.dir().read_dir(self.after)?;
         let Some(last) = batch.last() else { return Ok(false) };
         self.after = last.cookie;
-        self.batch = batch.into_iter();
+        let (changes, items) = batch.into_parts();
+        (self.changes, self.batch) = (changes, items.into_iter());
         Ok(true)
     }
 }
@@ -137,7 +140,7 @@ impl Iterator for ReadDir {
         loop {
             if let Some(item) = self.batch.find(|item| !matches!(&item.name[..], b"." | b"..")) {
                 self.returned = item.cookie;
-                return Some(Ok(DirEntry { listed: Arc::clone(&self.listed), item }));
+                return Some(Ok(DirEntry { listed: Arc::clone(&self.listed), item, changes: self.changes }));
             }
             if self.ended {
                 return None;
@@ -168,6 +171,7 @@ impl Iterator for ReadDir {
 pub struct DirEntry {
     listed: Arc<ListedDir>,
     item: DirItem,
+    changes: Option<u64>,
 }
 
 impl DirEntry {
@@ -228,7 +232,7 @@ impl DirEntry {
     /// # Errors
     /// [`Error::NotFound`] if the entry was removed; corruption, failed reads.
     pub fn node(&self) -> Result<Node> {
-        self.listed.dir.lookup(&self.item.name)
+        self.listed.dir.listed_node(&self.item, self.changes)
     }
 
     /// Returns the attributes of the inode that has the name now. Symbolic links are not followed.

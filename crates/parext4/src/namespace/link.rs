@@ -33,7 +33,7 @@ impl Node {
         }
         target.inode.check_fixed()?;
         self.check_project(target)?;
-        let _entries = self.inode.entries.write();
+        let _entries = self.inode.change_entries();
         dir.check_alive()?;
         dir.check_insertable()?;
         if dir.find(name)?.is_some() {

@@ -9,7 +9,7 @@ use crate::sync::{Arc, WriteGuard};
 #[derive(Debug)]
 #[must_use]
 pub(super) struct LockedDirs<'a> {
-    _guards: SmallVec<[WriteGuard<'a, ()>; 4]>,
+    _guards: SmallVec<[WriteGuard<'a, u64>; 4]>,
 }
 
 /// Locks the entries of all `dirs`, each once, in ascending inode number. Blocks while another thread holds one of them.
@@ -17,5 +17,5 @@ pub(super) fn lock_all<'a>(dirs: impl IntoIterator<Item = &'a Arc<Inode>>) -> Lo
     let mut dirs: SmallVec<[&Arc<Inode>; 4]> = dirs.into_iter().collect();
     dirs.sort_unstable_by_key(|dir| dir.ino());
     dirs.dedup_by_key(|dir| dir.ino());
-    LockedDirs { _guards: dirs.into_iter().map(|dir| dir.entries.write()).collect() }
+    LockedDirs { _guards: dirs.into_iter().map(|dir| dir.change_entries()).collect() }
 }

@@ -26,7 +26,7 @@ impl Node {
     pub(crate) fn add_logged(&self, name: &[u8], target: &Node, created: bool) -> Result<()> {
         check_name(name).map_err(|error| self.bad_log(&error))?;
         let dir = self.dir()?;
-        let _entries = self.inode.entries.write();
+        let _entries = self.inode.change_entries();
         if dir.is_removed() || dir.find(name)?.is_some() {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Node {
     /// [`Error::NoSpace`]; corruption.
     pub(crate) fn init_logged_dir(&self, parent: &Node) -> Result<()> {
         let dir = self.dir()?;
-        let _entries = self.inode.entries.write();
+        let _entries = self.inode.change_entries();
         let body = self.engine.body(&self.inode)?;
         if body.is_inline() || body.end()? > 0 {
             return Ok(());

@@ -4,7 +4,7 @@
 //! handle, so after a crash either all of them or none are on the device.
 //!
 //! # Locking
-//! - A directory's entries are read under its `Inode::entries` lock shared and changed under it exclusively.
+//! - A directory's entries are read under its lock of the entries shared and changed under it exclusively.
 //! - An operation that needs several directories (rename, rmdir) looks up its names first, one lock at a time. Then it acquires all the
 //!   locks in ascending inode number ([`lock::lock_all`]), checks that the names still name the same inodes, and starts over if not.
 //!   Because all threads acquire the locks in one order, they cannot deadlock.
@@ -19,6 +19,7 @@
 //!   one of an inode without names deletes the inode.
 
 mod attributes;
+mod batch;
 mod create;
 mod dir;
 mod dir_path;
@@ -45,10 +46,10 @@ mod split;
 mod symlink;
 
 pub use attributes::Metadata;
+pub use batch::{DirBatch, DirItem};
 pub(crate) use iter::PausedDir;
 pub use iter::{DirEntry, ReadDir};
 pub use new_inode::{NewInode, Special};
-pub use read_dir::DirItem;
 pub use rename::RenameMode;
 pub use set_attributes::SetAttributes;
 

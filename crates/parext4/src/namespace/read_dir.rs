@@ -6,8 +6,9 @@
 //! a key: they get no new entries.
 
 use parext4_format::inode::FileType;
-use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry, no_key_name};
+use parext4_format::{BlockRange, FileBlock, dir_entry, no_key_name};
 
+use super::batch::{DirBatch, DirItem};
 use super::dir::Dir;
 use super::htree::Walk;
 use super::names::{NameHash, Names};
@@ -25,20 +26,6 @@ const MAX_LISTED_LEAVES: u32 = 64;
 /// Maximum number of names in one batch, but for names with one cookie. A leaf has at most 5461; names with one hash, which continue from
 /// leaf to leaf, can be more.
 const MAX_BATCH: usize = 8192;
-
-/// One entry of a directory, from [`Node::read_dir`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DirItem {
-    /// The name: 1 to 255 bytes.
-    pub name: Vec<u8>,
-    /// The inode that it names.
-    pub ino: InodeNo,
-    /// The type of that inode.
-    pub file_type: FileType,
-    /// The cookie with which [`Node::read_dir`] continues after this entry.
-    pub cookie: u64,
-}
 
 impl Node {
     /// Returns a batch of entries of a directory, including `.` and `..`: from the start (`after` 0), or after the entry with the
@@ -64,18 +51,10 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::NotDirectory`](crate::Error::NotDirectory); corruption, failed reads.
-    pub fn read_dir(&self, after: u64) -> Result<Vec<DirItem>> {
+    pub fn read_dir(&self, after: u64) -> Result<DirBatch> {
         let dir = self.dir()?;
-        let _entries = self.inode.entries.read();
-        if dir.is_removed() {
-            return Ok(Vec::new());
-        }
-        if let Some(image) = dir.inline_image()? {
-            return dir.list_inline(&image, after);
-        }
-        let hashed =
-            dir.is_searched_by_hash() || !dir.is_indexed() && dir.may_index() && dir.blocks()?.len() == 1;
-        if hashed { dir.list_hashed(after) } else { dir.list_linear(after) }
+        let changes = self.inode.read_entries();
+        Ok(DirBatch::new(self.clone(), *changes, dir.list(after)?))
     }
 }
 
@@ -118,6 +97,18 @@ fn keep_first(items: &mut Vec<DirItem>, most: usize) {
 }
 
 impl Dir<'_> {
+    fn list(&self, after: u64) -> Result<Vec<DirItem>> {
+        if self.is_removed() {
+            return Ok(Vec::new());
+        }
+        if let Some(image) = self.inline_image()? {
+            return self.list_inline(&image, after);
+        }
+        let hashed =
+            self.is_searched_by_hash() || !self.is_indexed() && self.may_index() && self.blocks()?.len() == 1;
+        if hashed { self.list_hashed(after) } else { self.list_linear(after) }
+    }
+
     /// Returns an entry of a listing. `hash` is the hash of its name.
     fn item(
         &self,

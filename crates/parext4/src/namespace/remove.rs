@@ -48,7 +48,7 @@ impl Node {
         let dir = self.dir()?;
         // Dropped after the lock, because it may be the last reference.
         let victim;
-        let _entries = self.inode.entries.write();
+        let _entries = self.inode.change_entries();
         dir.check_alive()?;
         let Some(found) = dir.find(name)? else { return Err(Error::NotFound(printable(name))) };
         victim = dir.node(found.ino)?;

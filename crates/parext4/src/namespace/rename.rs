@@ -150,7 +150,7 @@ impl Node {
         let dir = self.dir()?;
         // Dropped after the lock, because it may be the last reference to the replaced inode.
         let rename;
-        let _entries = self.inode.entries.write();
+        let _entries = self.inode.change_entries();
         dir.check_alive()?;
         let find = |name| dir.find(name)?.map(|found| dir.node(found.ino)).transpose();
         let Some(old) = find(name)? else { return Err(Error::NotFound(printable(name))) };

@@ -290,6 +290,33 @@ fn directories_with_several_names() {
 }
 
 #[test]
+fn a_name_that_is_there_twice_leads_to_the_inode_that_its_removal_removes() {
+    let made = Hostile::new(|volume| {
+        volume.mkdir("/dir", 0o755).unwrap();
+        ["/dir/one", "/dir/two"].iter().for_each(|path| drop(volume.create(path).unwrap()));
+    });
+    let Some(mut hostile) = made else { return };
+    let n = hostile.blocks("/dir")[0];
+    let block = hostile.block(n);
+    let at = block.windows(3).position(|bytes| bytes == b"two").unwrap();
+    block[at..at + 3].copy_from_slice(b"one");
+    let volume = hostile.open();
+    let dir = volume.resolve("/dir").unwrap();
+    let batch = dir.read_dir(0).unwrap();
+    let twice: Vec<_> = (0..batch.len()).filter(|&nth| batch[nth].name == b"one").collect();
+    assert_eq!(twice.len(), 2);
+    let first = dir.lookup(b"one").unwrap();
+    for nth in twice {
+        assert_eq!(batch.node(nth).unwrap().ino(), first.ino());
+    }
+    for entry in volume.read_dir("/dir").unwrap() {
+        assert_eq!(entry.unwrap().node().unwrap().ino(), first.ino());
+    }
+    dir.unlink(b"one").unwrap();
+    assert_eq!(first.metadata().links, 0);
+}
+
+#[test]
 fn a_walk_reports_a_directory_that_contains_itself() {
     let Some(mut hostile) = Hostile::new(|volume| {
         volume.mkdir_all("/a/b/c", 0o755).unwrap();

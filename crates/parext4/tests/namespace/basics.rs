@@ -96,6 +96,37 @@ fn hard_links_count_and_the_last_one_counts() {
 }
 
 #[test]
+fn listed_names_lead_to_the_inodes_that_they_name_now() {
+    on_each_kind(16, |volume| {
+        let root = volume.root().unwrap();
+        for name in [b"kept", b"gone", b"late"] {
+            root.create(name, &new()).unwrap();
+        }
+        let batch = root.read_dir(0).unwrap();
+        let nth = |name: &[u8]| batch.iter().position(|item| item.name == name).unwrap();
+        let entries: Vec<_> = volume.read_dir("/").unwrap().map(Result::unwrap).collect();
+        let entry = |name: &str| entries.iter().find(|entry| entry.file_name() == name).unwrap();
+        for name in [&b"kept"[..], b"gone", b"late"] {
+            let ino = batch.node(nth(name)).unwrap().ino();
+            assert_eq!(ino, batch[nth(name)].ino);
+            assert_eq!(ino, entry(std::str::from_utf8(name).unwrap()).node().unwrap().ino());
+        }
+        assert_eq!(batch.node(nth(b".")).unwrap().ino(), root.ino());
+        assert_eq!(batch.node(nth(b"..")).unwrap().ino(), root.ino());
+
+        root.unlink(b"gone").unwrap();
+        root.rename(b"kept", &root, b"late", RenameMode::Replace).unwrap();
+        let kept = batch[nth(b"kept")].ino;
+        assert_eq!(batch.node(nth(b"late")).unwrap().ino(), kept);
+        assert_eq!(entry("late").node().unwrap().ino(), kept);
+        for name in ["kept", "gone"] {
+            assert_fails!(batch.node(nth(name.as_bytes())), NotFound);
+            assert_fails!(entry(name).node(), NotFound);
+        }
+    });
+}
+
+#[test]
 fn a_removed_directory_is_empty_and_stays_so() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();

@@ -1,0 +1,100 @@
+//! Entries of a directory that were listed together, and their inodes.
+
+use std::ops::Deref;
+
+use parext4_format::InodeNo;
+use parext4_format::inode::FileType;
+
+use super::check_name;
+use crate::error::Result;
+use crate::node::Node;
+
+/// One entry of a directory, from [`Node::read_dir`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DirItem {
+    /// The name: 1 to 255 bytes.
+    pub name: Vec<u8>,
+    /// The inode that it names.
+    pub ino: InodeNo,
+    /// The type of that inode.
+    pub file_type: FileType,
+    /// The cookie with which [`Node::read_dir`] continues after this entry.
+    pub cookie: u64,
+}
+
+/// Entries of a directory that were listed together, from [`Node::read_dir`]. Keeps the directory and the volume open.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// volume.write("/a", "text")?;
+/// let batch = volume.root()?.read_dir(0)?;
+/// let nth = batch.iter().position(|item| item.name == b"a").expect("an entry");
+/// assert_eq!(batch.node(nth)?.metadata().size, 4);
+/// # Ok::<(), parext4::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DirBatch {
+    dir: Node,
+    /// The number of changes of the directory when it was listed; `None` if the entries must be looked up by name.
+    changes: Option<u64>,
+    items: Vec<DirItem>,
+}
+
+impl DirBatch {
+    pub(super) fn new(dir: Node, changes: u64, items: Vec<DirItem>) -> Self {
+        // A damaged directory may have a name twice. Every call must then find the first of them, as a removal does. Equal names have equal
+        // hashes, and so one cookie.
+        let are_unique = items.windows(2).all(|pair| pair[0].cookie != pair[1].cookie);
+        Self { dir, changes: are_unique.then_some(changes), items }
+    }
+
+    /// Returns the inode that the name of the entry at index `nth` has now. Searches for the name only if the directory has changed since it
+    /// was listed; until then a name that look-ups refuse, or that a damaged directory without an index has twice, leads to the entry's own
+    /// inode.
+    ///
+    /// # Errors
+    /// As [`Node::lookup`].
+    ///
+    /// # Panics
+    /// If there are not that many entries.
+    pub fn node(&self, nth: usize) -> Result<Node> {
+        self.dir.listed_node(&self.items[nth], self.changes)
+    }
+
+    /// Returns the directory's number of changes when it was listed, and the entries.
+    pub(super) fn into_parts(self) -> (Option<u64>, Vec<DirItem>) {
+        (self.changes, self.items)
+    }
+}
+
+impl Deref for DirBatch {
+    type Target = [DirItem];
+
+    fn deref(&self) -> &[DirItem] {
+        &self.items
+    }
+}
+
+impl IntoIterator for DirBatch {
+    type Item = DirItem;
+    type IntoIter = std::vec::IntoIter<DirItem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl Node {
+    /// Returns the inode that the name of an entry has now. The entry was listed when this directory had changed `changes` times.
+    pub(super) fn listed_node(&self, item: &DirItem, changes: Option<u64>) -> Result<Node> {
+        if !matches!(&item.name[..], b"." | b"..") {
+            check_name(&item.name)?;
+            let now = self.inode.read_entries();
+            if Some(*now) == changes {
+                return self.dir()?.node(item.ino);
+            }
+        }
+        self.lookup(&item.name)
+    }
+}

@@ -1,6 +1,7 @@
 //! The users that threads act as.
 
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use testkit::slowest;
 
 /// A user, with a group of the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ impl User {
         let (root, id) = (Uid::from_raw(0), self.id());
         // Back to root first, because only root may become another user.
         set_thread_res_uid(root, root, root).expect("the saved user is root");
+        slowest::open();
         let groups: &[u32] = if self == Self::Friend { &[id, Self::Owner.id()] } else { &[id] };
         let groups: Vec<_> = groups.iter().copied().map(Gid::from_raw).collect();
         set_thread_groups(&groups).expect("root may");

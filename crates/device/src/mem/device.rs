@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 use parking_lot::RwLock;
 
 use super::chunk::{CHUNK, ChunkRange, LEAF, LEAF_BYTES, Slot, chunk_ranges, writable};
@@ -25,14 +27,14 @@ use crate::queue::Queue;
 pub struct MemDevice {
     size: u64,
     sector_size: u32,
-    leaves: Vec<OnceLock<Box<[Slot]>>>,
+    leaves: Vec<OnceCell<Box<[Slot]>>>,
 }
 
 impl MemDevice {
     /// Makes a device of `size` zero bytes, rounded down to a multiple of 512, with sectors of 512 bytes.
     pub fn new(size: u64) -> Self {
         let leaves = usize::try_from(size.div_ceil(LEAF_BYTES)).expect("a volume's table fits in memory");
-        let leaves = std::iter::repeat_with(OnceLock::new).take(leaves).collect();
+        let leaves = std::iter::repeat_with(OnceCell::new).take(leaves).collect();
         Self { size: size - size % 512, sector_size: 512, leaves }
     }
 
@@ -75,10 +77,10 @@ impl MemDevice {
     /// [`save`](Self::save).
     pub fn fork(&self) -> Self {
         let leaves = self.leaves.iter().map(|leaf| match leaf.get() {
-            Some(slots) => OnceLock::from(
+            Some(slots) => OnceCell::with_value(
                 slots.iter().map(|slot| RwLock::new(slot.read().clone())).collect::<Box<[Slot]>>(),
             ),
-            None => OnceLock::new(),
+            None => OnceCell::new(),
         });
         Self { size: self.size, sector_size: self.sector_size, leaves: leaves.collect() }
     }
@@ -105,7 +107,7 @@ impl MemDevice {
 
     /// Returns the number of bytes in allocated chunks, shared chunks included.
     pub fn allocated_bytes(&self) -> u64 {
-        let slots = self.leaves.iter().filter_map(OnceLock::get).flat_map(|leaf| leaf.iter());
+        let slots = self.leaves.iter().filter_map(OnceCell::get).flat_map(|leaf| leaf.iter());
         slots.filter(|slot| slot.read().is_some()).count() as u64 * CHUNK as u64
     }
 

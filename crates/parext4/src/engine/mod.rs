@@ -16,8 +16,8 @@ mod quota;
 mod use_count;
 mod xattr_block;
 
-use std::sync::OnceLock;
-
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
@@ -90,7 +90,7 @@ pub(crate) struct Engine {
     pub queues: AtomicU32,
     pub generation: AtomicU32,
     pub users: UseCount,
-    pub timer: OnceLock<CommitTimer>,
+    pub timer: OnceCell<CommitTimer>,
     /// The quota files, if the volume has them and may be changed.
     pub quotas: Option<Quotas>,
     /// Keeps other machines from writing to a volume with multi-mount protection.

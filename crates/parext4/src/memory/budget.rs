@@ -14,7 +14,10 @@
 //! Invariant: the memory in use is at most the budget, or the entries in use and a quarter of the budget, whichever is
 //! more.
 
-use std::sync::{OnceLock, Weak};
+use std::sync::Weak;
+
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -44,12 +47,12 @@ pub(crate) struct Budget {
     used: AtomicU64,
     /// Bytes charged so far.
     clock: AtomicU64,
-    caches: OnceLock<Vec<Weak<dyn Evict>>>,
+    caches: OnceCell<Vec<Weak<dyn Evict>>>,
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0), clock: AtomicU64::new(0), caches: OnceLock::new() })
+        Arc::new(Self { limit, used: AtomicU64::new(0), clock: AtomicU64::new(0), caches: OnceCell::new() })
     }
 
     /// Sets the caches that share the budget. Before that nothing is evicted.

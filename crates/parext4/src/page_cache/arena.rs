@@ -4,9 +4,10 @@
 //! that was provided once stays readable, so threads without a lock may read an item that is no longer in use.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 use parext4_device::shared::SharedMemory;
 
 /// Items of the same number of zeroed words, in chunks.
@@ -15,7 +16,7 @@ use parext4_device::shared::SharedMemory;
 /// model. Words that are states are accessed through [`crate::sync::Word`], which the model checker schedules.
 #[derive(Debug)]
 pub(super) struct Arena {
-    chunks: Box<[OnceLock<SharedMemory>]>,
+    chunks: Box<[OnceCell<SharedMemory>]>,
     items: u32,
     /// Number of words of an item.
     words: usize,
@@ -28,7 +29,7 @@ impl Arena {
     /// Returns an arena of `items` items of `words` words, in chunks of `chunk` items, a power of two. Maps nothing yet.
     pub fn new(items: u32, words: usize, chunk: u32) -> Self {
         debug_assert!(chunk.is_power_of_two());
-        let chunks = (0..items.div_ceil(chunk)).map(|_| OnceLock::new()).collect();
+        let chunks = (0..items.div_ceil(chunk)).map(|_| OnceCell::new()).collect();
         Self { chunks, items, words, chunk_log: chunk.ilog2() }
     }
 
@@ -57,7 +58,7 @@ impl Arena {
         while first < items.end {
             let chunk_end = ((first >> self.chunk_log) + 1) << self.chunk_log;
             let end = chunk_end.min(items.end);
-            if let Some(memory) = self.chunks.get((first >> self.chunk_log) as usize).and_then(OnceLock::get)
+            if let Some(memory) = self.chunks.get((first >> self.chunk_log) as usize).and_then(OnceCell::get)
             {
                 let within = |item: u32| (item - (chunk_end - (1 << self.chunk_log))) as usize * self.words;
                 memory.release(within(first)..within(end));

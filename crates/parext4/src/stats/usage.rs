@@ -1,6 +1,7 @@
 //! The counters and explanations of volumes and files.
 
-use std::sync::OnceLock;
+// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+use once_cell::sync::OnceCell;
 
 use super::active::ActiveOperations;
 use super::counters::{FileCounters, Record, VolumeCounters};
@@ -18,7 +19,7 @@ pub(crate) struct VolumeUsage {
 
 /// The counters and explanations of a file. Allocated when the file is first read or written.
 #[derive(Debug, Default)]
-pub(crate) struct FileUsage(OnceLock<Box<FileRecords>>);
+pub(crate) struct FileUsage(OnceCell<Box<FileRecords>>);
 
 #[derive(Debug)]
 struct FileRecords {

@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
-use std::sync::{OnceLock, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
 use parext4_device::Device;
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
@@ -307,7 +308,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         superblock,
         users: UseCount::new(),
         recorder,
-        timer: OnceLock::new(),
+        timer: OnceCell::new(),
         protection,
         live,
         written,

@@ -25,15 +25,13 @@ use crate::sync::atomic::Ordering;
 const BLOCKS_AT_ONCE: u32 = 16;
 
 impl Engine {
-    /// Returns the inode of a value, for an entry of `owner`.
+    /// Returns the inode of a value, for an entry of `owner`. An entry refers to it, and so counts as one of its references, also
+    /// if the value cannot be read.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the inode cannot have the value.
+    /// [`Error::Corrupt`] if the inode is no value's.
     fn value_inode(&self, owner: &Inode, value: ValueInode) -> Result<Arc<Inode>> {
-        let corrupt = |problem: &str| {
-            let problem = format!("inode {} {problem}", value.ino);
-            Error::corrupt_field("xattr", "e_value_inum", problem).of_inode(owner.ino())
-        };
+        let corrupt = |problem| corrupt_value(owner, value, problem);
         let number = value.ino.get();
         let own = self.superblock.is_own_inode(value.ino);
         if own || number > self.layout.inodes_count || value.ino == owner.ino() {
@@ -50,9 +48,6 @@ impl Engine {
         if inode.core().links == 0 && inode.references.load(Ordering::Acquire) == 0 {
             return Err(corrupt("has no references"));
         }
-        if inode.size() != u64::from(value.size) || value.size > ValueInode::MAX_SIZE {
-            return Err(corrupt("has another size than the value"));
-        }
         Ok(inode)
     }
 
@@ -63,6 +58,9 @@ impl Engine {
     /// Corruption; a failed read.
     pub(crate) fn read_value(&self, owner: &Inode, name: &[u8], value: ValueInode) -> Result<Vec<u8>> {
         let inode = self.value_inode(owner, value)?;
+        if inode.size() != u64::from(value.size) || value.size > ValueInode::MAX_SIZE {
+            return Err(corrupt_value(owner, value, "has another size than the value"));
+        }
         let bytes = self.value_bytes(&inode)?;
         let hash = ValueInode::hash(self.superblock.value_seed(), &bytes);
         let is_sound = {
@@ -121,6 +119,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+fn corrupt_value(owner: &Inode, value: ValueInode, problem: &str) -> Error {
+    let problem = format!("inode {} {problem}", value.ino);
+    Error::corrupt_field("xattr", "e_value_inum", problem).of_inode(owner.ino())
 }
 
 impl Use {
@@ -214,7 +217,7 @@ impl Node {
     /// Returns a reference to the inode of a value, for a change of the number of entries that refer to it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the inode cannot have the value. [`Error::Unsupported`] for a value of Lustre, which does not count
+    /// [`Error::Corrupt`] if the inode is no value's. [`Error::Unsupported`] for a value of Lustre, which does not count
     /// entries.
     pub(crate) fn of_value(engine: &Use, owner: &Inode, value: ValueInode) -> Result<Self> {
         let inode = engine.value_inode(owner, value)?;

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use super::{GROUP, Image, MASK, OTHER, OWNER, USER, VALUE_KINDS, file, full_list, list, names};
+use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
+
+use super::{Image, VALUE_KINDS, file, full_list, list, names};
 use parext4::{Error, Node, SetAttributes, XattrMode};
 
 /// Lengths from one that fits the inode to the largest.
@@ -209,35 +211,48 @@ fn a_full_volume_keeps_the_old_value() {
     }
 }
 
-/// Values that other inodes cannot be are errors, and the rest of the volume works.
+/// Values that cannot be read are errors, and the rest of the volume works. An inode that is still a value's goes with its last entry.
 #[test]
 fn damaged_values_are_errors() {
     type Damage = fn(&Image, u32);
-    let damages: [(&str, Damage); 5] = [
-        ("no flag", |image, ino| image.debugfs_write(&format!("sif <{ino}> flags 0x80000"))),
-        ("size", |image, ino| image.debugfs_write(&format!("sif <{ino}> size 5001"))),
-        ("hash", |image, ino| image.debugfs_write(&format!("sif <{ino}> atime 0x12345678"))),
-        ("zeros", |image, ino| image.debugfs_write(&format!("clri <{ino}>"))),
-        ("no blocks", |image, ino| image.debugfs_write(&format!("punch <{ino}> 0"))),
+    let damages: [(&str, bool, Damage); 5] = [
+        ("no flag", false, |image, ino| image.debugfs_write(&format!("sif <{ino}> flags 0x80000"))),
+        ("size", true, |image, ino| image.debugfs_write(&format!("sif <{ino}> size 5001"))),
+        ("hash", true, |image, ino| image.debugfs_write(&format!("sif <{ino}> atime 0x12345678"))),
+        ("zeros", false, |image, ino| image.debugfs_write(&format!("clri <{ino}>"))),
+        ("no blocks", true, |image, ino| image.debugfs_write(&format!("punch <{ino}> 0"))),
     ];
-    for (what, damage) in damages {
+    for (what, is_value, damage) in damages {
         let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "ea_inode"]) else { return };
         let volume = image.open();
-        let node = file(&volume, "file");
-        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
-        let ino = node.ino().get() + 1;
-        drop(node);
+        let inodes = volume.space().free_inodes;
+        let nodes = ["removed", "replaced"].map(|name| {
+            let node = file(&volume, name);
+            node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+            node.ino().get() + 1
+        });
         volume.close().unwrap();
-        damage(&image, ino);
+        for ino in nodes {
+            damage(&image, ino);
+        }
         let volume = image.open();
-        let node = volume.resolve("/file").unwrap();
-        assert_eq!(names(&node), ["user.v"], "{what}");
-        let read = node.get_xattr(b"user.v");
-        assert!(matches!(read, Err(Error::Corrupt(_))), "{what}: {read:?}");
-        drop(node);
-        volume.remove_file("/file").unwrap();
+        for name in ["/removed", "/replaced"] {
+            let node = volume.resolve(name).unwrap();
+            assert_eq!(names(&node), ["user.v"], "{what}");
+            let read = node.get_xattr(b"user.v");
+            assert!(matches!(read, Err(Error::Corrupt(_))), "{what}: {read:?}");
+        }
+        let replaced = volume.resolve("/replaced").unwrap();
+        let replacement = replaced.set_xattr(b"user.v", &value(6000), XattrMode::Replace);
+        assert_eq!(replacement.is_ok(), is_value, "{what}: {replacement:?}");
+        drop(replaced);
+        ["/removed", "/replaced"].into_iter().for_each(|name| volume.remove_file(name).unwrap());
+        assert!(!is_value || volume.space().free_inodes == inodes, "{what}: values stay");
         drop(file(&volume, "other"));
         volume.close().unwrap();
+        if is_value {
+            image.fsck();
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::convert::saturating_u32;
 use crate::engine::{Orphans, Use};
 use crate::error::{Error, Result};
 use crate::journal::FastCommits;
+use crate::layout::MAX_FILE_BLOCKS;
 use crate::node::Node;
 use crate::quota::QuotaIds;
 
@@ -107,7 +108,8 @@ impl<'a> Replay<'a> {
 
     fn add_range(&mut self, ino: InodeNo, extent: Extent) -> Result<()> {
         let Some(node) = self.node(ino)? else { return Ok(()) };
-        if node.file_type() != FileType::Regular || extent.len == 0 || extent.blocks().count() < extent.len {
+        let is_possible = extent.len > 0 && extent.end() <= MAX_FILE_BLOCKS;
+        if node.file_type() != FileType::Regular || !is_possible {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} maps {extent:?}")));
         }
         let place_in_cluster = self.engine.layout.cluster_blocks() - 1;

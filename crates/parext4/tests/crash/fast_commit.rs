@@ -314,7 +314,7 @@ type Hostile = (&'static str, fn(&mut Area));
 
 #[test]
 fn impossible_changes_are_refused() {
-    let cases: [Hostile; 15] = [
+    let cases: [Hostile; 16] = [
         ("a block past the volume", |area| area.tags.add_range(area.files[0], 9, 1, 99_999)),
         ("blocks that pass the volume's end", |area| area.tags.add_range(area.files[0], 9, 100, 4090)),
         ("the superblock", |area| area.tags.add_range(area.files[0], 9, 1, 0)),
@@ -324,6 +324,9 @@ fn impossible_changes_are_refused() {
         }),
         ("an extent of no blocks", |area| area.tags.add_range(area.files[0], 9, 0, FREE)),
         ("blocks past the largest file", |area| area.tags.add_range(area.files[0], u32::MAX, 2, FREE)),
+        ("the block after the last of the largest file", |area| {
+            area.tags.add_range(area.files[0], u32::MAX, 1, FREE);
+        }),
         ("blocks of a directory", |area| area.tags.add_range(2, 9, 1, FREE)),
         ("an inode of the file system", |area| area.tags.add_range(8, 9, 1, FREE)),
         ("an inode past the last", |area| area.inode(1 << 30, 0o100_644, 0, 1)),

@@ -39,6 +39,8 @@ pub const KINDS: &[Kind] = &[
     kind("no filetype, crc16", 16, "-b 1024 -I 128 -O ^filetype,^metadata_csum,uninit_bg,^64bit,^flex_bg"),
     kind("no large_file", 16, "-b 1024 -O ^large_file,^huge_file"),
     kind("no dir_index", 16, "-b 1024 -O ^dir_index"),
+    kind("hashes by TEA", 16, "-b 1024").converted("-E hash_alg=tea"),
+    kind("hashes of the first kernels", 16, "-b 2048").converted("-E hash_alg=legacy"),
     kind("no dir_nlink, no ext_attr", 16, "-b 1024 -O ^dir_nlink,^ext_attr"),
     kind("no 64bit", 16, "-b 1024 -O ^64bit"),
     kind("no journal", 16, "-b 1024 -O ^has_journal"),

@@ -6,14 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use image_kinds::Kind;
-use parext4::{Device, MemDevice, NewInode, OpenOptions, Result, Volume, XattrMode};
+use parext4::{Device, InodeFlags, MemDevice, NewInode, OpenOptions, Result, Volume, XattrMode};
 
+use crate::access_list::full_access_list;
 use crate::verity::{self, Protection};
 use crate::volume::untimed;
-use crate::{Image, kinds};
+use crate::{Image, encrypted, kinds};
 
 /// Names of a directory that outgrows the root of its index.
 const MANY: usize = 300;
+/// The directory of the changes before the volume is closed.
+const FIRST: &str = "/ours";
+/// Names of an encrypted directory.
+const ENCRYPTED: u32 = 100;
 
 /// Makes volumes of a kind with files: one that was closed, and some that a crash left with a log. `None` as for
 /// [`kinds::in_memory`].
@@ -29,20 +34,25 @@ pub fn seeds(kind: &Kind) -> Option<Vec<MemDevice>> {
     if kind.mke2fs.contains("verity") {
         protect(&image);
     }
+    if kind.mke2fs.contains("encrypt") {
+        image.with_kernel(|root| {
+            let _ = encrypted::make(root, ENCRYPTED);
+        });
+    }
     let closed = Arc::new(image.load());
     let open = |device: &Arc<MemDevice>| {
         let device: Arc<dyn Device> = Arc::clone(device) as _;
         Volume::open_device(device, &untimed()).unwrap()
     };
     let volume = open(&closed);
-    change(&volume, "/ours").unwrap();
+    change(&volume, FIRST).unwrap();
     volume.close().unwrap();
     let mut seeds = vec![closed.fork()];
     if kind.has_journal() {
         let crashed = Arc::new(closed.fork());
         let volume = open(&crashed);
         change(&volume, "/crashed").unwrap();
-        let _ = volume.remove_dir_all("/ours");
+        let _ = volume.remove_dir_all(FIRST);
         volume.sync().unwrap();
         volume.abort().unwrap();
         drop(volume);
@@ -90,6 +100,8 @@ fn change(volume: &Volume, at: &str) -> Result<()> {
     }
     file.node().set_xattr(b"user.in", b"the inode", XattrMode::Any)?;
     file.node().set_xattr(b"user.out", &[7; 700], XattrMode::Any)?;
+    file.node().set_xattr(b"system.posix_acl_access", &full_access_list(1000), XattrMode::Any)?;
+    dir.set_xattr(b"system.posix_acl_default", &full_access_list(1000), XattrMode::Any)?;
     // Only some kinds have room for it.
     let _ = file.node().set_xattr(b"user.large", &[7; 9000], XattrMode::Any);
     for n in 0..40 {
@@ -100,7 +112,20 @@ fn change(volume: &Volume, at: &str) -> Result<()> {
             _ => drop(dir.symlink(name.as_bytes(), &vec![b't'; 5 * n], &NewInode::new())?),
         }
     }
+    if at == FIRST {
+        // Only some kinds have such directories.
+        let _ = folded_names(volume);
+    }
     volume.sync()
+}
+
+/// Makes a directory that ignores case, with names that differ from their folded form.
+fn folded_names(volume: &Volume) -> Result<()> {
+    let folded = volume.mkdir("/folded", 0o755)?;
+    folded.set_flags(folded.flags() | InodeFlags::CASEFOLD)?;
+    (0..100).try_for_each(|n| {
+        folded.create(format!("Ünï Straße {n:0>30}").as_bytes(), &NewInode::new()).map(drop)
+    })
 }
 
 /// Makes changes that the kernel logs as fast commits.

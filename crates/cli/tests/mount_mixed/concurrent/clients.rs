@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -44,8 +45,14 @@ pub fn run(run: &TestRun<'_>, nth: usize, seed: u64, tables: &TempDir) -> Vec<Ki
         let number = run.clients.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::start(run, number, rng.next(), tables);
         std::thread::sleep(Duration::from_millis(rng.below(LIFE)));
-        run.watch.call(thread, || format!("killing client {number}"), || client.kill());
-        run.watch.call(thread, || format!("checking client {number}"), || client.killed.check("killed"));
+        let killed = run.watch.call(thread, || format!("killing client {number}"), || client.kill());
+        let checked = killed.and_then(|()| {
+            run.watch.call(thread, || format!("checking client {number}"), || client.killed.check("killed"))
+        });
+        checked.unwrap_or_else(|error| {
+            run.stop.store(true, Ordering::Relaxed);
+            panic!("{error}");
+        });
         kept.push_back(client.killed);
         if kept.len() > KEPT {
             kept.pop_front().expect("one is kept").remove();
@@ -83,29 +90,46 @@ impl Client {
         if let Kind::Ours(options) = run.kind {
             command.env(OPTIONS, options);
         }
-        let process = command.stdout(Stdio::null()).spawn().expect("this program starts");
+        let process =
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("this program starts");
         Self { process, killed: Killed { dir: run.dir.clone(), number, table, versions } }
     }
 
-    fn kill(&mut self) {
+    /// Kills the client.
+    ///
+    /// # Errors
+    /// What the client has printed, or that it has ended by itself.
+    fn kill(&mut self) -> Result<(), String> {
         let ended = self.process.try_wait().expect("its status");
-        assert!(ended.is_none(), "client {} has ended by itself: {ended:?}", self.killed.number);
-        self.process.kill().expect("it runs");
+        self.process.kill().expect("it is a child");
         self.process.wait().expect("it ends");
+        // A client that finds a difference prints it, and may be killed before it ends.
+        let mut errors = String::new();
+        let stderr = self.process.stderr.as_mut().expect("it is a pipe");
+        stderr.read_to_string(&mut errors).expect("errors are text");
+        if ended.is_some() || !errors.is_empty() {
+            return Err(format!("client {} has failed, {ended:?}: {errors}", self.killed.number));
+        }
+        Ok(())
     }
 }
 
 impl Killed {
-    /// Asserts that reads return what the client may have left.
-    pub fn check(&self, when: &str) {
+    /// Checks that reads return what the client may have left.
+    ///
+    /// # Errors
+    /// A description of the difference.
+    pub fn check(&self, when: &str) -> Result<(), String> {
         let len = usize::try_from(SECTORS).unwrap() * testkit::sector::SECTOR;
         let oldest = self.versions.oldest(0, SECTORS);
         // A truncation may have no later extension.
         let mut bytes = std::fs::read(self.dir.join(shared(self.number))).expect("root may read");
-        assert!(bytes.len() <= len, "client {}, {when}: {} bytes", self.number, bytes.len());
+        let describe = |what: String| format!("client {}, {when}: {what}", self.number);
+        if bytes.len() > len {
+            return Err(describe(format!("{} bytes", bytes.len())));
+        }
         bytes.resize(len, 0);
-        let checked = self.versions.check(&bytes, &oldest);
-        checked.unwrap_or_else(|error| panic!("client {}, {when}: {error}", self.number));
+        self.versions.check(&bytes, &oldest).map_err(describe)
     }
 
     /// Removes the files.

@@ -203,7 +203,7 @@ pub fn run(name: &str, seed: u64, kind: Kind, block_size: u32, shape: Shape, tim
         let check = || {
             run.check_files("mounted again");
             for client in killed {
-                client.check("mounted again");
+                client.check("mounted again").unwrap_or_else(|error| panic!("{error}"));
                 client.remove();
             }
         };

@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use self::differences::Search;
 use self::handles::{Handles, Outcome};
-use self::op::{Chooser, FILES, Op, Range, Slot, Step, View};
+use self::op::{Chooser, FILES, Op, PAGE, Range, Slot, Step, View};
 use crate::side::{Kind, Side};
 use crate::watch::{Connection, Watch};
 
@@ -200,16 +201,32 @@ impl Script<'_> {
 
     /// Returns true if the second result is as correct as the first.
     fn is_as_good(&self, step: &Step, wanted: &Outcome, found: &Outcome) -> bool {
+        // The kernel's results depend on the pages that it has written back, on either side.
+        let is_kernel_twice = self.kinds == [Kind::Kernel; 2];
+        if let Op::MapRead { slot, offset, .. } = step.op {
+            let Some(size) = self.contents(slot).map(|contents| contents.len() as u64) else { return false };
+            let is_cleared = |wanted, found| differences::is_cleared_past_end(offset, size, wanted, found);
+            return is_cleared(wanted, found) || is_kernel_twice && is_cleared(found, wanted);
+        }
         if let Op::SeekData { slot, offset } | Op::SeekHole { slot, offset } = step.op {
-            self.threads[0].send(Request::Contents(slot));
-            let Ok(handles::Value::Bytes(contents)) = self.threads[0].answer().outcome else { return false };
-            let is_as_sparse =
-                |first, second| differences::is_as_sparse(&step.op, offset, &contents, first, second);
-            // The kernel's search depends on the pages that it has written back, on either side.
-            let is_kernel_twice = self.kinds == [Kind::Kernel; 2];
-            return is_as_sparse(wanted, found) || is_kernel_twice && is_as_sparse(found, wanted);
+            let Some(contents) = self.contents(slot) else { return false };
+            let open = self.view.slots[slot];
+            let mapped = open.and_then(|open| self.view.mapped.get(&(open.file, open.made)));
+            let mapped = &mapped.cloned().unwrap_or_default();
+            let search = Search { op: &step.op, offset, contents: &contents, mapped };
+            return search.is_as_sparse(wanted, found)
+                || is_kernel_twice && search.is_as_sparse(found, wanted);
         }
         differences::is_of_fuse(&step.op, wanted, found, self.view.flags_for(&step.op))
+    }
+
+    /// Returns the contents of the file of a slot on the first side.
+    fn contents(&self, slot: usize) -> Option<Vec<u8>> {
+        self.threads[0].send(Request::Contents(slot));
+        match self.threads[0].answer().outcome {
+            Ok(handles::Value::Bytes(contents)) => Some(contents),
+            _ => None,
+        }
     }
 
     /// Removes results that depend on the progress of transfers that may extend their file.
@@ -288,7 +305,13 @@ impl Script<'_> {
                     open.map = None;
                 }
             }
-            Op::Replace { file } => view.made[file] += 1,
+            Op::MapWrite { slot, offset, len } => {
+                if let Some(open) = view.slots[slot] {
+                    let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
+                    view.mapped.entry((open.file, open.made)).or_default().extend(pages);
+                }
+            }
+            Op::Replace { file } | Op::RenameOver { file, .. } => view.made[file] += 1,
             Op::SetFlags { slot, flags } => {
                 if let Some(open) = view.slots[slot] {
                     view.flags.insert((open.file, open.made), flags);

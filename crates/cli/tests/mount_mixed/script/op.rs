@@ -1,6 +1,6 @@
 //! Operations on few files through few handles, and their random choice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rustix::fs::IFlags;
 use testkit::rng::Rng;
@@ -13,7 +13,7 @@ pub const FILES: usize = 3;
 pub const SLOTS: usize = 6;
 pub const MOST: u64 = 256 << 10;
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 const SECTOR: u64 = 512;
 /// Limit of transfers in flight.
 const DEPTH: usize = 8;
@@ -208,6 +208,8 @@ pub struct View {
     pub writes_back: bool,
     /// By file: the number of the file that has the name.
     pub flags: HashMap<(usize, u64), IFlags>,
+    /// By file: the pages that were changed through a mapping.
+    pub mapped: HashMap<(usize, u64), HashSet<u64>>,
 }
 
 impl View {

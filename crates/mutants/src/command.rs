@@ -94,7 +94,7 @@ mod tests {
             run(command, limits).unwrap().map(|status| status.success())
         };
         assert_eq!(
-            (end("true", "", limits(9, 9)), end("false", "", limits(9, 9))),
+            (end("true", "", limits(500, 500)), end("false", "", limits(500, 500))),
             (Some(true), Some(false))
         );
         assert_eq!(end("sleep", "600", limits(1, 9)), None);

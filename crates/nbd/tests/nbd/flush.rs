@@ -45,7 +45,8 @@ fn flushes_that_wait_share_one() {
     let (server, device) = served("");
     scope(|threads| {
         let call = || threads.spawn(|| device.flush().unwrap());
-        begin(&server, Reply::Late(Duration::from_millis(300)), || drop(call()));
+        // Time for all threads to arrive.
+        begin(&server, Reply::Late(Duration::from_secs(2)), || drop(call()));
         write(&*device, 0, 1, 4096).unwrap();
         (0..8).for_each(|_| drop(call()));
         sleep(Duration::from_millis(100));

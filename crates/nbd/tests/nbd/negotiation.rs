@@ -3,8 +3,9 @@
 use super::*;
 use parext4_device::Sharing;
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixListener;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use testkit::nbd::flags;
 
 /// Opens the export of a server that sends `answer` to each client and then closes or, with `stays`, waits.
@@ -16,14 +17,12 @@ fn open_scripted(answer: &[u8], stays: bool) -> io::Error {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.write_all(answer);
-            // Reads what the client sends, so that closing does not reset the connection.
-            stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            if !stays {
+                let _ = stream.shutdown(Shutdown::Write);
+            }
+            // Reads what the client sends until it gives up, because a reset would hide the answer.
             let mut bytes = [0; 4096];
             while matches!(stream.read(&mut bytes), Ok(len) if len > 0) {}
-            if stays {
-                stream.set_read_timeout(None).unwrap();
-                while matches!(stream.read(&mut bytes), Ok(len) if len > 0) {}
-            }
         });
         open_url(&format!("nbd+unix:///x?socket={}", socket.display())).unwrap_err()
     })

@@ -98,14 +98,15 @@ fn further_connections_that_are_not_answered_do_not_delay_the_open() {
     let relay = Relay::start(&server, 1);
     let start = Instant::now();
     let device = open_url(&relay.url("connections=4")).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     read(&*device, 0, 4096).unwrap();
 }
 
-/// Writes `count` times `len` bytes, and restarts the server, which then needs `each` for a write.
-fn restarted(count: usize, len: usize, each: Duration) -> (FakeServer, Arc<dyn Device>) {
+/// Writes `count` times `len` bytes, and restarts the server, which then needs `each` for a write. The client waits `reconnect` seconds for
+/// it.
+fn restarted(count: usize, len: usize, each: Duration, reconnect: u64) -> (FakeServer, Arc<dyn Device>) {
     let server = FakeServer::start((count * len) as u64, Offer::default());
-    let device = open_url(&server.url("&reconnect=1")).unwrap();
+    let device = open_url(&server.url(&format!("&reconnect={reconnect}"))).unwrap();
     for nth in 0..count {
         write(&*device, (nth * len) as u64, 1, len).unwrap();
     }
@@ -116,7 +117,7 @@ fn restarted(count: usize, len: usize, each: Duration) -> (FakeServer, Arc<dyn D
 
 #[test]
 fn a_server_that_takes_retained_writes_slowly_does_not_hold_requests_for_ever() {
-    let (_server, device) = restarted(100, 4096, Duration::from_millis(100));
+    let (_server, device) = restarted(100, 4096, Duration::from_millis(100), 1);
     let start = Instant::now();
     let error = read(&*device, 0, 512).unwrap_err();
     assert!(error.to_string().contains("too slow"), "{error}");
@@ -125,8 +126,8 @@ fn a_server_that_takes_retained_writes_slowly_does_not_hold_requests_for_ever() 
 
 #[test]
 fn a_flush_of_retained_writes_gives_the_server_more_time() {
-    let (_server, device) = restarted(20, 1 << 20, Duration::from_millis(150));
+    let (_server, device) = restarted(20, 1 << 20, Duration::from_millis(300), 5);
     let start = Instant::now();
     assert_eq!(read(&*device, 0, 512).unwrap(), [1; 512]);
-    assert!(start.elapsed() > Duration::from_millis(2500), "{:?}", start.elapsed());
+    assert!(start.elapsed() > Duration::from_millis(5500), "{:?}", start.elapsed());
 }

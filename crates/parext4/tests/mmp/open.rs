@@ -297,8 +297,8 @@ fn a_late_machine_waits_for_every_owner_that_may_have_come_meanwhile() {
             let late = scope.spawn(|| Volume::open_device(Arc::clone(&held) as Arc<dyn Device>, &options));
             assert!(held.has_arrived());
             thread::sleep(LATE * SECOND);
-            held.release();
             let released = Instant::now();
+            held.release();
             let volume = late.join().unwrap().unwrap();
             // Twice the time that it was late by, and the wait that the block asks for then.
             assert!(released.elapsed() >= SECOND * (2 * 2 * LATE + 1), "{:?}", released.elapsed());

@@ -66,7 +66,7 @@ fn an_append_of_a_part_of_a_sector_overwrites_no_later_append() {
             // It would have to begin within a sector.
             Err(error) => assert!(matches!(error, Error::Invalid(_)), "{error}"),
         };
-        race(&file, direct, |f| drop(f.buffered().unwrap().append(&[2; 88]).unwrap()));
+        race(&file, direct, |f| _ = f.buffered().unwrap().append(&[2; 88]).unwrap());
         let seen = read(&file, 2, 0);
         let count = |byte: u8| seen.iter().filter(|&&seen| seen == byte).count();
         assert!(count(9) == SECTOR && count(2) == 88 && [0, 200].contains(&count(1)), "{seen:?}");

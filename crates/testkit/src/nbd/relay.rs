@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -100,7 +99,6 @@ impl Shared {
         copy(server, client, Some((limit, &self.calm)));
         let _ending = self.ending.lock();
         let _ = (back.shutdown(Shutdown::Both), rest.shutdown(Shutdown::Write));
-        let _ = rest.set_read_timeout(Some(Duration::from_secs(10)));
         let mut bytes = [0; 65536];
         while matches!(rest.read(&mut bytes), Ok(len) if len > 0) {}
         self.ended.fetch_add(1, SeqCst);

@@ -30,11 +30,6 @@ pub fn run(_: Scope, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns the commands that run all tests of the test programs.
-pub fn tests() -> Vec<Cmd> {
-    TESTS.iter().map(|(words, _)| test(words)).collect()
-}
-
 fn test(words: &str) -> Cmd {
     nightly("cargo test")
         .args(words)

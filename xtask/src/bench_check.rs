@@ -50,7 +50,7 @@ const TOLERANCE: f64 = 0.1;
 /// Compares all jobs; returns whether all agree.
 pub fn run(args: &Args) -> Result<bool> {
     debian::check_kernel_mounts()?;
-    let bed = TestBed::new()?;
+    let bed = TestBed::release()?;
     let image = bed.path("image");
     // What lies under the image has no first writes left.
     cmd("dd")

@@ -8,7 +8,6 @@ mod bench_formats;
 mod bench_lock;
 mod bench_network;
 mod beside;
-mod build_ahead;
 mod campaign;
 mod cargo_test;
 mod command;
@@ -30,6 +29,7 @@ mod testbed;
 mod tidy;
 mod tree;
 mod tsan;
+mod tsan_report;
 mod workspace;
 
 use std::process::ExitCode;
@@ -57,6 +57,9 @@ enum Command {
         /// Show the steps and end
         #[arg(long)]
         list: bool,
+        /// The process that started this one runs other steps, has installed the packages, and has built the programs
+        #[arg(long, hide = true)]
+        beside: bool,
     },
     /// The rules of the project: imports, locks, hazards, prose; reads the sources and builds nothing
     Tidy,
@@ -171,7 +174,7 @@ fn run(command: Command) -> Result<bool> {
             steps::all().for_each(|step| println!("{:14} {}", step.name, step.about));
             return Ok(true);
         }
-        Command::Test { only, .. } => return steps::test(&only),
+        Command::Test { only, beside, .. } => return steps::test(&only, beside),
         Command::Tidy => ("tidy", Length { long: false }),
         Command::Formats(args) => {
             return Ok(steps::alone("formats", |report| formats::run_some(&args, report)));

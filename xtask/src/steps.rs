@@ -10,8 +10,8 @@ use crate::campaign::{crash, dirty, faults, formats, kill, mkfs, network, progra
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
-use crate::workspace::cargo;
-use crate::{asan, beside, build_ahead, cargo_test, debian, tidy, tsan};
+use crate::workspace::{self, cargo};
+use crate::{asan, beside, cargo_test, debian, tidy, tsan};
 
 /// A step of `cargo xtask test`.
 pub struct Step {
@@ -27,23 +27,18 @@ pub struct Step {
 /// Test programs that wait most of their time, for other machines and for servers that come back. They run beside the others.
 const WAITING: &[&str] = &["ceph", "mmp", "nbd", "network"];
 
-/// The steps that build and run tests, cheap ones first.
+/// The steps that build and run tests. The build comes before clippy and the documentation, because campaigns wait for it too.
 const TESTS: &[Step] = &[
     Step { name: "tidy", about: "the rules of the project, read from the sources", mounts: false, run: tidy },
     Step { name: "fmt", about: "cargo fmt --check", mounts: false, run: fmt },
-    Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
     Step {
         name: "deny",
         about: "licences, duplicates and sources of dependencies",
         mounts: false,
         run: deny,
     },
-    Step {
-        name: "build",
-        about: "builds all tests but models and sanitizers, so that no later step waits for another one's build",
-        mounts: false,
-        run: build,
-    },
+    Step { name: "build", about: "builds all tests but models and sanitizers", mounts: false, run: build },
+    Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
     Step {
         name: "unit",
         about: "cargo test of all but the engine, and of its parts",
@@ -51,13 +46,6 @@ const TESTS: &[Step] = &[
         run: unit,
     },
     Step { name: "doc", about: "the documentation and its examples", mounts: false, run: doc },
-    Step { name: "shuttle", about: "models of the concurrent parts", mounts: false, run: shuttle },
-    Step {
-        name: "simulate",
-        about: "the engine with all its threads on a simulated device, with time skipped, against an oracle",
-        mounts: false,
-        run: simulate::run,
-    },
     Step {
         name: "stress",
         about: "all tests of the engine, optimised, with debug checks: stress, full volumes, faults, crashes",
@@ -70,6 +58,17 @@ const TESTS: &[Step] = &[
         mounts: false,
         run: faults::run,
     },
+];
+
+/// The steps whose tests are built in folders of their own, with other flags.
+const MODELS: &[Step] = &[
+    Step { name: "shuttle", about: "models of the concurrent parts", mounts: false, run: shuttle },
+    Step {
+        name: "simulate",
+        about: "the engine with all its threads on a simulated device, with time skipped, against an oracle",
+        mounts: false,
+        run: simulate::run,
+    },
     Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
     Step {
         name: "asan",
@@ -79,8 +78,8 @@ const TESTS: &[Step] = &[
     },
 ];
 
-/// The steps that run the release binary. They mostly wait, for the kernel, for servers and for other machines.
-const CAMPAIGNS: &[Step] = &[
+/// Campaigns that mostly wait for the kernel.
+const KERNEL: &[Step] = &[
     Step {
         name: "formats",
         about: "trees copied in and out of images of many kinds, against the kernel",
@@ -94,18 +93,16 @@ const CAMPAIGNS: &[Step] = &[
         run: mkfs::run,
     },
     Step {
-        name: "crash",
-        about: "power cuts during short sequences of operations and histories of threads, against an oracle",
-        mounts: false,
-        run: crash::run,
-    },
-    Step {
         name: "dirty",
         about: "recovery of journals that the kernel left dirty",
         mounts: true,
         run: dirty::run,
     },
     Step { name: "kill", about: "parext4 killed in the middle of a put", mounts: true, run: kill::run },
+];
+
+/// Campaigns that mostly wait for servers and for other machines, and the crash sweep.
+const SERVERS: &[Step] = &[
     Step {
         name: "network",
         about: "volumes on servers of network block devices, which delay, fail, are killed and come back",
@@ -124,62 +121,83 @@ const CAMPAIGNS: &[Step] = &[
         mounts: false,
         run: split_brain::run,
     },
+    Step {
+        name: "crash",
+        about: "power cuts during short sequences of operations and histories of threads, against an oracle",
+        mounts: false,
+        run: crash::run,
+    },
+];
+
+/// A list of steps that run one after another, at the same time as the other lists: most steps do not keep all processors busy.
+struct List {
+    name: &'static str,
+    steps: &'static [Step],
+    /// The less important its builds are than the tests of the others, the higher.
+    nice: i32,
+    /// True if its steps run the programs that [`workspace::build_programs`] builds.
+    runs_programs: bool,
+}
+
+const LISTS: &[List] = &[
+    List { name: "tests", steps: TESTS, nice: 0, runs_programs: false },
+    List { name: "models", steps: MODELS, nice: 5, runs_programs: false },
+    List { name: "kernel", steps: KERNEL, nice: 0, runs_programs: true },
+    List { name: "servers", steps: SERVERS, nice: 0, runs_programs: true },
 ];
 
 /// Returns all steps.
 pub fn all() -> impl Iterator<Item = &'static Step> {
-    TESTS.iter().chain(CAMPAIGNS)
+    LISTS.iter().flat_map(|list| list.steps)
 }
 
-/// Runs all steps, or those named; returns whether all passed. The campaigns run in a process of their own beside the
-/// tests, because neither keeps all processors busy.
-pub fn test(only: &[String]) -> Result<bool> {
+/// Runs all steps, or those named; returns whether all passed. The first list with one of them runs in this process, and each other
+/// list in a process of its own, which `is_beside` tells that what it needs is installed and built.
+pub fn test(only: &[String], is_beside: bool) -> Result<bool> {
     if let Some(name) = only.iter().find(|name| !all().any(|step| step.name == **name)) {
         bail!("no step is named {name}; `cargo xtask test --list` shows them");
     }
-    let chosen = |steps: &'static [Step]| {
-        let is_chosen = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
-        steps.iter().filter(is_chosen).collect::<Vec<_>>()
-    };
-    let (tests, campaigns) = (chosen(TESTS), chosen(CAMPAIGNS));
+    let is_chosen = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    let chosen = |list: &'static List| (list, list.steps.iter().filter(is_chosen).collect::<Vec<_>>());
+    let mut lists = LISTS.iter().map(chosen).filter(|(_, steps)| !steps.is_empty());
     let mut report = Report::default();
-    report.step("programs", |report| {
-        let missing = debian::install(&debian::ALL.concat());
-        if !missing.is_empty() {
-            report
-                .skip("programs", &format!("missing, so what needs them is skipped: {}", missing.join(" ")));
-        }
-        Ok(())
-    });
-    if tests.is_empty() {
-        campaigns.iter().for_each(|step| run_step(step, Scope::Short, &mut report));
-        return Ok(report.finish());
+    if is_beside {
+        workspace::use_programs();
+    } else {
+        report.step("programs", install);
     }
-    let names: Vec<_> = campaigns.iter().map(|step| step.name).collect();
+    let (_, own) = lists.next().context("no step")?;
     thread::scope(|scope| {
-        let beside = (!names.is_empty()).then(|| scope.spawn(|| beside::run(&names)));
-        let builds = tests.iter().flat_map(|step| builds(step.name)).collect();
-        scope.spawn(|| build_ahead::run(builds));
-        tests.iter().for_each(|step| run_step(step, Scope::Short, &mut report));
-        match beside.map(|lines| lines.join().expect("it does not panic")) {
-            Some(Ok(lines)) => report.add_summary(&lines, "campaigns"),
-            Some(Err(error)) => report.fail("campaigns", &format!("{error:#}")),
-            None => {}
+        let beside: Vec<_> = lists
+            .map(|(list, steps)| {
+                let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+                let run = move || {
+                    if list.runs_programs {
+                        workspace::build_programs()?;
+                    }
+                    beside::run(list.name, &names, list.nice)
+                };
+                (list.name, scope.spawn(run))
+            })
+            .collect();
+        own.iter().for_each(|step| run_step(step, Scope::Short, &mut report));
+        for (list, lines) in beside {
+            match lines.join().expect("it does not panic") {
+                Ok(lines) => report.add_summary(&lines, list),
+                Err(error) => report.fail(list, &format!("{error:#}")),
+            }
         }
     });
     Ok(report.finish())
 }
 
-/// Returns the commands that build the tests of a step that has build outputs of its own.
-fn builds(step: &str) -> Vec<Cmd> {
-    let tests = match step {
-        "shuttle" => vec![shuttle_tests()],
-        // The step itself reports an error.
-        "tsan" => tsan::tests(Scope::Short).ok().flatten().into_iter().collect(),
-        "asan" => asan::tests(),
-        _ => Vec::new(),
-    };
-    tests.into_iter().map(|tests| tests.args("--no-run --quiet")).collect()
+/// Installs the programs that the steps need.
+fn install(report: &mut Report) -> Result<()> {
+    let missing = debian::install(&debian::ALL.concat());
+    if !missing.is_empty() {
+        report.skip("programs", &format!("missing, so what needs them is skipped: {}", missing.join(" ")));
+    }
+    Ok(())
 }
 
 /// Runs one step alone.
@@ -225,7 +243,7 @@ fn fmt(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn clippy(_: Scope, report: &mut Report) -> Result<()> {
-    let words = "clippy --quiet --workspace --all-targets -- -D warnings";
+    let words = "clippy --quiet --profile stress --workspace --all-targets -- -D warnings";
     plain("cargo clippy", cargo(words), report)
 }
 
@@ -299,7 +317,7 @@ fn test_programs(of: fn(&str) -> bool) -> Result<BTreeSet<String>> {
 fn doc(_: Scope, report: &mut Report) -> Result<()> {
     plain(
         "cargo doc",
-        cargo("doc --quiet --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
+        cargo("doc --quiet --profile stress --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
         report,
     )?;
     cargo_test::run(cargo("test --workspace --profile stress --doc --no-fail-fast"), "doc", report)
@@ -318,9 +336,5 @@ pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
 }
 
 fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
-    cargo_test::run(shuttle_tests(), "shuttle", report)
-}
-
-fn shuttle_tests() -> Cmd {
-    simulate::models("--no-fail-fast --test shuttle*")
+    cargo_test::run(simulate::models("--no-fail-fast --test shuttle*"), "shuttle", report)
 }

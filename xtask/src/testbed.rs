@@ -15,9 +15,23 @@ pub struct TestBed {
 }
 
 impl TestBed {
-    /// Builds the binary and makes the folder.
+    /// Builds the binary with all checks and makes the folder.
     pub fn new() -> Result<TestBed> {
-        Ok(TestBed { binary: workspace::build_parext4()?, dir: workspace::scratch()? })
+        TestBed::with(workspace::build_programs()?.join("parext4"))
+    }
+
+    /// Builds the binary as users get it, for measurements, and makes the folder.
+    pub fn release() -> Result<TestBed> {
+        TestBed::with(workspace::build_parext4()?)
+    }
+
+    fn with(binary: PathBuf) -> Result<TestBed> {
+        Ok(TestBed { binary, dir: workspace::scratch()? })
+    }
+
+    /// Returns a program that was built with the binary.
+    pub fn beside(&self, program: &str) -> PathBuf {
+        self.binary.with_file_name(program)
     }
 
     /// Returns the path of `name` in the folder.

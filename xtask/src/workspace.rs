@@ -1,6 +1,7 @@
 //! Where things are: the sources, the build outputs, the binary under test, a place for images.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
@@ -28,6 +29,31 @@ pub fn cargo(words: &str) -> Cmd {
         |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
     let names = std::env::vars_os().map(|(name, _)| name);
     names.filter(|name| name.to_str().is_some_and(is_of_xtask)).fold(cargo, Cmd::env_remove)
+}
+
+/// True once [`build_programs`] need not build.
+static ARE_BUILT: Mutex<bool> = Mutex::new(false);
+
+/// Tells that the process that started this one has built the programs.
+pub fn use_programs() {
+    *ARE_BUILT.lock().expect("no thread panics with it") = true;
+}
+
+/// Builds the programs that campaigns run, and returns the folder with them. They have the profile of the tests, with all checks, and the
+/// features of the whole workspace, so cargo builds them only once. A call after the first, also one by a process that [`use_programs`] has
+/// told of the first, does not wait for builds that run at the time.
+pub fn build_programs() -> Result<PathBuf> {
+    let mut are_built = ARE_BUILT.lock().expect("no thread panics with it");
+    let folder = target().join("stress");
+    if *are_built {
+        return Ok(folder);
+    }
+    let programs = "--bin parext4 --bin crash-sweep --example node";
+    cargo(&format!("build --quiet --workspace --profile stress {programs}"))
+        .run()
+        .context("building the programs of the campaigns")?;
+    *are_built = true;
+    Ok(folder)
 }
 
 /// The largest size of the release binary, in bytes.

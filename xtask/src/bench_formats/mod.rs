@@ -37,7 +37,7 @@ const PARTS: &[(&str, Part)] = &[("put", put::run), ("check", check::run), ("ove
 pub fn run(args: &Args) -> Result<()> {
     let missing = debian::install(debian::KERNEL_MOUNTS);
     anyhow::ensure!(missing.is_empty(), "programs are missing: {}", missing.join(" "));
-    let bed = TestBed::new()?;
+    let bed = TestBed::release()?;
     for (_, part) in PARTS.iter().filter(|(name, _)| name.starts_with(&args.only)) {
         part(&bed, args)?;
     }

@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
         let missing = debian::install(tools);
         anyhow::ensure!(missing.is_empty(), "programs are missing: {}", missing.join(" "));
     }
-    let bed = TestBed::new()?;
+    let bed = TestBed::release()?;
     for (name, start) in SERVERS.iter().filter(|(name, _)| name.starts_with(&args.server)) {
         let server = start(&bed, VOLUME + RAW).with_context(|| format!("starting {name}"))?;
         measure_server(&bed, &*server, args)?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::command::cmd;
 use crate::report::Report;
 use crate::scope::Scope;
-use crate::workspace::{cargo, target};
+use crate::workspace::{build_programs, target};
 
 /// The extent of the sweep.
 #[derive(clap::Args)]
@@ -46,11 +46,10 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
 }
 
 fn sweep(words: &str, report: &mut Report) -> Result<()> {
-    // Together with the command line, whose build has the same features then, so that the engine is built once.
-    cargo("build --quiet --release -p parext4-cli -p crash-sweep").run().context("building the sweep")?;
+    let programs = build_programs()?;
     report.case(&format!("sweep {words}"), || {
         let keep = target().join("crash-sweep");
-        let sweep = cmd(target().join("release/crash-sweep")).args(words).arg("--keep").arg(keep);
+        let sweep = cmd(programs.join("crash-sweep")).args(words).arg("--keep").arg(keep);
         let status = sweep.each_line(|line| println!("  {line}"))?;
         ensure!(status.success(), "a state is wrong; the lines above repeat it");
         Ok(())

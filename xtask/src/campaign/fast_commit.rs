@@ -74,7 +74,19 @@ fn one_crash(bed: &TestBed, set: &str, rng: &mut Rng) -> Result<u32> {
             let mut found = found.context(what)?;
             found.forget_times_after(at)?;
             found.forget_times_of_dirs();
-            live.compare(&found).with_context(|| format!("live (wanted), and {what} (found)"))
+            match live.compare(&found) {
+                // The kernel logs contents that a write moves out of an inode as a block of metadata, and does not revoke the block when it
+                // is freed. If a fast commit then logs it as data of another file, any replay overwrites that file.
+                Err(_) if set.contains("inline_data") => {
+                    let mut wanted = recovered_by_e2fsck(bed, &crashed)?;
+                    wanted.forget_times_after(at)?;
+                    wanted.forget_times_of_dirs();
+                    wanted
+                        .compare(&found)
+                        .with_context(|| format!("recovered by e2fsck (wanted), and {what} (found)"))
+                }
+                compared => compared.with_context(|| format!("live (wanted), and {what} (found)")),
+            }
         };
         image::copy(&crashed, &copy)?;
         bed.parext4("recover").arg(&copy).run()?;
@@ -97,6 +109,18 @@ fn one_crash(bed: &TestBed, set: &str, rng: &mut Rng) -> Result<u32> {
     recovered().with_context(|| format!("seed {seed}"))?;
     [&image, &crashed, &copy].into_iter().try_for_each(|image| remove(image))?;
     Ok(fast)
+}
+
+/// Returns what a volume holds after e2fsck has replayed its log.
+fn recovered_by_e2fsck(bed: &TestBed, crashed: &Path) -> Result<Manifest> {
+    let image = bed.path("recovered-e2fsck");
+    image::copy(crashed, &image)?;
+    image::e2fsck_replay(&image, None)?;
+    let mount = Mount::new(&image, &bed.path("mount-e2fsck"), "ro")?;
+    let found = Manifest::read(mount.dir())?;
+    mount.unmount()?;
+    remove(&image)?;
+    Ok(found)
 }
 
 /// Returns true if the log has a complete fast commit: a recovery by parext4 replays a transaction more than the log has.

@@ -94,13 +94,17 @@ impl Load {
         })
     }
 
-    /// Waits for `count` more syncs. Fails if that takes longer than `limit`.
+    /// Waits for `count` more syncs. Fails if the next one takes longer than `limit`.
     pub fn progress(&self, count: u64, limit: Duration) -> Result<()> {
-        let (wanted, start) = (self.syncs() + count, Instant::now());
-        while self.syncs() < wanted {
+        let (mut syncs, mut last) = (self.syncs(), Instant::now());
+        let wanted = syncs + count;
+        while syncs < wanted {
             interrupt::check()?;
             self.check_no_errors()?;
-            ensure!(start.elapsed() < limit, "the writers stand still for {limit:?}");
+            if self.syncs() > syncs {
+                (syncs, last) = (self.syncs(), Instant::now());
+            }
+            ensure!(last.elapsed() < limit, "the writers stand still for {limit:?}");
             thread::sleep(Duration::from_millis(2));
         }
         Ok(())

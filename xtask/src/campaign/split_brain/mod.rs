@@ -23,7 +23,6 @@ use crate::quantile::quantile;
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::testbed::TestBed;
-use crate::workspace::{cargo, target};
 use node::Node;
 use storage::{NbdExport, RbdImage, Storage};
 
@@ -45,9 +44,8 @@ enum Takeover {
 /// Runs the campaign, on RBD and on NBD at the same time.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
-    cargo("build --quiet --release -p parext4-standby --example node").run().context("building the node")?;
     let report = Mutex::new(report);
-    let node = target().join("release/examples/node");
+    let node = bed.beside("examples/node");
     let contest = Contest { bed: &bed, node, report: &report };
     thread::scope(|threads| {
         let on_rbd = threads.spawn(|| contest.on_rbd(scope));

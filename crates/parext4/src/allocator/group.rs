@@ -98,7 +98,12 @@ impl Group {
         let inodes = Inodes {
             free_count: desc.free_inodes,
             used_dirs: desc.used_dirs,
-            table_unused: desc.itable_unused,
+            // A group that was never used has no inodes, whatever the number says.
+            table_unused: if uninit(GroupFlags::INODE_UNINIT) {
+                layout.inodes_per_group
+            } else {
+                desc.itable_unused
+            },
             uninit: uninit(GroupFlags::INODE_UNINIT),
             checksum: desc.inode_bitmap_csum,
             bitmap: None,

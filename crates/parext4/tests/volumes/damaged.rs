@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::{Error, MemDevice, Volume, VolumeOptions};
 use parext4_format::extent::{self, Extent};
-use parext4_format::group_desc::GroupDesc;
+use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FileBlock, FsBlock, GroupNo, InodeNo, inode};
 
@@ -59,6 +59,37 @@ fn without_group_checksums_unused_counts_stay_unchanged() {
     let after = desc(&device.snapshot());
     assert!(after.free_inodes < before.free_inodes);
     assert_eq!((before.itable_unused, after.itable_unused), (u16::MAX.into(), u16::MAX.into()));
+}
+
+/// As in the kernel and e2fsck, a group that was never used has no inodes, whatever `bg_itable_unused` says. Otherwise e2fsck would find inodes
+/// in old bytes of its table.
+#[test]
+fn the_unused_count_of_an_unused_group_has_no_meaning() {
+    const GROUP: GroupNo = GroupNo(1);
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^flex_bg"]) else { return };
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    let superblock = superblock(&bytes);
+    let size = usize::from(superblock.desc_size());
+    let place = DESCRIPTORS + GROUP.get() as usize * size..DESCRIPTORS + (GROUP.get() as usize + 1) * size;
+    let mut desc = GroupDesc::parse(&bytes[place.clone()], &superblock, GROUP).unwrap();
+    assert!(desc.flags.contains(GroupFlags::INODE_UNINIT));
+    desc.flags.remove(GroupFlags::ITABLE_ZEROED);
+    desc.itable_unused = 5;
+    desc.encode(&mut bytes[place.clone()], &superblock, GROUP);
+    // Old bytes, in all of the table.
+    let table = usize::try_from(desc.inode_table.get()).unwrap() * 1024;
+    let len = superblock.inodes_per_group() as usize * usize::from(superblock.inode_size());
+    bytes[table..table + len].fill(0xb1);
+    std::fs::write(image.path(), &bytes).unwrap();
+    image.fsck();
+    let volume = image.open();
+    // In the group with the fewest directories.
+    drop(volume.mkdir("/dir", 0o755).unwrap());
+    volume.close().unwrap();
+    let bytes = std::fs::read(image.path()).unwrap();
+    let desc = GroupDesc::parse(&bytes[place], &superblock, GROUP).unwrap();
+    assert!(desc.used_dirs == 1 && desc.itable_unused == superblock.inodes_per_group() - 1, "{desc:?}");
+    image.fsck();
 }
 
 /// `ext4_try_to_expand_extra_isize`.

@@ -14,6 +14,9 @@ use crate::meta::{BlockKind, MetaBlock};
 use crate::node::Node;
 use crate::sync::Arc;
 
+/// The most blocks that a directory can have past its end: the superblock's field (`s_prealloc_dir_blocks`) has 8 bits.
+const MAX_PAST_END: u32 = u8::MAX as u32;
+
 /// The blocks of a directory. A user holds the directory's `entries` lock: shared to read, exclusive to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dir<'a> {
@@ -106,6 +109,22 @@ impl<'a> Dir<'a> {
             return Err(self.corrupt(format_args!("i_size {size} is no number of blocks of the volume")));
         }
         FileBlock::from_u64(blocks).ok_or_else(|| self.corrupt(format_args!("i_size {size} is out of range")))
+    }
+
+    /// Checks that no block is mapped after the last one. The kernel and this engine find no names there, but e2fsck does if
+    /// the superblock permits such blocks.
+    ///
+    /// # Errors
+    /// Corruption, if a block is mapped there.
+    pub(super) fn check_end(&self) -> Result<()> {
+        let past = BlockRange::starting_at(self.end()?).take(MAX_PAST_END);
+        for run in self.engine.body(self.inode)?.runs(past) {
+            let run = run?;
+            if !matches!(run.state, State::Hole) {
+                return Err(self.corrupt(format_args!("block {} past its end is mapped", run.logical)));
+            }
+        }
+        Ok(())
     }
 
     /// Reads block `n` of the directory.

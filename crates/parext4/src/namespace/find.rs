@@ -197,6 +197,7 @@ impl Dir<'_> {
         if let Some(is_empty) = self.is_empty_inline()? {
             return Ok(is_empty);
         }
+        self.check_end()?;
         let tail = self.has_tail();
         if !self.is_searched_by_hash() {
             for n in self.blocks()?.blocks() {

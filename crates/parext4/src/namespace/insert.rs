@@ -69,7 +69,11 @@ impl<'a> Dir<'a> {
             return Ok(Insertion { dir: self, name, place: InsertAt::Inode, end: FileBlock::ZERO });
         }
         let place = if self.is_indexed() { self.place_hashed(name)? } else { self.place_linear(name)? };
-        Ok(Insertion { dir: self, name, place, end: self.end()? })
+        let insertion = Insertion { dir: self, name, place, end: self.end()? };
+        if insertion.new_blocks() > 0 {
+            self.check_end()?;
+        }
+        Ok(insertion)
     }
 
     fn room(&self, block: &MetaBlock, name: &[u8]) -> Result<Option<usize>> {

@@ -257,3 +257,36 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
     volume.close().unwrap();
     image.fsck();
 }
+
+/// e2fsck permits blocks past the end of a directory, and finds names there, if the superblock does. The kernel and parext4 find none.
+#[test]
+fn a_directory_with_blocks_past_its_end_neither_grows_nor_goes() {
+    const NAMES: usize = 12;
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "^dir_index,^inline_data"]) else { return };
+    let volume = image.open();
+    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let name = |nth: usize| format!("{nth:0>120}").into_bytes();
+    (0..NAMES).for_each(|nth| drop(dir.create(&name(nth), &new()).unwrap()));
+    assert_eq!(dir.metadata().size, 2048);
+    drop(dir);
+    volume.close().unwrap();
+    image.debugfs_write("ssv prealloc_dir_blocks 8");
+    image.debugfs_write("sif /dir size 1024");
+    image.fsck();
+
+    let volume = image.open();
+    let dir = volume.resolve("/dir").unwrap();
+    let listed = names(&dir);
+    assert!(!listed.is_empty() && listed.len() < NAMES, "{listed:?}");
+    assert_fails!(dir.create(&name(NAMES), &new()), Corrupt);
+    dir.unlink(&listed[0]).unwrap();
+    dir.create(&listed[0], &new()).unwrap();
+    listed.iter().for_each(|name| dir.unlink(name).unwrap());
+    assert_fails!(volume.root().unwrap().rmdir(b"dir"), Corrupt);
+    drop(dir);
+    volume.close().unwrap();
+    image.debugfs_write("sif /dir size 2048");
+    let volume = image.open();
+    assert_eq!(names(&volume.resolve("/dir").unwrap()).len(), NAMES - listed.len());
+    volume.close().unwrap();
+}

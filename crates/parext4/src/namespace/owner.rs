@@ -1,6 +1,5 @@
 //! Changes of the user, the group or the project of an inode, and so of the quotas that count it.
 
-use parext4_format::features::Incompat;
 use parext4_format::quota::QuotaKind;
 
 use crate::error::Result;
@@ -29,7 +28,7 @@ impl OwnerChange {
 impl Node {
     /// Returns true if a change of owner needs the lock of the attributes, because values of attributes count for the owner.
     pub(crate) fn owns_values(&self) -> bool {
-        self.engine.quotas.is_some() && self.engine.superblock.incompat().contains(Incompat::EA_INODE)
+        self.engine.quotas.is_some()
     }
 
     /// Prepares a change to the `ids` that are given, in the order of [`QuotaKind::ALL`]. `xattrs` is locked if the inode

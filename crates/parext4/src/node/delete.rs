@@ -64,9 +64,9 @@ impl Use {
         self.transact(credits, |handle| {
             // The values in a block that other inodes use stay, but no longer count for this inode.
             let mut values = 0;
-            let may_free = |block: &[u8]| inode.has_value() || self.values_in(block) == 0;
+            let may_free = |block: &[u8]| Self::values_in(block) == 0;
             if let Some(block) = self.xattr_block_of(inode)? {
-                values = self.values_in(&block.snapshot()) as u64;
+                values = Self::values_in(&block.snapshot()) as u64;
             }
             if !self.try_release_xattr_block(handle, inode, may_free)? {
                 return Ok(false);

@@ -3,7 +3,6 @@
 //! Not responsible for the entries. Invariants: an inode of a value has one link while entries refer to it. Before the first entry
 //! and after the last one it has none and is an orphan, so dropping its last [`Node`], or the next open after a crash, deletes it.
 
-use parext4_format::features::Incompat;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::xattr::{self, ValueInode, Xattr};
 use parext4_format::{BlockRange, FileBlock, FormatError, FsBlock, InodeNo};
@@ -41,7 +40,7 @@ impl Engine {
             return Err(corrupt("is not in use"));
         }
         let inode = self.inode(value.ino)?;
-        if inode.file_type() != FileType::Regular || !inode.has_value() {
+        if !inode.has_value() {
             return Err(corrupt("is no inode of a value"));
         }
         // Without links and users it is being deleted, or was never a value.
@@ -58,6 +57,9 @@ impl Engine {
     /// Corruption; a failed read.
     pub(crate) fn read_value(&self, owner: &Inode, name: &[u8], value: ValueInode) -> Result<Vec<u8>> {
         let inode = self.value_inode(owner, value)?;
+        if inode.file_type() != FileType::Regular {
+            return Err(corrupt_value(owner, value, "is no regular file"));
+        }
         if inode.size() != u64::from(value.size) || value.size > ValueInode::MAX_SIZE {
             return Err(corrupt_value(owner, value, "has another size than the value"));
         }
@@ -97,15 +99,20 @@ impl Engine {
     /// entries the inode becomes an orphan.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the inode has fewer references; the volume then stops.
-    fn add_value_references(&self, handle: &Handle<'_>, inode: &Arc<Inode>, added: i64) -> Result<()> {
+    /// [`Error::Corrupt`] if `change` returns `None` for the number of references; the volume then stops.
+    fn change_value_references(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(u64) -> Option<u64>,
+    ) -> Result<()> {
         inode.join(handle);
         // Under one lock: other owners of the value change the number at the same time.
         let mut orphans = self.orphans.lock();
         let (before, after) = {
             let mut core = inode.core();
             let before = core.value_references();
-            let Some(after) = before.checked_add_signed(added) else {
+            let Some(after) = change(before) else {
                 return Err(Error::corrupt_field("xattr value", "references", before).of_inode(inode.ino()));
             };
             core.set_value_references(after);
@@ -130,46 +137,73 @@ impl Use {
     /// Removes the attributes of a deleted inode whose values have inodes of their own, one in each transaction, and so deletes values
     /// that no other inode has. A block that other inodes use stays.
     ///
+    /// A deleted value loses its own such attributes before it is dropped, and so in this loop: the image decides how long a
+    /// chain of values is.
+    ///
     /// # Errors
     /// The errors of the device; corruption of the attributes. A value that cannot be found is left to e2fsck.
     pub(super) fn release_values(&self, owner: &Arc<Inode>) -> Result<()> {
-        if owner.has_value() || !self.superblock.incompat().contains(Incompat::EA_INODE) {
-            return Ok(());
-        }
-        while let Some(removal) = self.next_removal(owner)? {
-            let node = match Node::of_value(self, owner, removal.value) {
-                Err(error @ (Error::Corrupt(_) | Error::Unsupported(_))) => {
-                    tracing::warn!("deleting inode {}: {error}", owner.ino());
-                    None
-                }
-                node => Some(node?),
+        let mut deleted: Vec<Node> = Vec::new();
+        loop {
+            let inode = deleted.last().map_or(owner, |value| &value.inode);
+            let removal = match self.next_removal(inode) {
+                // The deletion of the value reports it.
+                Err(Error::Corrupt(_)) if !deleted.is_empty() => None,
+                removal => removal?,
             };
-            self.transact(2 + Node::VALUE_CREDITS, |handle| {
-                owner.join(handle);
+            if let Some(removal) = removal {
+                let value = self.release_value(inode, &removal)?;
+                deleted.extend(value.filter(|value| value.inode.core().links == 0));
+            } else if deleted.pop().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Carries out a removal. Returns a reference to the inode of the value.
+    fn release_value(&self, owner: &Arc<Inode>, removal: &Removal) -> Result<Option<Node>> {
+        let value = match self.value_inode(owner, removal.value) {
+            Err(error @ Error::Corrupt(_)) => {
+                tracing::warn!("deleting inode {}: {error}", owner.ino());
+                None
+            }
+            inode => Some(Node::new(self, inode?)),
+        };
+        let is_of_lustre = value.as_ref().is_some_and(|value| removal.is_of_lustre(owner, &value.inode));
+        self.transact(2 + Node::VALUE_CREDITS, |handle| {
+            owner.join(handle);
+            if !is_of_lustre {
                 let blocks = self.layout.allocated_for(removal.value.size.into());
                 owner.sub_blocks(handle, blocks, self.layout.block_size);
                 owner.charge_inodes(handle, -1);
-                match &removal.block {
-                    Some(block) => handle.change(block, |bytes| bytes.copy_from_slice(&removal.bytes)),
-                    None => owner.core().xattr_area_mut().copy_from_slice(&removal.bytes),
+            }
+            match &removal.block {
+                Some(block) => handle.change(block, |bytes| bytes.copy_from_slice(&removal.bytes)),
+                None => owner.core().xattr_area_mut().copy_from_slice(&removal.bytes),
+            }
+            match &value {
+                None => Ok(()),
+                // It does not count its only entry.
+                Some(value) if is_of_lustre => {
+                    self.change_value_references(handle, &value.inode, |_| Some(0))
                 }
-                node.as_ref().map_or(Ok(()), |node| node.add_references(handle, -1))
-            })?;
-        }
-        Ok(())
+                Some(value) => value.add_references(handle, -1),
+            }
+        })?;
+        Ok(value)
     }
 
     /// Returns the removal of the next attribute of `owner` whose value has an inode, except from a block that other inodes use.
     fn next_removal(&self, owner: &Inode) -> Result<Option<Removal>> {
-        let corrupt = |error: FormatError| Error::from(error.of_inode(owner.ino()));
+        let corrupt = |error: FormatError| self.health.note(owner.ino(), error.of_inode(owner.ino()).into());
         let (list, len, number) = {
             let core = owner.core();
             let area = core.xattr_area();
             (xattr::parse_ibody(area).map_err(corrupt)?, area.len(), FsBlock(core.file_acl))
         };
-        if let Some((value, rest)) = without_first_value(list) {
+        if let Some((name, value, rest)) = without_first_value(list) {
             let bytes = xattr::encode_ibody(&rest, len).ok_or(Error::NoSpace)?;
-            return Ok(Some(Removal { value, block: None, bytes }));
+            return Ok(Some(Removal { name, value, block: None, bytes }));
         }
         if number.get() == 0 {
             return Ok(None);
@@ -178,17 +212,15 @@ impl Use {
         let bytes = block.snapshot();
         let list = xattr::parse_block(&bytes, number, None).map_err(corrupt)?;
         let is_shared = xattr::refcount(&bytes) > 1;
-        let Some((value, rest)) = without_first_value(list).filter(|_| !is_shared) else { return Ok(None) };
+        let first = without_first_value(list).filter(|_| !is_shared);
+        let Some((name, value, rest)) = first else { return Ok(None) };
         let bytes = xattr::encode_block(&rest, bytes.len()).ok_or(Error::NoSpace)?;
-        Ok(Some(Removal { value, block: Some(block), bytes }))
+        Ok(Some(Removal { name, value, block: Some(block), bytes }))
     }
 
     /// Returns the number of values in a block of attributes that have inodes of their own, which [`release_values`](Self::release_values)
     /// removes.
-    pub(super) fn values_in(&self, block: &[u8]) -> usize {
-        if !self.superblock.incompat().contains(Incompat::EA_INODE) {
-            return 0;
-        }
+    pub(super) fn values_in(block: &[u8]) -> usize {
         let list = xattr::parse_block(block, FsBlock(0), None).unwrap_or_default();
         list.iter().filter(|xattr| xattr.value.inode().is_some()).count()
     }
@@ -196,6 +228,7 @@ impl Use {
 
 /// The removal of one attribute whose value has an inode.
 struct Removal {
+    name: Vec<u8>,
     value: ValueInode,
     /// The block that has the attribute; `None` if it is in the inode.
     block: Option<Arc<MetaBlock>>,
@@ -203,11 +236,20 @@ struct Removal {
     bytes: Vec<u8>,
 }
 
-/// Returns the first value that has an inode, and all other attributes.
-fn without_first_value(mut list: Vec<Xattr>) -> Option<(ValueInode, Vec<Xattr>)> {
+impl Removal {
+    /// Returns true if Lustre made the value. As in e2fsck, one that fits the hash of its entry is not of Lustre, whatever its owner's number.
+    fn is_of_lustre(&self, owner: &Inode, value: &Inode) -> bool {
+        let owner = Owner::of(owner);
+        let value = value.core();
+        owner.is_of_lustre(&value) && !self.value.has_hash(&self.name, value.value_hash())
+    }
+}
+
+/// Returns the name and the value of the first attribute whose value has an inode, and all other attributes.
+fn without_first_value(mut list: Vec<Xattr>) -> Option<(Vec<u8>, ValueInode, Vec<Xattr>)> {
     let at = list.iter().position(|xattr| xattr.value.inode().is_some())?;
-    let value = list.remove(at).value.inode()?;
-    Some((value, list))
+    let xattr = list.remove(at);
+    Some((xattr.name, xattr.value.inode()?, list))
 }
 
 impl Node {
@@ -227,9 +269,12 @@ impl Node {
         Ok(Self::new(engine, inode))
     }
 
-    /// Like [`Engine::add_value_references`], for this inode of a value.
+    /// Changes the number of entries that refer to this inode of a value, under a handle with [`Self::VALUE_CREDITS`] credits.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the inode has fewer references; the volume then stops.
     pub(crate) fn add_references(&self, handle: &Handle<'_>, added: i64) -> Result<()> {
-        self.engine.add_value_references(handle, &self.inode, added)
+        self.engine.change_value_references(handle, &self.inode, |before| before.checked_add_signed(added))
     }
 
     /// Creates an inode for a value of an attribute of `owner`, to which no entry refers yet. The caller then calls

@@ -1,10 +1,12 @@
 //! Values in inodes of their own (`ea_inode`).
 
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
+use testkit::tool;
 
 use super::{Image, VALUE_KINDS, file, full_list, list, names};
 use parext4::{Error, Node, SetAttributes, XattrMode};
@@ -215,10 +217,11 @@ fn a_full_volume_keeps_the_old_value() {
 #[test]
 fn damaged_values_are_errors() {
     type Damage = fn(&Image, u32);
-    let damages: [(&str, bool, Damage); 5] = [
+    let damages: [(&str, bool, Damage); 6] = [
         ("no flag", false, |image, ino| image.debugfs_write(&format!("sif <{ino}> flags 0x80000"))),
         ("size", true, |image, ino| image.debugfs_write(&format!("sif <{ino}> size 5001"))),
         ("hash", true, |image, ino| image.debugfs_write(&format!("sif <{ino}> atime 0x12345678"))),
+        ("symbolic link", true, |image, ino| image.debugfs_write(&format!("sif <{ino}> mode 0120600"))),
         ("zeros", false, |image, ino| image.debugfs_write(&format!("clri <{ino}>"))),
         ("no blocks", true, |image, ino| image.debugfs_write(&format!("punch <{ino}> 0"))),
     ];
@@ -253,6 +256,84 @@ fn damaged_values_are_errors() {
         if is_value {
             image.fsck();
         }
+    }
+}
+
+/// Of values that have values, e2fsck accepts a chain of any length.
+#[test]
+fn deleting_a_file_deletes_the_values_of_its_values() {
+    const LONGEST: u32 = 30;
+    for features in ["ea_inode", "ea_inode,quota"] {
+        let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "256", "-O", features]) else { return };
+        let volume = image.open();
+        let (inodes, blocks) = (volume.space().free_inodes, volume.space().free_blocks);
+        let node = file(&volume, "file");
+        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+        let first = node.ino().get() + 1;
+        drop(node);
+        volume.close().unwrap();
+        let bytes = image.path().with_file_name("value");
+        std::fs::write(&bytes, value(1000)).unwrap();
+        for ino in first..first + LONGEST {
+            image.debugfs_write(&format!("ea_set -f {} <{ino}> user.w", bytes.display()));
+        }
+        // debugfs does not count the blocks.
+        let _ = tool(Command::new("e2fsck").arg("-fy").arg(image.path()));
+        image.fsck();
+        let volume = image.open();
+        assert_eq!(volume.space().free_inodes, inodes - 2 - LONGEST, "{features}");
+        volume.remove_file("/file").unwrap();
+        volume.sync().unwrap();
+        assert_eq!((volume.space().free_inodes, volume.space().free_blocks), (inodes, blocks), "{features}");
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+/// e2fsck finds attributes whatever the features of the volume are.
+#[test]
+fn deleting_a_file_deletes_its_values_without_the_feature() {
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "ea_inode"]) else { return };
+    let volume = image.open();
+    let inodes = volume.space().free_inodes;
+    file(&volume, "file").set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+    volume.close().unwrap();
+    image.debugfs_write("feature -ea_inode");
+    image.fsck();
+    let volume = image.open();
+    volume.remove_file("/file").unwrap();
+    assert_eq!(volume.space().free_inodes, inodes);
+    volume.close().unwrap();
+    image.fsck();
+}
+
+/// Lustre names the owner in the inode of a value, and counts neither entries nor, for the owner, blocks. A value with these numbers that
+/// fits the hash of its entry is counted all the same.
+#[test]
+fn deleting_a_file_deletes_values_that_name_their_owner() {
+    for is_of_lustre in [false, true] {
+        let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "ea_inode"]) else { return };
+        let volume = image.open();
+        let inodes = volume.space().free_inodes;
+        let node = file(&volume, "file");
+        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+        let (owner, ino) = (node.ino(), node.ino().get() + 1);
+        drop(node);
+        volume.close().unwrap();
+        image.debugfs_write(&format!("sif <{ino}> mtime @{owner}"));
+        for ino in [owner.get(), ino] {
+            image.debugfs_write(&format!("sif <{ino}> generation 7"));
+        }
+        if is_of_lustre {
+            image.debugfs_write(&format!("sif <{ino}> atime @1"));
+            image.debugfs_write(&format!("sif <{owner}> blocks 0"));
+        }
+        image.fsck();
+        let volume = image.open();
+        volume.remove_file("/file").unwrap();
+        assert_eq!(volume.space().free_inodes, inodes, "{is_of_lustre}");
+        volume.close().unwrap();
+        image.fsck();
     }
 }
 

@@ -87,3 +87,36 @@ fn the_same_tree_gives_the_same_image() {
         assert!(image_of(&scratch, &["--tar", &archive]) == image, "the same archive");
     }
 }
+
+/// e2fsck takes a small time of deletion, also 0, for a damaged list of orphans.
+#[test]
+fn deleting_a_file_in_the_first_second_of_1970_leaves_no_error() {
+    let scratch = ScratchImage::empty();
+    let source = scratch.path("source");
+    fs::create_dir(&source).unwrap();
+    let archives = ["files", "links"].map(|name| text(&scratch.path(name)));
+    let pack = |archive: &str| {
+        let tar = Command::new("tar").args(["-C", &text(&source), "-cf", archive, "g", "f"]).status();
+        assert!(tar.unwrap().success());
+    };
+    ["f", "g"].into_iter().for_each(|name| fs::write(source.join(name), name).unwrap());
+    pack(&archives[0]);
+    // Replaces a file by a name of another one.
+    fs::remove_file(source.join("f")).unwrap();
+    fs::hard_link(source.join("g"), source.join("f")).unwrap();
+    pack(&archives[1]);
+    let image = text(&scratch.path("made"));
+    let to = format!("{image}:/");
+    for arguments in
+        [&["mkfs", "-q", &image, "32M"][..], &["put", "-q", "--tar", &archives[0], &archives[1], &to]]
+    {
+        let ran = Command::new(program()).args(arguments).env("SOURCE_DATE_EPOCH", "0").output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+    let checked = testkit::tool(Command::new("e2fsck").args(["-fn", &image]));
+    let report = checked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    assert!(
+        report.as_ref().is_none_or(|report| !report.contains("dtime") && !report.contains("Fix?")),
+        "{report:?}"
+    );
+}

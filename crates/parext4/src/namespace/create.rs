@@ -15,7 +15,6 @@ use super::symlink;
 use super::{check_name, printable};
 use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
-use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::inode::{Inode, inherited};
@@ -318,8 +317,7 @@ impl Node {
         let ino: InodeNo = inode.ino();
         self.engine.release_xattr_block(handle, inode)?;
         inode.end_charges(handle, 0);
-        let ctime = inode.core().ctime;
-        inode.core().dtime = saturating_u32(ctime.seconds);
+        inode.core().dtime = self.engine.deletion_time();
         self.engine.allocator.free_inode(handle, ino, is_dir)?;
         // As when an inode is deleted.
         self.engine.inodes.remove(inode);

@@ -76,7 +76,7 @@ impl Use {
             inode.fold_lazy(handle);
             inode.end_charges(handle, values);
             inode.set_size(0);
-            inode.core().dtime = saturating_u32(now().seconds);
+            inode.core().dtime = self.deletion_time();
             when_planted!(Fault::ForgetBeforeFree, {
                 self.inodes.remove(inode);
                 crate::sync::yield_now();
@@ -91,6 +91,12 @@ impl Use {
 }
 
 impl Engine {
+    /// Returns the time of a deletion now, in seconds. While an inode is an orphan, the field has the number of the next one, so e2fsck takes
+    /// 0 and the numbers of inodes for a damaged list, whatever the clock says.
+    pub(crate) fn deletion_time(&self) -> u32 {
+        saturating_u32(now().seconds).max(self.layout.inodes_count)
+    }
+
     /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name
     /// meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {

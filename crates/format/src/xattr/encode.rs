@@ -69,7 +69,12 @@ fn encode_entries(
         if next + LIST_END > values {
             return None;
         }
-        let offset = if value.is_empty() { 0 } else { values - base };
+        let offset = match value.is_empty() {
+            false => values - base,
+            // Four zeros would end the list. The place of no bytes has no meaning.
+            true if name.is_empty() && xattr.name_index == 0 => PAD,
+            true => 0,
+        };
         let entry = RawEntry {
             e_name_len: name.len().try_into().ok()?,
             e_name_index: xattr.name_index,

@@ -164,3 +164,16 @@ fn values_that_need_more_bytes_than_there_are_overlap() {
         assert_eq!((error.field, error.to_string().contains("overlap")), ("e_value_size", true), "{error}");
     }
 }
+
+/// Four zeros end the list. e2fsck accepts such an entry in an inode.
+#[test]
+fn an_entry_without_a_name_ends_no_list() {
+    let nameless = |value: Value| Xattr { name_index: 0, name: Vec::new(), value };
+    let other = Xattr { name_index: 1, name: b"a".to_vec(), value: vec![7; 5].into() };
+    let in_inode = ValueInode { ino: InodeNo(12), size: 5, entry_hash: 9 };
+    for value in [Vec::new().into(), vec![1].into(), Value::Inode(in_inode)] {
+        let list = vec![nameless(value), other.clone()];
+        let area = encode_ibody(&list, 96).unwrap();
+        assert_eq!(parse_ibody(&area).unwrap(), list);
+    }
+}

@@ -139,13 +139,14 @@ pub(super) fn is_at(block: &[u8], has_tail: bool, position: EntryPosition, name:
             .is_some_and(|header| is_named(block, position.offset, &header, name))
 }
 
-/// Returns the offset of the first entry whose slack fits an entry with a name of `name_len` bytes.
+/// Returns the offset of the first entry whose slack fits an entry with a name of `name_len` bytes. The slack of `.` stays, because `..` comes
+/// next.
 pub fn find_room(block: &[u8], has_tail: bool, name_len: usize) -> Result<Option<usize>> {
     let (end, need) = (usable_len(block.len(), has_tail), entry_size(name_len));
     let mut offset = 0;
     while offset < end {
         let header = header_at(block, offset, end)?;
-        if header.slack() >= need {
+        if header.slack() >= need && !is_named(block, offset, &header, b".") {
             return Ok(Some(offset));
         }
         offset += header.rec_len;

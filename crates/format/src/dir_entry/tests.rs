@@ -191,3 +191,19 @@ fn a_name_of_no_bytes_names_nothing_and_does_no_harm() {
     assert!(find(&block, false, b"").unwrap().is_some_and(|(entry, _)| entry.name.is_empty()));
     assert!(find(&block, false, b"a").unwrap().is_none());
 }
+
+/// A name between `.` and `..` is an error for e2fsck.
+#[test]
+fn room_after_the_first_entry_of_a_directory_stays() {
+    let mut block = vec![0; 64];
+    init_dot_block(&mut block, false, INO, INO);
+    assert_eq!(find_room(&block, false, 1), Ok(Some(12)));
+    // `..` at 24.
+    block.copy_within(12..24, 24);
+    block[12..24].fill(0);
+    (block[4], block[28]) = (24, 40);
+    assert_eq!(find(&block, false, b"..").unwrap().unwrap().0.ino, INO);
+    assert_eq!(find_room(&block, false, 1), Ok(Some(24)));
+    assert!(insert(&mut block, false, INO, 1, b"ab").unwrap());
+    assert_eq!(names(&block, false), [b".".to_vec(), b"..".to_vec(), b"ab".to_vec()]);
+}

@@ -227,10 +227,16 @@ impl Superblock {
         self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
     }
 
-    /// Returns the hash version of new hashed directories.
+    /// Returns the hash version of new hashed directories, which an index can name: 0 to 2. Versions with the sign of bytes are for memory only,
+    /// and whoever wrote another one did not know the format; it stands for half MD4, as in mke2fs.
     #[must_use]
     pub const fn default_hash_version(&self) -> u8 {
-        self.raw.s_def_hash_version
+        const HALF_MD4: u8 = 1;
+        match self.raw.s_def_hash_version {
+            version @ 0..=2 => version,
+            signed @ 3..=5 => signed - 3,
+            _ => HALF_MD4,
+        }
     }
 
     /// Returns true if directory hashes treat the bytes of a name as unsigned. If the superblock does not say so, they are as

@@ -174,12 +174,22 @@ impl Inode {
     /// Returns the space for extended attributes after the fields; empty if the inode has none.
     #[must_use]
     pub fn xattr_area(&self) -> &[u8] {
-        self.image.get(xattr_start(self.extra_isize)..).unwrap_or_default()
+        self.image.get(self.xattr_start()..).unwrap_or_default()
     }
 
     /// Returns the space for extended attributes for changes.
     pub fn xattr_area_mut(&mut self) -> &mut [u8] {
-        self.image.get_mut(xattr_start(self.extra_isize)..).unwrap_or_default()
+        let start = self.xattr_start();
+        self.image.get_mut(start..).unwrap_or_default()
+    }
+
+    /// Returns the offset of the extended attributes. Without extra fields there are none, because they would overlap `i_extra_isize`, unless
+    /// they are there already: the lower half of their magic number is 0, too.
+    fn xattr_start(&self) -> usize {
+        match self.image.get(BASE_SIZE..) {
+            Some(area) if self.extra_isize == 0 && !xattr::is_ibody(area) => usize::MAX,
+            _ => BASE_SIZE + usize::from(self.extra_isize),
+        }
     }
 
     /// Extends the inode's extra fields to `want` bytes, filled with zeros, and moves its attributes after them.
@@ -314,11 +324,6 @@ fn read_extra_isize(image: &[u8], ino: InodeNo) -> Result<u16> {
 /// Returns the number of bytes of the inode that are known fields.
 fn fields_len(inode_size: usize, extra_isize: u16) -> usize {
     FIELDS_SIZE.min(BASE_SIZE + usize::from(extra_isize)).min(inode_size)
-}
-
-/// Returns the offset of the extended attributes. Without extra fields there are none: they would overlap `i_extra_isize`.
-fn xattr_start(extra_isize: u16) -> usize {
-    if extra_isize == 0 { usize::MAX } else { BASE_SIZE + usize::from(extra_isize) }
 }
 
 /// Returns true if the size of such an inode has an upper half (`ext4_isize`). In other inodes the field has other uses.

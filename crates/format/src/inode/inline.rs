@@ -45,7 +45,7 @@ impl Inode {
     /// As [`inline_contents`](Self::inline_contents).
     pub fn inline_parts_mut(&mut self) -> Result<(&mut [u8; INLINE_BLOCK], &mut [u8])> {
         let value = self.inline_value()?;
-        let start = super::xattr_start(self.extra_isize);
+        let start = self.xattr_start();
         let area = self.image.get_mut(start..).unwrap_or_default();
         Ok((&mut self.block, area.get_mut(value).unwrap_or_default()))
     }

@@ -4,6 +4,7 @@ use parext4_format::InodeNo;
 use parext4_format::features::{Incompat, RoCompat};
 use parext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
+use parext4_format::xattr::{Xattr, encode_ibody, parse_ibody};
 
 use crate::hostile::valid_superblock;
 
@@ -107,4 +108,21 @@ fn directories_have_long_sizes_with_large_dir() {
     let mut bytes = vec![0; 256];
     inode.encode(&mut bytes, &large, InodeNo(12));
     assert_eq!(Inode::parse(&bytes, &superblock(256), InodeNo(12)).unwrap().size, 1 << 30);
+}
+
+/// e2fsck finds such attributes.
+#[test]
+fn attributes_in_place_of_the_extra_fields_move_after_them() {
+    let sb = superblock(256);
+    let inode = Inode::new(FileType::Regular.mode_bits(), &sb);
+    let (_, mut bytes) = through_bytes(&inode, &sb);
+    let list = [Xattr { name_index: 1, name: b"a".to_vec(), value: vec![7; 5].into() }];
+    bytes[128..].copy_from_slice(&encode_ibody(&list, 128).unwrap());
+    let mut inode = Inode::parse(&bytes, &sb, InodeNo(12)).unwrap();
+    assert_eq!((inode.extra_isize, parse_ibody(inode.xattr_area()).unwrap().as_slice()), (0, &list[..]));
+    assert!(inode.expand_extra(32));
+    let (again, _) = through_bytes(&inode, &sb);
+    assert_eq!((again.extra_isize, parse_ibody(again.xattr_area()).unwrap().as_slice()), (32, &list[..]));
+    bytes[130] = 0;
+    assert!(Inode::parse(&bytes, &sb, InodeNo(12)).unwrap().xattr_area().is_empty());
 }

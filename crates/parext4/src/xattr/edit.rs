@@ -21,6 +21,9 @@ pub(crate) struct XattrEdit {
     body: Storage,
     /// The attributes in the block.
     block: Storage,
+    /// Whether the inode is a symbolic link with its target. If it has blocks, but none for attributes, then e2fsck takes the target for the
+    /// blocks of a longer one.
+    has_target: bool,
 }
 
 impl XattrEdit {
@@ -45,6 +48,7 @@ impl XattrEdit {
         Ok(Self {
             body: Storage::new(body, len),
             block: Storage::new(block, engine.layout.block_size.bytes() as usize),
+            has_target: inode.core().is_fast_symlink(),
         })
     }
 
@@ -54,6 +58,7 @@ impl XattrEdit {
         Self {
             body: Storage::new(Vec::new(), raw.xattr_area().len()),
             block: Storage::new(Vec::new(), block_len),
+            has_target: raw.is_fast_symlink(),
         }
     }
 
@@ -78,11 +83,13 @@ impl XattrEdit {
         in_body || in_block
     }
 
-    /// Sets an attribute: in the inode if it has room, and in the block otherwise, as the kernel does.
+    /// Sets an attribute: in the inode if it has room, and in the block otherwise, as the kernel does. A value with an inode of its own, which
+    /// counts as blocks of the owner, needs a block of attributes if the owner is a short symbolic link.
     pub(crate) fn put(&mut self, xattr: Xattr) {
         self.remove(xattr.name_index, &xattr.name);
+        let needs_block = self.has_target && xattr.value.inode().is_some();
         self.body.list.push(xattr);
-        if xattr::encode_ibody(&self.body.list, self.body.len).is_some() {
+        if !needs_block && xattr::encode_ibody(&self.body.list, self.body.len).is_some() {
             self.body.changed = true;
         } else {
             self.block.list.extend(self.body.list.pop());

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, lgetxattr, setxattr};
 
 use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
 use testkit::tool;
 
 use super::{Image, VALUE_KINDS, file, full_list, list, names};
-use parext4::{Error, Node, SetAttributes, XattrMode};
+use parext4::{Error, NewInode, Node, SetAttributes, XattrMode};
 
 /// Lengths from one that fits the inode to the largest.
 const LENGTHS: [usize; 6] = [10, 900, 1024, 5000, 20_000, 65_536];
@@ -335,6 +335,38 @@ fn deleting_a_file_deletes_values_that_name_their_owner() {
         volume.close().unwrap();
         image.fsck();
     }
+}
+
+/// e2fsck tells a short target from the blocks of a longer one by the inode's blocks, unless one of them is for attributes.
+#[test]
+fn a_short_symbolic_link_with_a_large_value_has_a_block_of_attributes() {
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "256", "-O", "ea_inode"]) else { return };
+    let volume = image.open();
+    let (inodes, blocks) = (volume.space().free_inodes, volume.space().free_blocks);
+    let link = volume.root().unwrap().symlink(b"link", b"target", &NewInode::new()).unwrap();
+    link.set_xattr(b"trusted.small", b"in the inode", XattrMode::Any).unwrap();
+    link.set_xattr(b"trusted.large", &value(3000), XattrMode::Any).unwrap();
+    drop(link);
+    volume.close().unwrap();
+    image.fsck();
+    image.with_kernel(|root| {
+        assert_eq!(std::fs::read_link(root.join("link")).unwrap(), Path::new("target"));
+        let mut bytes = vec![0; 3000];
+        assert_eq!(lgetxattr(root.join("link"), "trusted.large", &mut bytes[..]), Ok(3000));
+        assert_eq!(bytes, value(3000));
+    });
+    let volume = image.open();
+    let link = volume.root().unwrap().lookup(b"link").unwrap();
+    assert_eq!(link.get_xattr(b"trusted.large").unwrap(), Some(value(3000)));
+    link.remove_xattr(b"trusted.large").unwrap();
+    drop(link);
+    volume.sync().unwrap();
+    image.fsck();
+    volume.remove_file("/link").unwrap();
+    volume.sync().unwrap();
+    assert_eq!((volume.space().free_inodes, volume.space().free_blocks), (inodes, blocks));
+    volume.close().unwrap();
+    image.fsck();
 }
 
 /// A name or an identifier cannot open the inode of a value.

@@ -4,6 +4,7 @@
 //! (`Inode::xattrs`). So a check that depends on the count stays true until the change that it was made for.
 
 use parext4_format::features::RoCompat;
+use parext4_format::inode::InodeFlags;
 use parext4_format::{FileBlock, FsBlock};
 
 use super::dir::Dir;
@@ -52,7 +53,18 @@ fn check_deletable(node: &Node, xattrs: &XattrsLock<'_>) -> Result<()> {
         body.check_from(FileBlock::ZERO).map_err(|error| node.engine.health.note(node.ino(), error))?;
     }
     xattrs.load()?;
+    if has_translator(node) {
+        let problem = format!("deleting inode {}, which has a translator of the Hurd", node.ino());
+        return Err(Error::Unsupported(problem));
+    }
     read_bitmaps(node).map_err(|error| node.engine.health.note(node.ino(), error))
+}
+
+/// Returns true if a program of the Hurd serves the inode, whose name has a block that nothing else refers to (`h_i_translator`).
+fn has_translator(node: &Node) -> bool {
+    let core = node.inode.core();
+    let number = core.version & u64::from(u32::MAX);
+    node.engine.superblock.is_of_hurd() && !core.flags.contains(InodeFlags::EXTENTS) && number != 0
 }
 
 /// Reads the bitmaps that the deletion changes.

@@ -290,3 +290,54 @@ fn a_directory_with_blocks_past_its_end_neither_grows_nor_goes() {
     assert_eq!(names(&volume.resolve("/dir").unwrap()).len(), NAMES - listed.len());
     volume.close().unwrap();
 }
+
+/// The superblock can ask for hashes that an index cannot name.
+#[test]
+fn new_indexes_have_hashes_that_they_can_name() {
+    for version in [0, 1, 2, 3, 4, 5, 6, 200] {
+        let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "^metadata_csum"]) else { return };
+        let mut bytes = std::fs::read(image.path()).unwrap();
+        bytes[1024 + 0xfc] = version;
+        std::fs::write(image.path(), &bytes).unwrap();
+        image.fsck();
+        let volume = image.open();
+        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        // Names of bytes with and without a sign.
+        let name = |nth: u32| format!("{nth:0>60}\u{e9}").into_bytes();
+        (0..100).for_each(|nth| drop(dir.create(&name(nth), &new()).unwrap()));
+        assert!(dir.flags().contains(InodeFlags::INDEX), "{version}");
+        drop(dir);
+        volume.close().unwrap();
+        image.fsck();
+        let volume = image.open();
+        let dir = volume.resolve("/dir").unwrap();
+        assert!((0..100).all(|nth| dir.lookup(&name(nth)).is_ok()) && names(&dir).len() == 100, "{version}");
+        drop(dir);
+        volume.close().unwrap();
+    }
+}
+
+/// On a volume of the Hurd, an inode can have a block with the name of the program that serves it, which only e2fsck would find again.
+#[test]
+fn a_file_with_a_translator_is_not_deleted() {
+    let options = ["-b", "1024", "-o", "hurd", "-I", "128", "-O", "^64bit,^metadata_csum,^huge_file,^extent"];
+    let Some(image) = Image::mke2fs(8, &options) else { return };
+    let volume = image.open();
+    for path in ["/served", "/other"] {
+        volume.create_direct(path).unwrap().write_at(&[1; 1024], 0).unwrap();
+    }
+    volume.close().unwrap();
+    image.debugfs_write("sif /served translator 3000");
+    image.debugfs_write("sif /served blocks 4");
+    let _ = testkit::tool(std::process::Command::new("e2fsck").arg("-fy").arg(image.path()));
+    image.fsck();
+    let volume = image.open();
+    let root = volume.root().unwrap();
+    assert_fails!(root.unlink(b"served"), Unsupported);
+    assert_fails!(root.rename(b"other", &root, b"served", RenameMode::Replace), Unsupported);
+    root.rename(b"served", &root, b"renamed", RenameMode::Replace).unwrap();
+    root.unlink(b"other").unwrap();
+    drop(root);
+    volume.close().unwrap();
+    image.fsck();
+}

@@ -441,3 +441,6 @@ impl Node {
         Ok(granted)
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

@@ -123,6 +123,12 @@ fn writes() {
             [drained(FillsHole), drained(FillsHole), own(512, 9216, FillsHole)],
         ),
         (
+            "up to the end",
+            write(last, SIZE),
+            file(WRITTEN),
+            [drained(Unaligned), shared(Overwrite), own(last, SIZE, Overwrite)],
+        ),
+        (
             "extends within written blocks",
             write(last, last + 1024),
             file(WRITTEN),

@@ -111,6 +111,7 @@ pub const AREAS: &[Area] = &[
             tests("queue", &[]),
             tests("buffered", &[]),
             tests("stress", &[]),
+            tests("volumes", &["policies"]),
         ],
     },
 ];

@@ -77,3 +77,88 @@ impl Blocks {
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use rangelock::Mode;
+
+    use crate::operation::Reason;
+    use crate::sync::Arc;
+    use crate::{
+        DirectFile, Error, MemDevice, MkfsOptions, OpenOptions, ResearchOptions, Volume, VolumeOptions, mkfs,
+    };
+
+    use super::*;
+
+    const BLOCK: u64 = 4096;
+
+    /// Creates a file of a written and an unwritten block.
+    fn create(policy: Policy, explains: bool) -> (Volume, DirectFile) {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::new().block_size(4096).device_is_zero(true)).unwrap();
+        let options = VolumeOptions::new().commit_interval(None).explain(explains);
+        let options = options.research(ResearchOptions::new().policy(policy));
+        let volume = Volume::open_device(device, &options).unwrap();
+        let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
+        file.write_at(&[1; BLOCK as usize], 0).unwrap();
+        file.allocate(BLOCK, BLOCK, false).unwrap();
+        (volume, file)
+    }
+
+    fn planned(file: &DirectFile, offset: u64, end: u64) -> (ByteRange, Mode, Reason) {
+        let admission = file.node().tentative_plan(Operation::Write { offset, end }).unwrap();
+        (admission.range, admission.mode, admission.reason)
+    }
+
+    #[test]
+    fn a_write_of_whole_blocks_is_planned_without_its_blocks_unless_waits_are_explained() {
+        for (explains, reason) in [(false, Reason::WholeBlocks), (true, Reason::Overwrite)] {
+            let (_volume, file) = create(Policy::Range, explains);
+            let own = (ByteRange::new(0, BLOCK), Mode::Exclusive, reason);
+            assert_eq!(planned(&file, 0, BLOCK), own);
+        }
+    }
+
+    #[test]
+    fn a_write_of_a_part_needs_its_own_bytes_of_written_blocks_and_all_of_others() {
+        let (_volume, file) = create(Policy::Range, false);
+        for (start, end) in [(512, BLOCK), (0, 512), (512, 1024)] {
+            let own = (ByteRange::new(start, end), Mode::Exclusive, Reason::Overwrite);
+            assert_eq!(planned(&file, start, end), own);
+        }
+        for (start, end) in [(BLOCK + 512, 2 * BLOCK), (BLOCK, BLOCK + 512)] {
+            let whole = (ByteRange::new(BLOCK, 2 * BLOCK), Mode::Exclusive, Reason::InitialisesBlock);
+            assert_eq!(planned(&file, start, end), whole);
+        }
+    }
+
+    #[test]
+    fn an_overwrite_of_one_extent_shares_the_file() {
+        let (_volume, file) = create(Policy::SharedOverwrite, false);
+        let (_, mode, reason) = planned(&file, 0, BLOCK);
+        assert_eq!((mode, reason), (Mode::Shared, Reason::Overwrite));
+        let (_, mode, reason) = planned(&file, 0, 2 * BLOCK);
+        assert_eq!((mode, reason), (Mode::Exclusive, Reason::ManyExtents));
+    }
+
+    #[test]
+    fn active_operations_are_known_if_waits_are_explained() {
+        for explains in [false, true] {
+            let (_volume, file) = create(Policy::Range, explains);
+            let (node, operation) = (file.node(), Operation::Write { offset: 0, end: BLOCK });
+            let admission = node.tentative_plan(operation).unwrap();
+            assert_eq!(node.enter(operation, &admission).is_some(), explains);
+            assert_eq!(node.enter_queued(operation, &admission).is_some(), explains);
+        }
+    }
+
+    #[test]
+    fn the_last_byte_that_the_format_can_map_is_a_byte_of_a_file() {
+        let (_volume, file) = create(Policy::Range, false);
+        let node = file.node();
+        let most = node.engine.max_size(&node.inode);
+        assert_eq!(node.end_of(most - 1, 1).unwrap(), most);
+        assert!(matches!(node.end_of(most, 1), Err(Error::FileTooLarge)));
+        assert!(matches!(node.end_of(u64::MAX, 1), Err(Error::FileTooLarge)));
+    }
+}

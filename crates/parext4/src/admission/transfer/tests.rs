@@ -154,6 +154,11 @@ fn a_write_that_is_not_widened_ends() {
     assert!(matches!(append.widen(node), Err(Error::NoSpace)), "it has no extent");
     let mut read = Transfer::extending(Operation::Read { offset: 0, end: BLOCK }, 0);
     assert!(matches!(read.widen(node), Err(Error::NoSpace)), "it is no write");
+    let past_end = volume.open_direct("/past end", &OpenOptions::read_write().create_new(true)).unwrap();
+    past_end.allocate(0, 4 * BLOCK, true).unwrap();
+    past_end.set_len(2 * BLOCK).unwrap();
+    let mut first = write(0, BLOCK);
+    assert!(matches!(first.widen(past_end.node()), Err(Error::NoSpace)), "it would extend the file");
 }
 
 #[test]

@@ -227,8 +227,8 @@ impl Superblock {
         self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
     }
 
-    /// Returns the hash version of new hashed directories, which an index can name: 0 to 2. Versions with the sign of bytes are for memory only,
-    /// and whoever wrote another one did not know the format; it stands for half MD4, as in mke2fs.
+    /// Returns the hash version of new hashed directories, which an index can name: 0 to 2. The versions 3 to 5 say in memory that bytes have
+    /// no sign. Unknown ones stand for half MD4, the default of mke2fs.
     #[must_use]
     pub const fn default_hash_version(&self) -> u8 {
         const HALF_MD4: u8 = 1;

@@ -116,7 +116,7 @@ fn an_append_is_overtaken_if_it_would_fill_a_sector_that_others_have_written() {
     append.operation = append.operation.at(size, size + 512);
     assert!(!append.is_overtaken(node), "it fills no sector");
     append.operation = Operation::BufferedWrite { offset: size, end: size + 100 };
-    assert!(!append.is_overtaken(node), "the page cache keeps what others have written");
+    assert!(!append.is_overtaken(node), "the page cache keeps what later appends have written");
     append.operation = Operation::Write { offset: size, end: size + 100 };
     assert!(append.is_overtaken(node));
     grown(size);

@@ -213,7 +213,8 @@ impl JournalSuperblock {
     /// Returns true if the journal is long enough for a log and the area of fast commits.
     #[must_use]
     pub fn has_room_for_fast_commits(&self) -> bool {
-        self.end_before_fast_commits().is_some_and(|end| end - self.first() >= MIN_BLOCKS - 1)
+        let log = self.end_before_fast_commits().and_then(|end| end.checked_sub(self.first()));
+        log.is_some_and(|blocks| blocks >= MIN_BLOCKS - 1)
     }
 
     /// Returns the end of a log that leaves room for the area of fast commits, or `None` if jbd2 would not use the area.

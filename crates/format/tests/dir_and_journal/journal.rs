@@ -98,3 +98,18 @@ fn check_data(logged: &[u8], data: &[u8], tag: &Tag, format: TagFormat, (seed, s
     assert!(logged == expected);
     assert!(jbd2::tag_checksum_matches(tag, format, seed, sequence, logged));
 }
+
+#[test]
+fn an_area_of_fast_commits_before_the_first_block_leaves_no_room() {
+    for (first, has_room) in [(1, true), (1073, true), (1074, false), (3000, false)] {
+        let mut block = vec![0; 1024];
+        // Magic, type, blocksize, maxlen, first, sequence; s_num_fc_blocks.
+        let fields =
+            [(0, 0xc03b_3998_u32), (4, 4), (12, 1024), (16, 4096), (20, first), (24, 1), (0x54, 2000)];
+        for (at, value) in fields {
+            block[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        }
+        let superblock = JournalSuperblock::parse(&block).unwrap();
+        assert_eq!(superblock.has_room_for_fast_commits(), has_room, "{first}");
+    }
+}

@@ -81,6 +81,9 @@ impl<'a> Replay<'a> {
             Change::AddRange(ino, extent) => self.add_range(*ino, *extent),
             Change::DelRange { ino, start, len } => {
                 let Some(node) = self.node(*ino)? else { return Ok(()) };
+                if node.inode.is_dir() || !node.inode.has_body() {
+                    return Err(Error::corrupt(format_args!("fast commit: inode {ino} unmaps blocks")));
+                }
                 if self.engine.body(&node.inode)?.is_inline() {
                     return Ok(());
                 }
@@ -293,7 +296,7 @@ impl<'a> Replay<'a> {
                 (raw.file_acl, raw.blocks) = (core.file_acl, core.blocks);
                 let format = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
                 raw.flags = raw.flags.difference(format) | core.flags & format;
-                if node.file_type() == FileType::Regular && !core.flags.contains(InodeFlags::INLINE_DATA) {
+                if has_map(&core) {
                     raw.block = core.block;
                 }
                 *core = raw.clone();
@@ -334,9 +337,7 @@ impl<'a> Replay<'a> {
                 raw.remove_inline().map_err(|error| error.of_inode(ino))?;
             }
         }
-        if matches!(raw.file_type(), FileType::Regular | FileType::Directory)
-            && !raw.flags.contains(InodeFlags::INLINE_DATA)
-        {
+        if is_dir && !raw.flags.contains(InodeFlags::INLINE_DATA) || has_map(&raw) {
             // The ranges follow, also of a file without extents. The kernel logs no indirect blocks.
             raw.block = [0; 60];
         }
@@ -383,6 +384,16 @@ fn is_another(node: &Node, raw: &RawInode) -> bool {
     let core = node.inode.core();
     let another = core.generation != raw.generation && (core.crtime != raw.crtime || raw.extra_isize == 0);
     another || raw.file_type() != node.file_type()
+}
+
+/// Returns true if the inode's block pointers are a map that the ranges change.
+fn has_map(raw: &RawInode) -> bool {
+    let has_blocks = match raw.file_type() {
+        FileType::Regular => true,
+        FileType::Symlink => !raw.is_fast_symlink(),
+        _ => false,
+    };
+    has_blocks && !raw.flags.contains(InodeFlags::INLINE_DATA)
 }
 
 fn range(start: FsBlock, len: u32) -> Range<u64> {

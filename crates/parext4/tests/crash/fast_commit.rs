@@ -314,7 +314,7 @@ type Hostile = (&'static str, fn(&mut Area));
 
 #[test]
 fn impossible_changes_are_refused() {
-    let cases: [Hostile; 16] = [
+    let cases: [Hostile; 18] = [
         ("a block past the volume", |area| area.tags.add_range(area.files[0], 9, 1, 99_999)),
         ("blocks that pass the volume's end", |area| area.tags.add_range(area.files[0], 9, 100, 4090)),
         ("the superblock", |area| area.tags.add_range(area.files[0], 9, 1, 0)),
@@ -328,6 +328,12 @@ fn impossible_changes_are_refused() {
             area.tags.add_range(area.files[0], u32::MAX, 1, FREE);
         }),
         ("blocks of a directory", |area| area.tags.add_range(2, 9, 1, FREE)),
+        ("the first block of the root", |area| area.tags.numbers(DEL_RANGE, &[2, 0, 1])),
+        ("the number of a device for a block", |area| {
+            area.inode(NEW_FILE, 0o060_644, 0, 1);
+            area.name(CREATE, 2, NEW_FILE, b"device");
+            area.tags.numbers(DEL_RANGE, &[NEW_FILE, 0, 1]);
+        }),
         ("an inode of the file system", |area| area.tags.add_range(8, 9, 1, FREE)),
         ("an inode past the last", |area| area.inode(1 << 30, 0o100_644, 0, 1)),
         ("an inode without a type", |area| area.inode(NEW_FILE, 0, 0, 1)),
@@ -450,6 +456,21 @@ fn no_two_files_get_one_block() {
             }
         }
     }
+}
+
+/// The pointers of a logged symbolic link lead to blocks that the replay frees, because the range comes before the inode.
+#[test]
+fn a_logged_symbolic_link_keeps_no_pointers() {
+    let mut area = Area::with("^extent");
+    area.tags.add_range(NEW_FILE, 0, 1, FREE);
+    area.inode(NEW_FILE, 0o120_777, 100, 1);
+    area.name(LINK, 2, NEW_FILE, b"link");
+    area.tags.tail();
+    let device = area.finish();
+    let volume = open(&device, &untimed()).unwrap();
+    assert!(matches!(volume.read_link("/link"), Err(Error::Corrupt(_))));
+    volume.remove_file("/link").unwrap();
+    volume.close().unwrap();
 }
 
 /// Random changes with a valid checksum: an error, or a volume that can be used.

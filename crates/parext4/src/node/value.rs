@@ -96,7 +96,7 @@ impl Engine {
     }
 
     /// Changes the number of entries that refer to the inode of a value, under a handle with [`Node::VALUE_CREDITS`] credits. Without
-    /// entries the inode becomes an orphan.
+    /// entries the inode becomes an orphan. Returns true if this change made it one.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if `change` returns `None` for the number of references; the volume then stops.
@@ -105,26 +105,27 @@ impl Engine {
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         change: impl FnOnce(u64) -> Option<u64>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         inode.join(handle);
         // Under one lock: other owners of the value change the number at the same time.
         let mut orphans = self.orphans.lock();
-        let (before, after) = {
+        let (had_links, has_links) = {
             let mut core = inode.core();
             let before = core.value_references();
             let Some(after) = change(before) else {
                 return Err(Error::corrupt_field("xattr value", "references", before).of_inode(inode.ino()));
             };
+            let had_links = core.links > 0;
             core.set_value_references(after);
             core.links = u16::from(after > 0);
-            (before, after)
+            (had_links, after > 0)
         };
-        match (before, after) {
-            (0, 1..) => orphans.remove(self, handle, inode),
-            (1.., 0) => orphans.add(self, handle, inode),
+        match (had_links, has_links) {
+            (false, true) => orphans.remove(self, handle, inode),
+            (true, false) => orphans.add(self, handle, inode),
             _ => {}
         }
-        Ok(())
+        Ok(had_links && !has_links)
     }
 }
 
@@ -152,15 +153,14 @@ impl Use {
                 removal => removal?,
             };
             if let Some(removal) = removal {
-                let value = self.release_value(inode, &removal)?;
-                deleted.extend(value.filter(|value| value.inode.core().links == 0));
+                deleted.extend(self.release_value(inode, &removal)?);
             } else if deleted.pop().is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Carries out a removal. Returns a reference to the inode of the value.
+    /// Carries out a removal. Returns a reference to the inode of the value if this was the last entry that referred to it.
     fn release_value(&self, owner: &Arc<Inode>, removal: &Removal) -> Result<Option<Node>> {
         let value = match self.value_inode(owner, removal.value) {
             Err(error @ Error::Corrupt(_)) => {
@@ -170,7 +170,7 @@ impl Use {
             inode => Some(Node::new(self, inode?)),
         };
         let is_of_lustre = value.as_ref().is_some_and(|value| removal.is_of_lustre(owner, &value.inode));
-        self.transact(2 + Node::VALUE_CREDITS, |handle| {
+        let was_last = self.transact(2 + Node::VALUE_CREDITS, |handle| {
             owner.join(handle);
             if !is_of_lustre {
                 let blocks = self.layout.allocated_for(removal.value.size.into());
@@ -181,16 +181,12 @@ impl Use {
                 Some(block) => handle.change(block, |bytes| bytes.copy_from_slice(&removal.bytes)),
                 None => owner.core().xattr_area_mut().copy_from_slice(&removal.bytes),
             }
-            match &value {
-                None => Ok(()),
-                // It does not count its only entry.
-                Some(value) if is_of_lustre => {
-                    self.change_value_references(handle, &value.inode, |_| Some(0))
-                }
-                Some(value) => value.add_references(handle, -1),
-            }
+            let Some(value) = &value else { return Ok(false) };
+            // A value of Lustre does not count its only entry, and a damaged one may count too few.
+            let left = |before: u64| if is_of_lustre { 0 } else { before.saturating_sub(1) };
+            self.change_value_references(handle, &value.inode, |before| Some(left(before)))
         })?;
-        Ok(value)
+        Ok(value.filter(|_| was_last))
     }
 
     /// Returns the removal of the next attribute of `owner` whose value has an inode, except from a block that other inodes use.
@@ -274,7 +270,8 @@ impl Node {
     /// # Errors
     /// [`Error::Corrupt`] if the inode has fewer references; the volume then stops.
     pub(crate) fn add_references(&self, handle: &Handle<'_>, added: i64) -> Result<()> {
-        self.engine.change_value_references(handle, &self.inode, |before| before.checked_add_signed(added))
+        let change = |before: u64| before.checked_add_signed(added);
+        self.engine.change_value_references(handle, &self.inode, change).map(drop)
     }
 
     /// Creates an inode for a value of an attribute of `owner`, to which no entry refers yet. The caller then calls

@@ -52,6 +52,10 @@ impl Use {
             }
             let more_may_follow = inodes.len() == BATCH;
             for inode in inodes {
+                // The deletion of another one may have deleted it, if it is the value of an attribute.
+                if !self.orphans.contains(inode.ino()) {
+                    continue;
+                }
                 let finished = !has_errors && self.finish_orphan(&inode)?;
                 left += usize::from(!finished);
             }

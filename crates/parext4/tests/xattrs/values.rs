@@ -369,6 +369,38 @@ fn a_short_symbolic_link_with_a_large_value_has_a_block_of_attributes() {
     image.fsck();
 }
 
+/// A damaged number of references, or a list of orphans that names a value beside its owner, does not stop the volume.
+#[test]
+fn values_that_count_too_few_entries_are_deleted_once() {
+    for is_orphan in [false, true] {
+        let options = ["-b", "1024", "-O", "ea_inode,^orphan_file"];
+        let Some(image) = Image::mke2fs(8, &options) else { return };
+        let volume = image.open();
+        let inodes = volume.space().free_inodes;
+        let node = file(&volume, "file");
+        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+        let (owner, ino) = (node.ino(), node.ino().get() + 1);
+        drop(node);
+        volume.close().unwrap();
+        if is_orphan {
+            image.debugfs_write("unlink /file");
+            image.debugfs_write(&format!("sif <{owner}> links_count 0"));
+            image.debugfs_write(&format!("sif <{owner}> dtime @{ino}"));
+            image.debugfs_write(&format!("ssv last_orphan {owner}"));
+        } else {
+            image.debugfs_write(&format!("sif <{ino}> version 0"));
+        }
+        let volume = image.open();
+        if !is_orphan {
+            volume.remove_file("/file").unwrap();
+        }
+        volume.sync().unwrap();
+        assert_eq!(volume.space().free_inodes, inodes, "{is_orphan}");
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
 /// A name or an identifier cannot open the inode of a value.
 #[test]
 fn a_value_is_no_file() {

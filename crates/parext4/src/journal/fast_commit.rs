@@ -19,7 +19,7 @@ use std::ops::Range;
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::LogBlock;
 use parext4_format::fast_commit::{Change, Scan};
-use parext4_format::jbd2::{self, JournalSuperblock};
+use parext4_format::jbd2::{self, JournalIncompat, JournalSuperblock};
 
 use super::log::{Content, Log, LogMap};
 use super::log_walk::{BlockReader, before};
@@ -85,7 +85,7 @@ impl<'a> FastCommits<'a> {
 /// Until then, fast commits of `tid` stay valid.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if the log is too short for it; a failed write or flush.
+/// [`Error::Unsupported`] if the log is too short for it, or cannot name its blocks; a failed write or flush.
 pub(crate) fn log_replayed(
     device: &Arc<dyn Device>,
     map: &LogMap,
@@ -99,6 +99,12 @@ pub(crate) fn log_replayed(
         return Err(Error::Unsupported(format!(
             "fast commits that change {} blocks, with a log of {room} blocks; run e2fsck",
             contents.len()
+        )));
+    }
+    let last = contents.iter().map(|(number, _)| number.get()).max().unwrap_or_default();
+    if last > u64::from(u32::MAX) && !superblock.incompat().contains(JournalIncompat::BIT64) {
+        return Err(Error::Unsupported(format!(
+            "fast commits that change block {last}, with a log of 32-bit numbers; run e2fsck"
         )));
     }
     erase_from(map, superblock, tid)?;

@@ -26,7 +26,7 @@ const RUN: usize = 256;
 const MAX_IN_USE: u32 = 256 << 20;
 
 /// Returns how many of `blocks` log blocks may be in use.
-pub(super) fn usable(blocks: u32, block_size: u32) -> u32 {
+pub(crate) fn usable(blocks: u32, block_size: u32) -> u32 {
     blocks.min(MAX_IN_USE / block_size)
 }
 

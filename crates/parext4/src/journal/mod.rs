@@ -43,7 +43,7 @@ pub(crate) use fast_commit::{FastCommits, log_replayed};
 #[cfg(shuttle)]
 pub use gate::{EnterResult, Gate, Permit};
 pub(crate) use handle::Handle;
-pub(crate) use log::{LogExtent, LogMap};
+pub(crate) use log::{LogExtent, LogMap, usable};
 pub(crate) use log_index::LogIndex;
 pub(crate) use replay::{newest_sequence, read_superblock, replay};
 pub(crate) use transaction::{Freed, Participant};

@@ -206,7 +206,9 @@ impl JournalPlace {
             let because = because.join(", ");
             return Err(Error::Unsupported(format!("fast commits with feature {because}; run e2fsck")));
         }
-        let limit = self.superblock.log_end() - self.superblock.first();
+        // The changed blocks become one transaction, and are in memory until then.
+        let log = self.superblock.log_end() - self.superblock.first();
+        let limit = journal::usable(log, superblock.block_size());
         let scratch = Arc::new(ScratchDevice::new(Arc::clone(device), superblock.block_size(), limit));
         let engine = build(Arc::clone(&scratch) as Arc<dyn Device>, superblock, self, target)?;
         fast_commit::replay(&engine, &changes)?;

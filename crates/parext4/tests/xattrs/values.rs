@@ -9,7 +9,7 @@ use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
 use testkit::tool;
 
 use super::{Image, VALUE_KINDS, file, full_list, list, names};
-use parext4::{Error, NewInode, Node, SetAttributes, XattrMode};
+use parext4::{Error, InodeNo, NewInode, Node, SetAttributes, Volume, XattrMode};
 
 /// Lengths from one that fits the inode to the largest.
 const LENGTHS: [usize; 6] = [10, 900, 1024, 5000, 20_000, 65_536];
@@ -23,6 +23,13 @@ fn get(path: &Path, name: &str) -> Vec<u8> {
     let len = getxattr(path, name, &mut value[..]).unwrap();
     value.truncate(len);
     value
+}
+
+/// Creates `/file` with a value in an inode of its own. Returns the numbers of both inodes.
+fn file_with_value(volume: &Volume) -> (InodeNo, u32) {
+    let node = file(volume, "file");
+    node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
+    (node.ino(), node.ino().get() + 1)
 }
 
 fn images() -> impl Iterator<Item = Image> {
@@ -267,10 +274,7 @@ fn deleting_a_file_deletes_the_values_of_its_values() {
         let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "256", "-O", features]) else { return };
         let volume = image.open();
         let (inodes, blocks) = (volume.space().free_inodes, volume.space().free_blocks);
-        let node = file(&volume, "file");
-        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
-        let first = node.ino().get() + 1;
-        drop(node);
+        let (_, first) = file_with_value(&volume);
         volume.close().unwrap();
         let bytes = image.path().with_file_name("value");
         std::fs::write(&bytes, value(1000)).unwrap();
@@ -315,10 +319,7 @@ fn deleting_a_file_deletes_values_that_name_their_owner() {
         let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "ea_inode"]) else { return };
         let volume = image.open();
         let inodes = volume.space().free_inodes;
-        let node = file(&volume, "file");
-        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
-        let (owner, ino) = (node.ino(), node.ino().get() + 1);
-        drop(node);
+        let (owner, ino) = file_with_value(&volume);
         volume.close().unwrap();
         image.debugfs_write(&format!("sif <{ino}> mtime @{owner}"));
         for ino in [owner.get(), ino] {
@@ -377,10 +378,7 @@ fn values_that_count_too_few_entries_are_deleted_once() {
         let Some(image) = Image::mke2fs(8, &options) else { return };
         let volume = image.open();
         let inodes = volume.space().free_inodes;
-        let node = file(&volume, "file");
-        node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
-        let (owner, ino) = (node.ino(), node.ino().get() + 1);
-        drop(node);
+        let (owner, ino) = file_with_value(&volume);
         volume.close().unwrap();
         if is_orphan {
             image.debugfs_write("unlink /file");
@@ -406,10 +404,7 @@ fn values_that_count_too_few_entries_are_deleted_once() {
 fn a_value_is_no_file() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "ea_inode"]) else { return };
     let volume = image.open();
-    let node = file(&volume, "file");
-    node.set_xattr(b"user.v", &value(5000), XattrMode::Any).unwrap();
-    let ino = node.ino().get() + 1;
-    drop(node);
+    let (_, ino) = file_with_value(&volume);
     volume.close().unwrap();
     image.debugfs_write(&format!("ln <{ino}> name"));
     let volume = image.open();

@@ -20,10 +20,8 @@ fn create(volume: &Volume) -> DirectFile {
     file
 }
 
-const fn write(offset: u64, end: u64) -> Transfer {
-    let at_end = AtEnd::Extends { end };
-    let operation = Operation::Write { offset, end };
-    Transfer { operation, at_end, claim: EndClaim::None, widened: None, attempts: 0, size: 0 }
+fn write(offset: u64, end: u64) -> Transfer {
+    Transfer::extending(Operation::Write { offset, end }, end)
 }
 
 /// Returns the operation for which a range is requested.

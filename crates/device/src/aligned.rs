@@ -42,6 +42,15 @@ impl AlignedBuf {
         Self { memory: Memory::zeroed(len), len }
     }
 
+    /// Like [`zeroed`](Self::zeroed), but memory that the system gets back as soon as the buffer is dropped, whatever the length.
+    ///
+    /// # Panics
+    /// If `len` is not a multiple of 512.
+    pub fn mapped(len: usize) -> Self {
+        assert!(len.is_multiple_of(SECTOR), "AlignedBuf: length {len} is not a multiple of {SECTOR}");
+        Self { memory: Memory::mapped(len), len }
+    }
+
     /// Allocates a copy of `bytes`.
     ///
     /// # Panics
@@ -60,9 +69,16 @@ impl Memory {
             let pages = Page::new_vec_zeroed(len.div_ceil(PAGE));
             return Self::Heap(pages.unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>())));
         }
+        Self::mapped(len)
+    }
+
+    /// Maps `len` zero bytes.
+    fn mapped(len: usize) -> Self {
         let map = MmapMut::map_anon(len).unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()));
-        // Huge pages only save time, so a refusal does not matter.
-        let _ = map.advise(Advice::HugePage);
+        if len >= HUGE {
+            // Huge pages only save time, so a refusal does not matter.
+            let _ = map.advise(Advice::HugePage);
+        }
         Self::Mapped(map)
     }
 }
@@ -114,10 +130,11 @@ mod tests {
     #[test]
     fn buffers_are_aligned_zeroed_and_of_the_length_asked() {
         for len in [0, 512, 1024, 4096, 4608, 1 << 20, 2 << 20, (2 << 20) + 512] {
-            let buf = AlignedBuf::zeroed(len);
-            assert_eq!(buf.len(), len);
-            assert_eq!(buf.as_ptr().addr() % PAGE, 0);
-            assert!(buf.iter().all(|&byte| byte == 0));
+            for buf in [AlignedBuf::zeroed(len), AlignedBuf::mapped(len)] {
+                assert_eq!(buf.len(), len);
+                assert_eq!(buf.as_ptr().addr() % PAGE, 0);
+                assert!(buf.iter().all(|&byte| byte == 0));
+            }
         }
         assert_eq!(zeros().len(), 64 << 10);
         assert_eq!(zeros().as_ptr().addr() % PAGE, 0);

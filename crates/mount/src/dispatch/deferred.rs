@@ -5,13 +5,14 @@ use std::sync::Arc;
 use crate::in_flight::{InFlightRequest, Stage};
 use crate::kernel_cache::Invalidation;
 use crate::server::Server;
-use crate::threads::WorkerPool;
+use crate::threads::{SharedBuffers, WorkerPool};
 
 /// What any thread needs to finish a request.
 #[derive(Debug)]
 pub(super) struct Deferred {
     pub server: Arc<Server>,
     pub workers: Arc<WorkerPool>,
+    pub buffers: Arc<SharedBuffers>,
     pub invalidation: Invalidation,
 }
 

@@ -22,7 +22,9 @@ use crate::kernel_cache::{Invalidation, KernelPages};
 use crate::protocol::Outcome;
 use crate::report::Requests;
 use crate::server::Server;
-use crate::threads::{Latency, MemoryBudget, QueueThreads, RequestThreads, Reservation, WorkerPool};
+use crate::threads::{
+    Latency, MemoryBudget, QueueThreads, RequestThreads, Reservation, SharedBuffers, WorkerPool,
+};
 use deferred::Deferred;
 use reply::Reply;
 
@@ -50,11 +52,13 @@ impl Dispatcher {
     /// Starts the queue threads and the watchdog.
     pub fn new(server: Arc<Server>) -> io::Result<Self> {
         let request_threads = Arc::new(RequestThreads::new(server.options.threads));
-        let queue_threads = QueueThreads::start(&server.volume)?;
+        let buffers = Arc::<SharedBuffers>::default();
+        let queue_threads = QueueThreads::start(&server.volume, &buffers)?;
         let workers = Arc::new(WorkerPool::new("parext4-worker", MAX_WORKERS));
         let deferred = Arc::new(Deferred {
             server: Arc::clone(&server),
             workers: Arc::clone(&workers),
+            buffers,
             invalidation: Invalidation::new(server.notifier.clone()),
         });
         let _watchdog = Watchdog::start(Arc::clone(&server.in_flight))?;

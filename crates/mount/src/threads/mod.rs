@@ -11,4 +11,5 @@ pub use memory_budget::MemoryBudget;
 pub(crate) use memory_budget::Reservation;
 pub(crate) use queue_threads::QueueThreads;
 pub(crate) use request_threads::{Executing, Latency, RequestThreads};
+pub(crate) use shared_buffers::{SharedBuf, SharedBuffers};
 pub(crate) use worker_pool::WorkerPool;

@@ -42,7 +42,6 @@ struct QueueThread {
 #[derive(Debug)]
 pub(crate) struct QueueThreads {
     threads: Vec<QueueThread>,
-    buffers: Arc<SharedBuffers>,
 }
 
 /// Counts a request as in flight until it is dropped.
@@ -62,13 +61,12 @@ impl Drop for InFlight {
 }
 
 impl QueueThreads {
-    /// Starts a thread for each processor, up to [`MAX_THREADS`].
-    pub fn start(volume: &Volume) -> std::io::Result<Self> {
+    /// Starts a thread for each processor, up to [`MAX_THREADS`]. They release the buffers of requests to `buffers`.
+    pub fn start(volume: &Volume, buffers: &Arc<SharedBuffers>) -> std::io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let buffers = Arc::default();
-        let start = |_| QueueThread::start(volume, &buffers);
+        let start = |_| QueueThread::start(volume, buffers);
         let threads = (0..processors.min(MAX_THREADS)).map(start).collect::<Result<_, _>>()?;
-        Ok(Self { threads, buffers })
+        Ok(Self { threads })
     }
 
     /// Returns the number of requests that were submitted and are not done.
@@ -80,11 +78,6 @@ impl QueueThreads {
     fn pick(&self) -> Option<&QueueThread> {
         let with_room = self.threads.iter().find(|thread| thread.in_flight() < BUSY);
         with_room.or_else(|| self.threads.iter().min_by_key(|thread| thread.in_flight()))
-    }
-
-    /// Returns a buffer for a request, of at least `len` bytes with any contents.
-    pub fn buffer(&self, len: usize) -> AlignedBuf {
-        self.buffers.acquire(len)
     }
 
     /// Starts a read or write. Its thread calls `on_done` with the result; `on_done` must not block. If the queue has

@@ -25,7 +25,7 @@ use parext4::device::AlignedBuf;
 
 use super::Dispatcher;
 use crate::in_flight::{InFlightRequest, Stage};
-use crate::threads::{Executing, Latency, Reservation};
+use crate::threads::{Executing, Latency, Reservation, SharedBuf};
 
 pub(super) use read::Read;
 pub(super) use write::Write;
@@ -64,10 +64,15 @@ impl Dispatcher {
     /// Returns a buffer for a request of `len` bytes that a queue thread executes, and reserves its memory. The buffer takes memory
     /// only once it is filled.
     fn queue_buffer(&self, len: usize, in_flight: &InFlightRequest) -> (AlignedBuf, Reservation) {
-        let buf = self.queue_threads.buffer(len);
+        let buf = self.deferred.buffers.acquire(len);
         let reserved = self.reserve_memory(in_flight, buf.len());
         in_flight.enter(Stage::InQueueThread);
         (buf, reserved)
+    }
+
+    /// Returns a buffer for a request of `len` bytes that a worker executes, and reserves its memory.
+    fn worker_buffer(&self, len: usize, in_flight: &InFlightRequest) -> SharedBuf {
+        SharedBuf::new(&self.deferred.buffers, len, |buf| Some(self.reserve_memory(in_flight, buf.len())))
     }
 }
 

@@ -9,11 +9,11 @@ use parext4::{InodeFlags, IoRequest};
 use super::{Origin, is_aligned, latency, to_usize};
 use crate::dispatch::Dispatcher;
 use crate::dispatch::deferred::Deferred;
-use crate::dispatch::reply::Reply;
 use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
 use crate::inodes::OpenFile;
 use crate::protocol::Outcome;
 use crate::server::{FilePosition, Server};
+use crate::threads::SharedBuf;
 
 /// The arguments of a read request.
 #[derive(Clone, Copy, Debug)]
@@ -96,8 +96,9 @@ impl Dispatcher {
         if read.fits_queue(&open) {
             return self.read_in_queue(open, read, reply, in_flight);
         }
+        let buf = self.worker_buffer(read.len, &in_flight);
         self.deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
-            deferred.execute_read(&open, read, reply);
+            deferred.execute_read(&open, read, buf, reply);
         });
     }
 
@@ -141,13 +142,11 @@ impl Deferred {
     }
 
     /// Executes a read in the calling thread, a worker, and replies.
-    fn execute_read(&self, open: &OpenFile, read: Read, reply: ReplyData) {
-        let mut buf = vec![0; read.len];
-        let count = self.server.read(open, read.bypasses_cache(open), read.at.offset, &mut buf);
-        reply.send(count.map(|count| {
-            buf.truncate(count);
-            buf
-        }));
+    fn execute_read(&self, open: &OpenFile, read: Read, mut buf: SharedBuf, reply: ReplyData) {
+        match self.server.read(open, read.bypasses_cache(open), read.at.offset, &mut buf) {
+            Ok(count) => reply.data(&buf[..count]),
+            Err(failure) => reply.error(failure.errno()),
+        }
     }
 
     /// Has the kernel write back its pages, then reads again and replies. Replies with `EAGAIN` if too many direct requests
@@ -166,7 +165,9 @@ impl Deferred {
         in_flight.enter(Stage::WaitingForKernel);
         self.invalidation.drop_all(Arc::clone(&open.pages), move || {
             deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
-                deferred.execute_read(&open, read, reply);
+                // The permits limit these buffers.
+                let buf = SharedBuf::new(&deferred.buffers, read.len, |_| None);
+                deferred.execute_read(&open, read, buf, reply);
                 drop(permit);
             });
         });

@@ -13,7 +13,7 @@ use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
 use crate::inodes::{Durability, OpenFile};
 use crate::protocol::{Caller, Failure, Outcome};
 use crate::server::{FilePosition, Server};
-use crate::threads::Reservation;
+use crate::threads::SharedBuf;
 
 /// A write-back request of at least this many bytes bypasses the volume's page cache.
 const LARGE_WRITE_BACK: u64 = 128 << 10;
@@ -30,12 +30,6 @@ pub(crate) struct Write {
     /// The caller may not keep set-ID bits.
     drops_set_ids: bool,
     durability: Durability,
-}
-
-/// The data of a write that is handed to a worker.
-struct Copied {
-    bytes: Vec<u8>,
-    _reserved: Reservation,
 }
 
 impl Write {
@@ -223,9 +217,9 @@ impl Dispatcher {
         if fits_queue() {
             return self.write_in_queue(open, write, data, reply, in_flight);
         }
-        let reserved = self.reserve_memory(&in_flight, data.len());
-        let data = Copied { bytes: data.to_vec(), _reserved: reserved };
-        self.deferred.write_in_worker(open, write, data, reply, in_flight);
+        let mut buf = self.worker_buffer(data.len(), &in_flight);
+        buf.copy_from_slice(data);
+        self.deferred.write_in_worker(open, write, buf, reply, in_flight);
     }
 
     fn write_in_queue(
@@ -249,7 +243,8 @@ impl Dispatcher {
                 });
             }
             (Err(failure), Some(buf)) if write.may_fit_in_part(&failure) => {
-                let data = Copied { bytes: buf[..len].to_vec(), _reserved: reserved };
+                let mut data = SharedBuf::new(&deferred.buffers, len, |_| Some(reserved));
+                data.copy_from_slice(&buf[..len]);
                 deferred.write_in_worker(open, write, data, reply, in_flight);
             }
             (result, _) => deferred.finish_queued_write(&open, write, len, result, reply, in_flight),
@@ -263,12 +258,12 @@ impl Deferred {
         self: &Arc<Self>,
         open: Arc<OpenFile>,
         write: Write,
-        data: Copied,
+        data: SharedBuf,
         reply: ReplyWrite,
         in_flight: InFlightRequest,
     ) {
         self.run_in_worker(in_flight, move |deferred, in_flight| {
-            let (outcome, len) = (deferred.server.write(&open, write, &data.bytes), data.bytes.len());
+            let (outcome, len) = (deferred.server.write(&open, write, &data), data.len());
             drop(data);
             deferred.finish_write(&open, write, len, outcome, reply, in_flight);
         });

@@ -7,8 +7,8 @@
 //! The result is what the kernel's replay gives, with these differences: an inode that lost its last name is deleted, also a
 //! directory, and the blocks that the kernel allocated for an inode which did not survive are free.
 //!
-//! As in the kernel, changes of inodes and directories that do not exist are ignored: the kernel logs no creation of an inode
-//! that was deleted again.
+//! As in the kernel, changes of inodes and directories that do not exist are ignored, unless the inode's fields follow
+//! ([`EarlyChanges`]): the kernel logs no creation of an inode that was deleted again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,6 +21,7 @@ use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::{BlockRange, FsBlock, InodeNo};
 
 use super::block_set::BlockSet;
+use super::early_changes::EarlyChanges;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
 use crate::body_update::MOVE_CREDITS;
 use crate::convert::saturating_u32;
@@ -61,13 +62,15 @@ struct Replay<'a> {
     /// The inodes without names that were changed before. They are deleted at the end if they have no name then, because a later
     /// change may give them one.
     unnamed: HashMap<InodeNo, Node>,
+    early: EarlyChanges,
     /// Blocks that were free, are in use now, and are mapped by no file yet.
     claimed: BlockSet,
 }
 
 impl<'a> Replay<'a> {
     fn new(engine: &'a Use) -> Self {
-        Self { engine, nodes: HashMap::new(), unnamed: HashMap::new(), claimed: BlockSet::default() }
+        let early = EarlyChanges::default();
+        Self { engine, nodes: HashMap::new(), unnamed: HashMap::new(), early, claimed: BlockSet::default() }
     }
 
     /// Ends a change: keeps only its inodes without names. The log may name all inodes of the volume.
@@ -76,7 +79,22 @@ impl<'a> Replay<'a> {
         self.unnamed.extend(without_names);
     }
 
+    /// Makes a change, and keeps it if the inode that it changes may be another one.
     fn make(&mut self, change: &Change) -> Result<()> {
+        let ino = match change {
+            Change::AddRange(ino, _) | Change::DelRange { ino, .. } => Some(*ino),
+            Change::Link(name) | Change::Unlink(name) => Some(name.ino),
+            Change::Create(_) | Change::Inode(..) => None,
+        };
+        if let Some(ino) = ino
+            && self.node(ino)?.is_none_or(|node| node.inode.core().links == 0)
+        {
+            self.early.add(ino, change)?;
+        }
+        self.apply(change)
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<()> {
         match change {
             Change::AddRange(ino, extent) => self.add_range(*ino, *extent),
             Change::DelRange { ino, start, len } => {
@@ -197,6 +215,7 @@ impl<'a> Replay<'a> {
 
     fn set_inode(&mut self, ino: InodeNo, logged: &[u8]) -> Result<()> {
         let superblock = &self.engine.superblock;
+        let early = self.early.take(ino);
         if let Some(node) = self.node(ino)? {
             let parse =
                 || RawInode::parse_logged(logged, Some(&node.inode.core_with_times()), superblock, ino);
@@ -219,7 +238,28 @@ impl<'a> Replay<'a> {
         }
         let raw = RawInode::parse_logged(logged, None, superblock, ino)?;
         self.check_format(ino, &raw)?;
-        if raw.links > 0 { self.add_inode(ino, raw) } else { Ok(()) }
+        match raw.file_type() {
+            FileType::Regular => self.add_file(ino, raw, &early),
+            _ if raw.links > 0 => self.add_inode(ino, raw),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates a file and makes the changes that came before its fields. A file without a name is created too, because it may get one:
+    /// its ranges are not logged again then.
+    fn add_file(&mut self, ino: InodeNo, raw: RawInode, early: &[Change]) -> Result<()> {
+        self.add_inode(ino, raw.clone())?;
+        for change in early {
+            // A directory that was removed, and its number used again, does not have the name any more.
+            if let Change::Link(name) | Change::Unlink(name) = change
+                && self.node(name.parent)?.is_none_or(|dir| !dir.inode.is_dir())
+            {
+                continue;
+            }
+            self.apply(change)?;
+        }
+        // The number of links counts the names that were added here.
+        self.node(ino)?.map_or(Ok(()), |node| self.update(&node, raw))
     }
 
     /// Checks an inode whose contents are logged with it.

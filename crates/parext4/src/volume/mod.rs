@@ -6,6 +6,7 @@ mod close;
 mod contents;
 mod dead_owner;
 mod dir_stack;
+mod early_changes;
 mod fast_commit;
 mod geometry;
 mod held;

@@ -95,6 +95,18 @@ impl Area {
 
     /// Logs an inode: of an existing one the attributes that change, or a new one.
     fn inode(&mut self, ino: u32, mode: u16, size: u64, links: u16) {
+        self.inode_with(ino, mode, size, links, |_| {});
+    }
+
+    /// Logs a new inode of a number that another one had.
+    fn next_inode(&mut self, ino: u32, mode: u16, size: u64, links: u16) {
+        self.inode_with(ino, mode, size, links, |inode| {
+            inode.generation += 1;
+            inode.crtime = inode.ctime;
+        });
+    }
+
+    fn inode_with(&mut self, ino: u32, mode: u16, size: u64, links: u16, change: impl FnOnce(&mut Inode)) {
         let desc = GroupDesc::parse(&self.replayed[BLOCK..2 * BLOCK], &self.superblock, GroupNo(0)).unwrap();
         let table = usize::try_from(desc.inode_table.get()).unwrap() * BLOCK;
         let found = (1..1000).contains(&ino).then(|| table + (ino as usize - 1) * 256);
@@ -108,6 +120,7 @@ impl Area {
             // Pointers of the kernel, to blocks that only its log would have.
             inode.block.fill(9);
         }
+        change(&mut inode);
         let mut bytes = vec![0; 256];
         inode.encode(&mut bytes, &self.superblock, InodeNo(ino));
         self.tags.add(INODE, &[&ino.to_le_bytes()[..], &bytes[..160]].concat());
@@ -404,6 +417,53 @@ fn changes_of_inodes_that_do_not_exist_are_ignored() {
     assert!(volume.exists("/kept").unwrap() && !volume.exists("/name").unwrap());
     volume.close().unwrap();
     assert_clean(&device, "after changes of nothing");
+}
+
+/// The kernel logs names and ranges of a file that was created without a name before its fields.
+#[test]
+fn files_that_were_created_without_a_name_keep_name_and_data() {
+    let mut area = Area::new();
+    let gone = area.files[1];
+    for block in 0..5 {
+        let at = (FREE + block) as usize * BLOCK;
+        area.image[at..at + BLOCK].fill(b'a' + u8::try_from(block).unwrap());
+    }
+    let size = 2 * BLOCK as u64;
+    area.name(LINK, 2, NEW_FILE, b"linked");
+    area.tags.add_range(NEW_FILE, 0, 2, FREE);
+    area.inode(NEW_FILE, 0o100_640, size, 1);
+    // Synced first, and then linked.
+    area.tags.add_range(NEW_DIR, 0, 2, FREE + 2);
+    area.inode(NEW_DIR, 0o100_600, size, 0);
+    area.tags.tail();
+    area.name(LINK, 2, NEW_DIR, b"synced");
+    area.name(LINK, 2, NEW_DIR, b"second");
+    area.name(LINK, 2, NEW_DIR, b"third");
+    area.name(UNLINK, 2, NEW_DIR, b"third");
+    area.inode(NEW_DIR, 0o100_600, size, 2);
+    // With the number of a file that was deleted.
+    area.name(UNLINK, 2, gone, b"gone");
+    area.name(LINK, 2, gone, b"again");
+    area.tags.add_range(gone, 0, 1, FREE + 4);
+    area.next_inode(gone, 0o100_600, BLOCK as u64, 1);
+    // Never linked, or not any more.
+    area.tags.add_range(NEW_DIR + 1, 0, 1, FREE + 5);
+    area.inode(NEW_DIR + 1, 0o100_600, BLOCK as u64, 0);
+    area.name(LINK, 2, NEW_DIR + 2, b"removed");
+    area.name(UNLINK, 2, NEW_DIR + 2, b"removed");
+    area.inode(NEW_DIR + 2, 0o100_600, BLOCK as u64, 0);
+    area.tags.tail();
+    assert_replayed_after_crashes(&area.finish(), |volume, what| {
+        let data = |path: &str| (volume.read(path).unwrap(), volume.metadata(path).unwrap().links);
+        let filled = |bytes: [u8; 2]| bytes.map(|byte| [byte; BLOCK]).concat();
+        assert_eq!(data("/linked"), (filled(*b"ab"), 1), "{what}");
+        assert_eq!(data("/synced"), (filled(*b"cd"), 2), "{what}");
+        assert_eq!(data("/second"), (filled(*b"cd"), 2), "{what}");
+        assert_eq!(data("/again"), (vec![b'e'; BLOCK], 1), "{what}");
+        for path in ["/gone", "/third", "/removed"] {
+            assert!(!volume.exists(path).unwrap(), "{what}: {path}");
+        }
+    });
 }
 
 /// The blocks of an inode that did not survive lie in many groups, and are freed in several steps.

@@ -42,8 +42,9 @@ impl Mounted {
     /// block until [`serve`](Self::serve) runs.
     ///
     /// # Errors
-    /// If the root directory cannot be read, or `dir` cannot be mounted on.
+    /// If the root directory cannot be read, `dir` cannot be mounted on, or two options contradict each other.
     pub fn new(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
+        options.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let server = Arc::new(Server::new(volume.clone(), image, options.clone())?);
         // Before the mount: afterwards a look-up of `dir` blocks until `serve` runs.
         let dir = dir.canonicalize()?;

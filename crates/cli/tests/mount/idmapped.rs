@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use testkit::command::run;
 use testkit::fuse_mount::{FuseMount, errors};
 use testkit::kernel_mount::KernelMount;
 
@@ -51,6 +52,18 @@ fn a_mapped_mount_translates_owners_as_ext4_does() {
         assert_eq!(undocumented, [], "{cache}");
         fuse.finish();
     }
+}
+
+/// Without `allow_other` only the owner may use a mount, and with `idmap` a request does not name its user.
+#[test]
+fn the_option_needs_allow_other() {
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    let command = fuse.mount_command("idmap");
+    let output = run(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(!output.status.success());
+    let error = errors(&output);
+    assert!(error.contains("\"idmap\" is not supported: it needs \"allow_other\""), "{error}");
+    assert!(!fuse.is_mounted());
 }
 
 #[test]

@@ -3,10 +3,10 @@
 //! `PAREXT4_KILL_ROUNDS` sets the number of rounds. `cargo xtask mount-kill` runs more of them.
 
 use std::fs::File;
-use std::io::Result;
+use std::io::{Result, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use testkit::rng::Rng;
 use testkit::settings;
 
 use testkit::command::text;
-use testkit::fuse_mount::FuseMount;
+use testkit::fuse_mount::{FuseMount, tool};
 
 /// Number of writers of each kind.
 const WRITERS: usize = 2;
@@ -243,4 +243,75 @@ fn syncing_the_root_makes_everything_durable() {
     fuse.mount("cache=writeback");
     assert!((0..20).all(|nth| std::fs::read(path(nth)).unwrap() == contents(nth)));
     fuse.finish();
+}
+
+/// Opens the file named in the second argument, and replaces the other one by it before it is closed.
+const REPLACE: &str = "
+import mmap, os, sys
+old, new, sync, how = sys.argv[1:]
+file = os.open(new, os.O_RDWR | os.O_CREAT)
+if how == 'mapped':
+    os.ftruncate(file, 300_000)
+    memory = mmap.mmap(file, 300_000)
+    memory[:] = b'2' * 300_000
+else:
+    os.write(file, b'2' * 300_000)
+os.rename(new, old)
+other = os.open(sync, os.O_WRONLY | os.O_CREAT)
+os.fsync(other)
+os.kill(int(sys.stdin.read()), 9)
+";
+
+/// The kernel has the data of the new file, and does not write it back before the rename by itself.
+#[test]
+fn a_file_that_is_open_has_its_data_when_it_replaces_another_one() {
+    for (options, how) in
+        [("cache=writeback", "written"), ("cache=writeback", "mapped"), ("cache=kernel", "mapped")]
+    {
+        let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
+        let mut server = fuse.serve(options);
+        let old = fuse.path("old");
+        std::fs::write(&old, "1").unwrap();
+        File::open(&old).unwrap().sync_all().unwrap();
+        let mut replace = Command::new("python3");
+        replace.args(["-c", REPLACE]).args([&old, &fuse.path("new"), &fuse.path("sync")]).arg(how);
+        let mut replace = replace.stdin(Stdio::piped()).spawn().unwrap();
+        replace.stdin.take().unwrap().write_all(server.id().to_string().as_bytes()).unwrap();
+        let replaced = replace.wait().unwrap();
+        server.wait().unwrap();
+        fuse.umount();
+        fuse.scratch().release();
+        assert!(replaced.success());
+        fuse.mount(options);
+        assert!(std::fs::read(&old).unwrap() == [b'2'; 300_000], "{options}, {how}");
+        fuse.finish();
+    }
+}
+
+/// chattr(1) `+S` and `+D` make each change durable.
+#[test]
+fn changes_of_synchronous_files_and_directories_are_durable() {
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        let (dir, file) = (fuse.path("dir"), fuse.path("file"));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(&file, "").unwrap();
+        for (flag, path) in [("+D", &dir), ("+S", &file)] {
+            if tool(Command::new("chattr").arg(flag).arg(path)).is_none() {
+                return;
+            }
+        }
+        fuse.umount();
+        let mut server = fuse.serve(options);
+        std::fs::write(dir.join("name"), "").unwrap();
+        File::options().write(true).open(&file).unwrap().write_all_at(b"contents", 0).unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        fuse.umount();
+        fuse.scratch().release();
+        fuse.mount(options);
+        assert!(dir.join("name").exists(), "{options}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"contents", "{options}");
+        fuse.finish();
+    }
 }

@@ -11,6 +11,7 @@ mod dirs;
 mod encrypt;
 mod file_handles;
 mod guard;
+mod handles;
 mod idmapped;
 mod inline;
 mod ioctls;

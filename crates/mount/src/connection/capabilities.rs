@@ -18,8 +18,10 @@ const MAX_USER_BACKGROUND: &str = "/sys/module/fuse/parameters/max_user_bgreq";
 const MIN_BACKGROUND: u16 = 12;
 
 /// Capabilities without which a mount cannot behave as ext4. Linux 5.12 has all of them.
+///
+/// Not among them is `FUSE_ATOMIC_O_TRUNC`: the server would truncate within the request that opens the file, which the kernel orders with
+/// no write or append of another handle.
 const REQUIRED: InitFlags = InitFlags::FUSE_ASYNC_DIO
-    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_DO_READDIRPLUS)

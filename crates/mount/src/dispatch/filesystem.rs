@@ -16,7 +16,8 @@ use fuser::{
 
 use super::Dispatcher;
 use super::read_write::{Read, Write};
-use super::reply::{Reply, XattrReply};
+use super::rename::Rename;
+use super::reply::XattrReply;
 use crate::connection::{allow_idmapped_mounts, negotiate};
 use crate::in_flight::RequestInfo;
 use crate::protocol::Caller;
@@ -165,16 +166,8 @@ impl Filesystem for Dispatcher {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (names, caller) = ([(parent, bytes(name)), (new_parent, bytes(new_name))], request.into());
-        let deferred = Arc::clone(&self.deferred);
-        self.execute(RequestInfo::new("rename", parent), reply, move |server| {
-            let [(_, name), (_, new_name)] = &names;
-            server.rename((parent, name), (new_parent, new_name), flags, caller)?;
-            if let Some((dir, name)) = server.name_to_forget(&names) {
-                deferred.invalidation.forget_name(*dir, OsStr::from_bytes(name).to_owned());
-            }
-            Ok(())
-        });
+        let names = [(parent, bytes(name)), (new_parent, bytes(new_name))];
+        self.execute_rename(Rename { names, flags, caller: request.into() }, reply);
     }
 
     fn create(
@@ -203,11 +196,11 @@ impl Filesystem for Dispatcher {
         handle: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.execute_read(Read::new(FilePosition { handle, offset }, size, owner), reply);
+        self.execute_read(Read::new(FilePosition { handle, offset }, size, flags.0, owner), reply);
     }
 
     fn write(
@@ -273,7 +266,7 @@ impl Filesystem for Dispatcher {
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        reply.send(Ok(self.server.space_at(ino)));
+        self.execute(RequestInfo::new("statfs", ino), reply, move |server| server.space_at(ino));
     }
 
     fn setxattr(
@@ -344,8 +337,15 @@ impl Filesystem for Dispatcher {
         reply: ReplyEmpty,
     ) {
         let (at, caller) = (FilePosition { handle, offset }, request.into());
+        let deferred = Arc::clone(&self.deferred);
         self.execute_long(RequestInfo::new("fallocate", ino), reply, move |server| {
-            server.allocate(at, len, mode, caller)
+            server.allocate(at, len, mode, caller).inspect_err(|_| {
+                // A part may have been done, and after an error the kernel keeps the old attributes and pages.
+                server.invalidate_attributes(ino);
+                if let Ok(open) = server.open_file(handle) {
+                    deferred.invalidation.drop_failed(&open.pages);
+                }
+            })
         });
     }
 

@@ -10,6 +10,7 @@
 mod deferred;
 mod filesystem;
 mod read_write;
+mod rename;
 mod reply;
 
 use std::io;
@@ -128,15 +129,25 @@ impl Dispatcher {
 
     /// Runs an operation in the calling thread, or in a worker if no other thread would be left to read requests.
     fn run(&self, info: RequestInfo, latency: Latency, operation: impl FnOnce(&Server) + Send + 'static) {
+        self.run_deferred(info, latency, |deferred, _in_flight| operation(&deferred.server));
+    }
+
+    /// Like [`run`](Self::run), for an operation that another thread may have to finish.
+    fn run_deferred(
+        &self,
+        info: RequestInfo,
+        latency: Latency,
+        operation: impl FnOnce(&Arc<Deferred>, InFlightRequest) + Send + 'static,
+    ) {
         let in_flight = self.server.in_flight.add(info);
         let mut scope = self.request_threads.begin_request();
         if let Some(_executing) = self.request_threads.try_execute(latency) {
-            return operation(&self.server);
+            return operation(&self.deferred, in_flight);
         }
         scope.hand_off();
         let reserved = self.reserve_memory(&in_flight, MAX_ARGUMENTS);
-        self.deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
-            operation(&deferred.server);
+        self.deferred.run_in_worker(in_flight, move |deferred, in_flight| {
+            operation(deferred, in_flight);
             drop(reserved);
         });
     }

@@ -60,13 +60,14 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// `direct_is_coherent` says whether the kernel writes back and drops its pages of a range before it passes on a request that
-    /// bypasses them.
+    /// `receives_times` says whether the server gets the kernel's times of data that the kernel writes back. `direct_is_coherent` says
+    /// whether the kernel writes back and drops its pages of a range before it passes on a request that bypasses them.
     pub fn new(
         file: DirectFile,
         pages: Arc<KernelPages>,
         flags: i32,
         cache: Cache,
+        receives_times: bool,
         direct_is_coherent: bool,
     ) -> Self {
         let append_only = file.node().flags().contains(InodeFlags::APPEND);
@@ -83,7 +84,7 @@ impl OpenFile {
         // The kernel writes back whole pages, so it would also overwrite the old data of an append-only file.
         let bypasses_kernel = append_only || needs_no_pages && is_coherent;
         // The kernel may write back through any handle, also a direct one.
-        let keeps_times = cache == Cache::Writeback && !append_only;
+        let keeps_times = cache == Cache::Writeback && receives_times && !append_only;
         // A shared mapping that can be written needs a file that is open for both.
         let dirties_pages = access == libc::O_RDWR || cache == Cache::Writeback && access != libc::O_RDONLY;
         // Handles and mappings that are older than the append-only flag stay writable.
@@ -100,6 +101,12 @@ impl OpenFile {
             buffered: OnceLock::new(),
             without_capabilities: AtomicU64::new(NEVER),
         }
+    }
+
+    /// Returns true if a request of a handle that has `flags` now bypasses the volume's page cache: it was opened with `O_DIRECT`, and
+    /// still has the flag.
+    pub fn is_direct(&self, flags: i32) -> bool {
+        self.direct && flags & libc::O_DIRECT != 0
     }
 
     /// Returns the file through the volume's page cache.

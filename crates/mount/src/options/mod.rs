@@ -183,6 +183,12 @@ fn default_threads() -> usize {
 }
 
 impl MountOptions {
+    /// Returns true if the requests by which the kernel sets times reach the server. Requests for data that the
+    /// kernel's own threads have written back come from root, and without `allow_other` only the owner's requests do.
+    pub(crate) fn receives_times(&self) -> bool {
+        self.allow_other || rustix::process::geteuid().is_root()
+    }
+
     /// Returns the options of a list, separated by commas, that a mount accepts but does not act on, with the reason for each.
     /// Leaves out the options for mount(8), systemd and other programs.
     pub fn without_effect(list: &str) -> impl Iterator<Item = (&str, &'static str)> {

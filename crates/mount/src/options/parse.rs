@@ -17,6 +17,21 @@ impl MountOptions {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.add_one(option))
     }
 
+    /// Checks that no option contradicts another one.
+    ///
+    /// # Errors
+    /// If `idmap` lacks `allow_other`.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if self.idmap && !self.allow_other {
+            // With `idmap` most requests name no user, so none would be the owner's.
+            return Err(OptionError::Unsupported {
+                option: "idmap".to_owned(),
+                because: "it needs \"allow_other\"",
+            });
+        }
+        Ok(())
+    }
+
     fn add_one(&mut self, option: &str) -> Result<(), OptionError> {
         match option.split_once('=') {
             None => self.set_flag(option),

@@ -51,8 +51,13 @@ impl Server {
     ) -> Outcome<()> {
         let dir = self.node(ino)?;
         let mut after = cookie(offset);
+        let mut added = false;
         loop {
-            let batch = dir.read_dir(after)?;
+            let batch = match dir.read_dir(after) {
+                // The kernel learns of the inodes that were counted. Its next request fails.
+                Err(error) if added => return self.handle_corruption(Err(error.into())).or(Ok(())),
+                batch => batch?,
+            };
             let Some(last) = batch.last() else {
                 self.update_atime(&dir);
                 return Ok(());
@@ -67,6 +72,7 @@ impl Server {
                 if add(Listed { dir: &dir, batch: &batch, nth, next: offset_of(after) })? {
                     return Ok(());
                 }
+                added = true;
             }
             after = end;
         }

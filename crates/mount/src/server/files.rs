@@ -32,22 +32,15 @@ const MAX_COPY: u64 = 16 << 20;
 const COPY_BUFFER: usize = 1 << 20;
 
 impl Server {
-    /// Opens a file, and truncates it if `flags` say so.
+    /// Opens a file. With `O_TRUNC` the kernel sends a request of its own that truncates it.
     pub fn open(&self, ino: INodeNo, flags: i32, caller: Caller) -> Outcome<Opened> {
         let node = self.node_for(ino, caller)?;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let truncates = flags & libc::O_TRUNC != 0;
-        if (writable || truncates) && self.volume.stopped().is_some() {
+        if writable && self.volume.stopped().is_some() {
             return Err(Failure::READ_ONLY);
         }
-        check_flags(&node, writable && flags & libc::O_APPEND == 0 || truncates, writable)?;
-        let file = DirectFile::new(node.clone())?;
-        if truncates {
-            self.drop_privileges(&node, caller)?;
-            file.set_len(0)?;
-            self.after_change(&node)?;
-        }
-        self.opened(file, flags)
+        check_flags(&node, writable && flags & libc::O_APPEND == 0, writable)?;
+        self.opened(DirectFile::new(node)?, flags)
     }
 
     /// Creates a regular file and opens it.
@@ -61,7 +54,8 @@ impl Server {
     fn opened(&self, file: DirectFile, flags: i32) -> Outcome<Opened> {
         let pages = self.lookup_counts.kernel_pages(INodeNo(file.node().ino().get().into()))?;
         let is_coherent = self.open_files.direct_is_coherent();
-        let open = OpenFile::new(file, pages, flags, self.options.cache, is_coherent);
+        let (cache, receives_times) = (self.options.cache, self.options.receives_times());
+        let open = OpenFile::new(file, pages, flags, cache, receives_times, is_coherent);
         let mut flags = match open.bypasses_kernel {
             true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
             false => FopenFlags::empty(),
@@ -132,7 +126,7 @@ impl Server {
     /// If nothing was copied. `EPERM` if the target is append-only: the copy has an offset, which may be before the end.
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
         let (from_open, to_open) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
-        if to_open.append_only {
+        if to_open.append_only && to_open.file.node().flags().contains(InodeFlags::APPEND) {
             return Err(Failure::NOT_PERMITTED);
         }
         let (source, target) = (from_open.buffered()?, to_open.buffered_for(self.credentials(caller))?);

@@ -67,6 +67,7 @@ impl Server {
                 self.set_flags(ino, &node, flags, caller)?;
                 // As in the kernel, an owner may choose the project.
                 self.node_for(ino, caller)?.set_project(project)?;
+                self.invalidate_attributes(ino);
                 self.after_change(&node)?;
                 Ok(Vec::new())
             }

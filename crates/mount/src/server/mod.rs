@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuser::{FileHandle, INodeNo, Notifier};
-use parext4::{Credentials, FileType, Node, OnError, Quota, Space, Volume};
+use parext4::{Credentials, FileType, InodeFlags, Node, OnError, Quota, Space, Volume};
 
 use crate::in_flight::InFlightRequests;
 use crate::inodes::{Durability, LookupCounts, OpenFile, OpenFiles};
@@ -92,7 +92,7 @@ impl Server {
     /// Has the kernel drop the cached attributes of an inode. Blocks on no request if the sender of the request holds a
     /// reference to the inode, as by an open file; so the handler of such a request may call this. Without a reference the
     /// kernel may be evicting the inode, and this would block until its requests for that are answered.
-    fn invalidate_attributes(&self, ino: INodeNo) {
+    pub fn invalidate_attributes(&self, ino: INodeNo) {
         /// A negative offset: only the attributes, no pages.
         const ATTRIBUTES_ONLY: i64 = -1;
         if let Some(notifier) = self.notifier.get() {
@@ -168,13 +168,12 @@ impl Server {
 
     /// Returns the space for statfs(2) of an inode: that of the volume, or what the limits of the project leave that a directory
     /// passes on.
-    pub fn space_at(&self, ino: INodeNo) -> Space {
+    pub fn space_at(&self, ino: INodeNo) -> Outcome<Space> {
         let mut space = self.space();
-        let quota = self.node(ino).ok().and_then(|node| self.volume.project_quota(&node).ok().flatten());
-        if let Some(quota) = quota {
+        if let Some(quota) = self.volume.project_quota(&self.node(ino)?)? {
             limit_space(&mut space, &quota);
         }
-        space
+        Ok(space)
     }
 
     /// Returns the volume's space.
@@ -186,18 +185,24 @@ impl Server {
         space
     }
 
-    /// Makes a change of an inode durable if the mount has the option `sync`, or has `dirsync` and the inode is a directory.
+    /// Makes a change of an inode durable if the mount or the inode demands it (`sync`, `dirsync`, chattr(1) `+S` and `+D`).
     fn after_change(&self, node: &Node) -> Outcome<()> {
-        if self.options.sync || self.options.dirsync && node.file_type() == FileType::Directory {
+        let of_dirs = self.options.dirsync || node.flags().contains(InodeFlags::DIRSYNC);
+        if self.syncs_changes(node) || of_dirs && node.file_type() == FileType::Directory {
             node.sync()?;
         }
         Ok(())
     }
 
+    /// Returns true if each change of an inode is durable when its request returns.
+    pub fn syncs_changes(&self, node: &Node) -> bool {
+        self.options.sync || node.flags().contains(InodeFlags::SYNC)
+    }
+
     /// Makes a change of an open file durable, as far as the mount and the caller require.
     pub fn after_file_change(&self, open: &OpenFile, durability: Durability) -> Outcome<()> {
         match durability {
-            Durability::None if self.options.sync => open.sync(false),
+            Durability::None if self.syncs_changes(open.file.node()) => open.sync(false),
             Durability::None => Ok(()),
             Durability::Data => open.sync(true),
             Durability::DataAndAttributes => open.sync(false),

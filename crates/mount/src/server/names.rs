@@ -1,9 +1,12 @@
 //! Looks up, creates, renames and removes names.
 
+use std::sync::Arc;
+
 use fuser::{INodeNo, RenameFlags};
 use parext4::{Error, FileType, InodeFlags, NewInode, Node, RenameMode, Special};
 
 use super::Server;
+use crate::kernel_cache::KernelPages;
 use crate::protocol::attr::{Entry, decode_device};
 use crate::protocol::{Caller, Failure, Outcome};
 
@@ -150,6 +153,23 @@ impl Server {
         let dir = self.node(parent)?;
         self.remove_name(&dir, name, || dir.rmdir(name))?;
         self.after_change(&dir)
+    }
+
+    /// Returns the kernel's pages, if some may be dirty, of the files that a rename puts in the place of another file. They are written back
+    /// first, so that after a crash no name leads to less than one of the files had.
+    pub fn dirty_before_rename(
+        &self,
+        old: &(INodeNo, Vec<u8>),
+        new: &(INodeNo, Vec<u8>),
+        flags: RenameFlags,
+    ) -> [Option<Arc<KernelPages>>; 2] {
+        let named = |(dir, name): &(INodeNo, Vec<u8>)| self.node(*dir).ok()?.lookup(name).ok();
+        let dirty = |node: &Node| self.kernel_pages(node).filter(|pages| pages.may_be_dirty());
+        if flags.contains(RenameFlags::RENAME_EXCHANGE) {
+            return [old, new].map(|name| named(name).and_then(|node| dirty(&node)));
+        }
+        let moved = named(old).and_then(|node| dirty(&node));
+        [moved.filter(|_| named(new).is_some()), None]
     }
 
     pub fn rename(

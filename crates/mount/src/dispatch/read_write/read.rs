@@ -21,22 +21,29 @@ pub(crate) struct Read {
     at: FilePosition,
     len: usize,
     origin: Origin,
+    /// The flags of the handle now. A program may change them after it has opened the file.
+    flags: i32,
 }
 
 impl Read {
     /// Decodes a request. Only direct requests name the owner of a lock.
-    pub fn new(at: FilePosition, len: u32, owner: Option<LockOwner>) -> Self {
+    pub fn new(at: FilePosition, len: u32, flags: i32, owner: Option<LockOwner>) -> Self {
         let origin = if owner.is_some() { Origin::Direct } else { Origin::Pages };
-        Self { at, len: len as usize, origin }
+        Self { at, len: len as usize, origin, flags }
     }
 
     /// Returns true if the read bypasses the volume's page cache.
     fn bypasses_cache(self, open: &OpenFile) -> bool {
         let (offset, len) = (self.at.offset, self.len as u64);
         match self.origin {
-            Origin::Direct => open.direct,
+            Origin::Direct => open.is_direct(self.flags),
             _ => is_aligned(&open.file, offset | len) && !open.file.has_cached_pages(offset, len),
         }
+    }
+
+    /// Returns true if the read updates the time of last access, as far as the handle is concerned.
+    fn is_access(self) -> bool {
+        self.flags & libc::O_NOATIME == 0
     }
 
     /// Returns true if a queue thread can do the read. A queue verifies data in a thread of its own, one read at a time, so
@@ -53,16 +60,18 @@ impl Read {
 }
 
 impl Server {
-    fn read(&self, open: &OpenFile, bypasses_cache: bool, offset: u64, buf: &mut [u8]) -> Outcome<usize> {
-        self.handle_corruption(self.try_read(open, bypasses_cache, offset, buf))
+    fn read(&self, open: &OpenFile, read: Read, bypasses_cache: bool, buf: &mut [u8]) -> Outcome<usize> {
+        self.handle_corruption(self.try_read(open, read, bypasses_cache, buf))
     }
 
-    fn try_read(&self, open: &OpenFile, bypasses_cache: bool, offset: u64, buf: &mut [u8]) -> Outcome<usize> {
+    fn try_read(&self, open: &OpenFile, read: Read, bypasses_cache: bool, buf: &mut [u8]) -> Outcome<usize> {
         let count = match bypasses_cache {
-            true => open.file.read_at(buf, offset)?,
-            false => open.buffered()?.read_at(buf, offset)?,
+            true => open.file.read_at(buf, read.at.offset)?,
+            false => open.buffered()?.read_at(buf, read.at.offset)?,
         };
-        self.update_atime(open.file.node());
+        if read.is_access() {
+            self.update_atime(open.file.node());
+        }
         Ok(count)
     }
 }
@@ -83,7 +92,7 @@ impl Dispatcher {
         let latency = latency(bypasses_cache, read.len);
         if let Some(_executing) = self.try_execute_io(latency, read.len, || read.fits_queue(&open)) {
             let mut buf = BufferPool::global().take(read.len);
-            match self.server.read(&open, bypasses_cache, read.at.offset, &mut buf) {
+            match self.server.read(&open, read, bypasses_cache, &mut buf) {
                 Ok(count) if read.may_have_missed_data(&open, count) => {
                     self.deferred.read_after_write_back(open, read, reply, in_flight);
                 }
@@ -130,7 +139,7 @@ impl Deferred {
             }
             (Ok(count), Some(buf)) => {
                 reply.data(&buf[..to_usize(count)]);
-                if self.server.updates_atime(open.file.node()) {
+                if read.is_access() && self.server.updates_atime(open.file.node()) {
                     self.run_in_worker(in_flight, move |deferred, _| {
                         deferred.server.update_atime(open.file.node());
                     });
@@ -143,7 +152,7 @@ impl Deferred {
 
     /// Executes a read in the calling thread, a worker, and replies.
     fn execute_read(&self, open: &OpenFile, read: Read, mut buf: SharedBuf, reply: ReplyData) {
-        match self.server.read(open, read.bypasses_cache(open), read.at.offset, &mut buf) {
+        match self.server.read(open, read, read.bypasses_cache(open), &mut buf) {
             Ok(count) => reply.data(&buf[..count]),
             Err(failure) => reply.error(failure.errno()),
         }

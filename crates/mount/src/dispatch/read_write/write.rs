@@ -30,6 +30,8 @@ pub(crate) struct Write {
     /// The caller may not keep set-ID bits.
     drops_set_ids: bool,
     durability: Durability,
+    /// The flags of the handle now, without the flags that only open(2) has.
+    flags: i32,
 }
 
 impl Write {
@@ -43,7 +45,7 @@ impl Write {
         } else {
             Origin::Pages
         };
-        Self { at, origin, caller, drops_set_ids, durability: Durability::of_flags(flags) }
+        Self { at, origin, caller, drops_set_ids, durability: Durability::of_flags(flags), flags }
     }
 
     /// Returns true if the server must set the file's times. With `cache=writeback` the kernel sets the times
@@ -57,17 +59,20 @@ impl Write {
         let (offset, len) = (self.at.offset, len as u64);
         !self.appends(open)
             && match self.origin {
-                Origin::Direct => open.direct,
+                Origin::Direct => open.is_direct(self.flags),
                 Origin::Pages => false,
                 Origin::WriteBack => len >= LARGE_WRITE_BACK && is_aligned(&open.file, offset | len),
             }
     }
 
-    /// Returns true if the data goes to the end of the file whatever its offset. Write-back does not: the kernel may
+    /// Returns true if the data goes to the end of the file whatever its offset, until the file may be overwritten again and the
+    /// program has removed `O_APPEND`. Write-back does not: the kernel may
     /// send it by any handle, and the pages may have been dirtied through a mapping that is older than the append-only
     /// flag.
     fn appends(self, open: &OpenFile) -> bool {
-        open.append_only && self.origin != Origin::WriteBack
+        open.append_only
+            && self.origin != Origin::WriteBack
+            && (self.flags & libc::O_APPEND != 0 || open.file.node().flags().contains(InodeFlags::APPEND))
     }
 
     /// Returns true if the data was stored to a mapping of an append-only file.
@@ -110,8 +115,7 @@ impl Server {
     fn try_write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
         self.before_write(open, write)?;
         let written = if write.appends(open) {
-            open.buffered()?.append(data)?;
-            data.len() as u64
+            append(open, data)?
         } else if write.bypasses_cache(open, data.len()) {
             write_directly(open, write, data)?
         } else {
@@ -145,14 +149,15 @@ impl Server {
     }
 
     /// Returns true if the write is durable before it is answered.
-    fn syncs(&self, write: Write) -> bool {
-        write.durability != Durability::None || self.options.sync
+    fn syncs(&self, open: &OpenFile, write: Write) -> bool {
+        write.durability != Durability::None || self.syncs_changes(open.file.node())
     }
 
     /// Returns true if a queue thread can do the write. Queue threads know no caller and do not remove privileges.
     fn fits_queue(&self, open: &OpenFile, write: Write, len: usize) -> bool {
         write.bypasses_cache(open, len)
             && !write.drops_set_ids
+            && !write.overwrites_append_only(open)
             && !self.open_files.may_have_capabilities(open)
     }
 }
@@ -164,6 +169,26 @@ fn write_directly(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
         Err(failure) if write.may_fit_in_part(&failure) => write_cached(open, write, data),
         Err(failure) => Err(failure),
     }
+}
+
+/// Appends through the volume's page cache. Returns the number of bytes appended: fewer than `data` has if the volume is full or a limit
+/// of a quota is reached.
+fn append(open: &OpenFile, data: &[u8]) -> Outcome<u64> {
+    let file = open.buffered()?;
+    match file.append(data).map(drop).map_err(Failure::from) {
+        Ok(()) => return Ok(data.len() as u64),
+        Err(failure) if !failure.lacks_space() || data.len() <= PIECE as usize => return Err(failure),
+        Err(_) => {}
+    }
+    let mut done = 0;
+    for piece in data.chunks(PIECE as usize) {
+        match file.append(piece).map(drop).map_err(Failure::from) {
+            Ok(()) => done += piece.len() as u64,
+            Err(failure) if done == 0 || !failure.lacks_space() => return Err(failure),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// Writes through the volume's page cache. Returns the number of bytes written: fewer than `data` has if the volume is
@@ -204,7 +229,7 @@ impl Dispatcher {
         if write.origin == Origin::Pages {
             open.pages.note_fill();
         }
-        let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(write);
+        let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(&open, write);
         let in_flight = self.server.in_flight.add(RequestInfo::new("write", open.pages.ino));
         let fits_queue = || self.server.fits_queue(&open, write, data.len());
         let mut scope = self.request_threads.begin_request();
@@ -237,7 +262,7 @@ impl Dispatcher {
         let (file, deferred) = (open.file.clone(), Arc::clone(&self.deferred));
         // A sync, or a write in pieces, would block the queue thread's other requests.
         self.queue_threads.submit(file, request, move |result, buf| match (result, buf) {
-            (Ok(written), _) if deferred.server.syncs(write) => {
+            (Ok(written), _) if deferred.server.syncs(&open, write) => {
                 deferred.run_in_worker(in_flight, move |deferred, in_flight| {
                     deferred.finish_queued_write(&open, write, len, Ok(written), reply, in_flight);
                 });

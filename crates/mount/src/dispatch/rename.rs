@@ -1,0 +1,70 @@
+//! Renames.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use fuser::{INodeNo, RenameFlags, ReplyEmpty};
+
+use super::Dispatcher;
+use super::deferred::Deferred;
+use super::reply::Reply;
+use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
+use crate::protocol::{Caller, Outcome};
+use crate::threads::Latency;
+
+/// The arguments of a rename request.
+#[derive(Debug)]
+pub(super) struct Rename {
+    /// The old directory and name, and the new ones.
+    pub names: [(INodeNo, Vec<u8>); 2],
+    pub flags: RenameFlags,
+    pub caller: Caller,
+}
+
+impl Dispatcher {
+    /// Executes a rename and replies. Has the kernel write back its pages of a file before that replaces another one.
+    pub(super) fn execute_rename(&self, rename: Rename, reply: ReplyEmpty) {
+        let info = RequestInfo::new("rename", rename.names[0].0);
+        self.run_deferred(info, Latency::Short, move |deferred, in_flight| {
+            deferred.start_rename(rename, reply, in_flight);
+        });
+    }
+}
+
+impl Deferred {
+    fn start_rename(self: &Arc<Self>, rename: Rename, reply: ReplyEmpty, in_flight: InFlightRequest) {
+        let [old, new] = &rename.names;
+        let mut dirty = self.server.dirty_before_rename(old, new, rename.flags).into_iter().flatten();
+        let (Some(first), second) = (dirty.next(), dirty.next()) else {
+            return self.finish_rename(&rename, reply);
+        };
+        let deferred = Arc::clone(self);
+        in_flight.enter(Stage::WaitingForKernel);
+        let finish = move || {
+            deferred
+                .run_in_worker(in_flight, move |deferred, _in_flight| deferred.finish_rename(&rename, reply));
+        };
+        match second {
+            None => self.invalidation.drop_all(first, finish),
+            Some(second) => {
+                let deferred = Arc::clone(self);
+                self.invalidation.drop_all(first, move || deferred.invalidation.drop_all(second, finish));
+            }
+        }
+    }
+
+    fn finish_rename(&self, rename: &Rename, reply: ReplyEmpty) {
+        reply.send(self.server.handle_corruption(self.rename(rename)));
+    }
+
+    fn rename(&self, rename: &Rename) -> Outcome<()> {
+        let server = &self.server;
+        let [(old_parent, old_name), (new_parent, new_name)] = &rename.names;
+        server.rename((*old_parent, old_name), (*new_parent, new_name), rename.flags, rename.caller)?;
+        if let Some((dir, name)) = server.name_to_forget(&rename.names) {
+            self.invalidation.forget_name(*dir, OsStr::from_bytes(name).to_owned());
+        }
+        Ok(())
+    }
+}

@@ -613,6 +613,8 @@ impl<'a> Worker<'a> {
             }
             // One of the writes has failed, and the next sync does not report it again.
             Err(error) if self.is_late(error) => self.give_up(file),
+            // A direct write could not drop pages that another handle dirtied, which the kernel's ext4 reports to the next sync.
+            Err(Errno::IO) if self.is_kernel() => self.give_up(file),
             Err(error) => self.fail(&format!("fsync: {error}")),
         }
         self.unsynced.retain(|(range, _)| range.file != file);

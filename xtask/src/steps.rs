@@ -44,18 +44,12 @@ const TESTS: &[Step] = &[
         mounts: false,
         run: unit,
     },
-    Step { name: "doc", about: "the documentation and its examples", mounts: false, run: doc },
+    Step { name: "examples", about: "the examples in the documentation", mounts: false, run: examples },
     Step {
         name: "stress",
         about: "all tests of the engine, optimised, with debug checks: stress, full volumes, faults, crashes",
         mounts: false,
         run: stress,
-    },
-    Step {
-        name: "faults",
-        about: "workloads with a sample of the requests of the device failing, and with little memory and space",
-        mounts: false,
-        run: faults::run,
     },
 ];
 
@@ -77,7 +71,7 @@ const MODELS: &[Step] = &[
     },
 ];
 
-/// Campaigns that mostly wait for the kernel, and then clippy, because this list ends first.
+/// Campaigns that mostly wait for the kernel, and then checks that need no other step, because this list ends first.
 const KERNEL: &[Step] = &[
     Step {
         name: "formats",
@@ -98,7 +92,14 @@ const KERNEL: &[Step] = &[
         run: dirty::run,
     },
     Step { name: "kill", about: "parext4 killed in the middle of a put", mounts: true, run: kill::run },
+    Step {
+        name: "faults",
+        about: "workloads with a sample of the requests of the device failing, and with little memory and space",
+        mounts: false,
+        run: faults::run,
+    },
     Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
+    Step { name: "doc", about: "the documentation, warnings are errors", mounts: false, run: doc },
 ];
 
 /// Campaigns that mostly wait for servers and for other machines, and the crash sweep.
@@ -243,9 +244,7 @@ fn fmt(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn clippy(_: Scope, report: &mut Report) -> Result<()> {
-    let words = "clippy --quiet --workspace --all-targets -- -D warnings";
-    // Its own folder: it runs beside tests, whose builds would wait for it.
-    plain("cargo clippy", cargo(words).env("CARGO_TARGET_DIR", workspace::target().join("clippy")), report)
+    plain("cargo clippy", check("clippy --quiet --workspace --all-targets -- -D warnings"), report)
 }
 
 /// Runs cargo-deny without its check of advisories, which needs the network.
@@ -316,12 +315,17 @@ fn test_programs(of: fn(&str) -> bool) -> Result<BTreeSet<String>> {
 }
 
 fn doc(_: Scope, report: &mut Report) -> Result<()> {
-    plain(
-        "cargo doc",
-        cargo("doc --quiet --profile stress --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
-        report,
-    )?;
-    cargo_test::run(cargo("test --workspace --profile stress --doc --no-fail-fast"), "doc", report)
+    let command = check("doc --quiet --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings");
+    plain("cargo doc", command, report)
+}
+
+/// A command that builds nothing to run. It has a folder of its own, because it runs beside tests, whose builds would wait for it.
+fn check(words: &str) -> Cmd {
+    cargo(words).env("CARGO_TARGET_DIR", workspace::target().join("check"))
+}
+
+fn examples(_: Scope, report: &mut Report) -> Result<()> {
+    cargo_test::run(cargo("test --workspace --profile stress --doc --no-fail-fast"), "examples", report)
 }
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {

@@ -95,6 +95,8 @@ pub enum Fault {
     GrowUnjoined,
     /// H25: an inode whose times were committed still counts as listed for the next commit.
     ListedAfterCommit,
+    /// H25: a sync of the volume relies on its commit to include all pending times, although the transaction may be closing.
+    TimesLeftToCommit,
     /// H26: a NOWAIT append claims its bytes before it is known whether it must block.
     NowaitClaims,
     /// H26: a NOWAIT append checks for cached pages after it has claimed its bytes.

@@ -2,7 +2,6 @@
 
 use super::LazyTimes;
 use crate::allocator::Allocator;
-use crate::fault::{Fault, guarded};
 use crate::health::Health;
 use crate::journal::{CommitHooks, Freed, Handle};
 use crate::sync::Arc;
@@ -24,19 +23,8 @@ impl CommitHooks for Hooks {
         {
             self.allocator.counts().record_errors(handle, &errors);
         }
-        let mut waiting = std::mem::take(&mut *self.lazy.0.lock());
         // Inodes that do not fit this transaction wait for the next.
-        while let Some(inode) = waiting.pop() {
-            if !handle.ensure(1) {
-                waiting.push(inode);
-                break;
-            }
-            guarded!(Fault::ListedAfterCommit, inode.unlist());
-            if inode.has_lazy_times() {
-                inode.fold_lazy(handle);
-            }
-        }
-        self.lazy.0.lock().append(&mut waiting);
+        self.lazy.fold(handle, self.lazy.len());
     }
 
     fn released(&self, freed: &[Freed]) {

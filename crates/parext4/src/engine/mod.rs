@@ -35,7 +35,6 @@ use crate::allocator::{Allocator, SuperCounts};
 use crate::body::Body;
 use crate::dirty_files::DirtyFiles;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, guarded};
 use crate::findings::ErrorPlace;
 use crate::health::Health;
 use crate::inode::{Inode, InodeCache};
@@ -154,13 +153,6 @@ impl Engine {
             }
             Err(error) => Err(self.health.note(ErrorPlace::default(), error)),
             done => done,
-        }
-    }
-
-    /// Sets the inode's modification time, to be written with the next transaction.
-    pub(crate) fn touch_lazily(&self, inode: &Arc<Inode>) {
-        if inode.touch_lazily() {
-            guarded!(Fault::TimesUnlisted, self.lazy.add(inode));
         }
     }
 

@@ -96,8 +96,6 @@ pub(crate) struct Inode {
     names_placed: AtomicBool,
     /// Number of `Node`s that refer to this inode.
     pub(crate) references: AtomicU32,
-    /// True if the inode is in the list of inodes with lazy times, which the next transaction writes (H25).
-    listed: AtomicBool,
     /// The state of the blocks past the end of the file: a [`PastEnd`].
     past_end: AtomicU8,
     joined: AtomicU64,
@@ -279,15 +277,21 @@ impl Inode {
     /// Like [`touch_modified`](Self::touch_modified), without a transaction (H25). Returns true if the caller must add the inode to the
     /// list of inodes with lazy times.
     pub(crate) fn touch_lazily(&self) -> bool {
-        // If a time is pending already, an open transaction writes it, or the thread that set it lists the inode.
-        self.written.set_now()
-            && !self.listed.load(Ordering::SeqCst)
-            && !self.listed.swap(true, Ordering::SeqCst)
+        self.written.set_now();
+        // Also if the time was pending already: the thread that set it may not have listed the inode yet.
+        !self.written.is_listed()
     }
 
-    /// Records that the inode is not in the list, before the caller checks for pending times. Later times list it again.
+    /// Records that the inode is in the list of inodes with lazy times. Returns false if it was in the list. The caller holds the
+    /// lock of the list.
+    pub(crate) fn list(&self) -> bool {
+        !self.written.set_listed(true)
+    }
+
+    /// Records that the inode is not in the list, before the caller checks for pending times. Later times list it again. The
+    /// caller holds the lock of the list.
     pub(crate) fn unlist(&self) {
-        self.listed.store(false, Ordering::SeqCst);
+        self.written.set_listed(false);
     }
 
     /// Returns true if a time is pending.

@@ -220,7 +220,8 @@ impl Journal {
         self.commit_running(&mut log).map_err(|error| self.health.stop(error))
     }
 
-    /// Makes all changes durable that were made before the call. Blocks as [`commit`](Self::commit).
+    /// Makes all changes durable that were made under handles before the call. Deferred changes may not fit
+    /// ([`CommitHooks::closing`]). Blocks as [`commit`](Self::commit).
     ///
     /// # Errors
     /// As [`commit`](Self::commit).

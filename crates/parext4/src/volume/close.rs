@@ -68,7 +68,7 @@ impl Volume {
     /// If the volume cannot be changed, or the commit fails.
     pub fn abort(&self) -> Result<()> {
         self.engine.check_writable()?;
-        self.engine.journal.commit_all()?;
+        self.engine.commit_all()?;
         self.engine.health.close("it was shut down");
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Engine {
         }
         self.health.check()?;
         self.write_back_all()?;
-        if self.journal.commit_all()? {
+        if self.commit_all()? {
             return Ok(());
         }
         self.journal.flush()

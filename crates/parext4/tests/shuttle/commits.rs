@@ -80,6 +80,29 @@ fn times_of_writes_are_in_the_next_commit() {
 }
 
 #[test]
+fn a_sync_of_the_volume_includes_the_times_of_earlier_writes() {
+    check(300, &[Fault::TimesLeftToCommit], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open_quiet(Arc::clone(&device), SplitAt::default());
+        let file = volume.create_direct("/f").unwrap();
+        let other = volume.create_direct("/other").unwrap();
+        write_block(&file, 1, 0);
+        volume.sync().unwrap();
+        let set = SetAttributes::new().permissions(0o600);
+        other.node().set_attributes(&set).unwrap();
+        let writer = move |f: &DirectFile| {
+            yield_randomly(100);
+            write_block(f, 2, 0);
+            let modified: Timestamp = f.node().metadata().mtime;
+            volume.sync().unwrap();
+            let (after, _file) = after_crash(&device, "/f");
+            assert_eq!(after.metadata("/f").unwrap().mtime, modified, "the time of a write is lost");
+        };
+        race(&file, writer, move |_: &DirectFile| other.sync_all().unwrap());
+    });
+}
+
+#[test]
 fn the_time_of_an_overwrite_is_in_the_next_commit() {
     check(300, &[Fault::TimesUnlisted], |image| {
         let device = Arc::new(image.fork());

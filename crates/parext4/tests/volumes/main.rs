@@ -3,6 +3,7 @@
 mod damaged;
 mod files;
 mod formats;
+mod lazy_times;
 mod lifecycle;
 mod metadata_cache;
 mod mkfs;

@@ -131,27 +131,20 @@ impl Node {
     ) -> Result<(u32, PageIndex)> {
         self.engine.health.check()?;
         let writing = cached.writing();
-        let (mut page_runs, mut contents, mut next) =
-            (Vec::new(), Contents::with_room(runs, self.engine.page_size()), PageIndex::ZERO);
-        for &run in runs {
-            // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
-            let how_now =
-                if how == AcquireMode::Wait && !page_runs.is_empty() { AcquireMode::Try } else { how };
-            match self.begin_runs_held(cached, run, how_now, how, &mut contents)? {
-                Some(more) => page_runs.extend(more),
-                None if how == AcquireMode::Wait => break,
-                None => {}
-            }
-            next = run.end();
-        }
-        let result = self.write_batch(cached, page_runs, contents);
+        let mut contents = Contents::with_room(runs, self.engine.page_size());
+        let (page_runs, next) =
+            begin_batch(runs, how, |run, now| self.begin_runs_held(cached, run, now, how, &mut contents));
+        // Runs that have begun are written also after a failure. Otherwise their pages would be dirty again without a record of
+        // it, and a sync that waits for them would succeed.
+        let written = self.write_batch(cached, page_runs, contents);
+        let result = written.and_then(|count| Ok((count, next?)));
         // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then, so no
         // thread removes the file from the list meanwhile.
         if result.is_err() {
             self.engine.note_dirty(&self.inode, cached);
         }
         drop(writing);
-        result.map(|count| (count, next))
+        result
     }
 
     /// Begins the write-back of the dirty pages of a run, under its range, which is acquired as `hold_how` says. Returns `None`
@@ -224,6 +217,29 @@ impl Node {
     }
 }
 
+/// Begins the write-back of runs in ascending order with `begin`, which acquires their ranges as its argument says. Stops at the
+/// first failure, and with [`AcquireMode::Wait`] also at a range that another operation holds. Returns the runs that
+/// have begun, and the page to continue at, or the failure.
+fn begin_batch<'h, T>(
+    runs: &[PageRange],
+    how: AcquireMode<'h>,
+    mut begin: impl FnMut(PageRange, AcquireMode<'h>) -> Result<Option<Vec<T>>>,
+) -> (Vec<T>, Result<PageIndex>) {
+    let (mut begun, mut next) = (Vec::new(), PageIndex::ZERO);
+    for &run in runs {
+        // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
+        let how_now = if how == AcquireMode::Wait && !begun.is_empty() { AcquireMode::Try } else { how };
+        match begin(run, how_now) {
+            Ok(Some(more)) => begun.extend(more),
+            Ok(None) if how == AcquireMode::Wait => break,
+            Ok(None) => {}
+            Err(error) => return (begun, Err(error)),
+        }
+        next = run.end();
+    }
+    (begun, Ok(next))
+}
+
 /// Claims the next runs for one of the threads that write back the file. Each claim begins where the previous one ended.
 /// Returns `None` when the caller has reached the end twice, or once from the start.
 fn next_runs(cached: &Cached, limits: RunLimits, is_second_round: &mut bool) -> Option<DirtyRuns> {
@@ -242,4 +258,45 @@ fn next_runs(cached: &Cached, limits: RunLimits, is_second_round: &mut bool) -> 
 
 fn begin(cached: &Cached, index: PageIndex) -> Option<WriteBack<'_>> {
     cached.pages.peek(index)?.begin_write_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    /// Returns runs of one page each, with a gap after each.
+    fn runs() -> [PageRange; 3] {
+        [0, 2, 4].map(|index| PageRange::of_page(PageIndex(index)))
+    }
+
+    #[test]
+    fn runs_that_have_begun_are_kept_after_a_failure() {
+        let [first, second, _] = runs();
+        let begin = |run, _: AcquireMode<'_>| {
+            if run == second { Err(Error::NoSpace) } else { Ok(Some(vec![run])) }
+        };
+        let (begun, next) = begin_batch(&runs(), AcquireMode::Wait, begin);
+        assert_eq!(begun, [first]);
+        assert!(matches!(next, Err(Error::NoSpace)));
+    }
+
+    #[test]
+    fn a_thread_waits_for_the_range_of_the_first_run_only() {
+        let mut modes = Vec::new();
+        let (begun, next) = begin_batch(&runs(), AcquireMode::Wait, |run, now| {
+            modes.push(now);
+            Ok((modes.len() < 3).then(|| vec![run]))
+        });
+        assert_eq!(modes, [AcquireMode::Wait, AcquireMode::Try, AcquireMode::Try]);
+        assert_eq!((begun.as_slice(), next.unwrap()), (&runs()[..2], runs()[1].end()));
+    }
+
+    #[test]
+    fn a_range_that_is_held_is_skipped_by_a_thread_that_does_not_wait() {
+        let [first, second, last] = runs();
+        let begin = |run, _: AcquireMode<'_>| Ok((run != second).then(|| vec![run]));
+        let (begun, next) = begin_batch(&runs(), AcquireMode::Try, begin);
+        assert_eq!((begun, next.unwrap()), (vec![first, last], last.end()));
+    }
 }

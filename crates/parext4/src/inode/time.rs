@@ -11,9 +11,10 @@ use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 /// Sequentially consistent: if a thread sets a time and finds the inode listed, the thread that unlists the inode must see the
 /// time.
 #[derive(Debug)]
+#[repr(align(16))] // In one cache line, because each overwrite loads both fields.
 pub(super) struct Written {
     time: AtomicI64,
-    /// Changes only under the lock of the list. In one cache line with the time, because each overwrite loads both.
+    /// Changes only under the lock of the list.
     listed: AtomicBool,
 }
 

@@ -16,6 +16,7 @@ use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
 use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
+use super::once::{DataLimit, Singles};
 use super::runs::{self, Data};
 use crate::image_path::{ImagePath, means_contents};
 use crate::progress::Progress;
@@ -46,8 +47,15 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
     };
     let builder = Builder::new(BufWriter::with_capacity(CHUNK, output));
     let progress = Arc::new(Progress::new(quiet));
-    let mut packer =
-        Packer { builder, progress, linked: HashMap::new(), visited: Visited::none(volume), source };
+    let mut packer = Packer {
+        builder,
+        progress,
+        linked: HashMap::new(),
+        singles: Singles::default(),
+        data_limit: DataLimit::of(volume),
+        visited: Visited::none(volume),
+        source,
+    };
     packer.tree(node)?;
     let named = |error| anyhow::Error::new(error).context(path.display().to_string());
     packer.builder.into_inner().and_then(|mut output| output.flush()).map_err(named)?;
@@ -59,6 +67,8 @@ struct Packer<'a> {
     progress: Arc<Progress>,
     /// The first names of files that have several.
     linked: HashMap<InodeNo, PathBuf>,
+    singles: Singles,
+    data_limit: DataLimit,
     visited: Visited,
     source: &'a ImagePath,
 }
@@ -114,8 +124,9 @@ impl Packer<'_> {
     fn write(&mut self, node: &Node, path: &Path) -> Result<()> {
         let metadata = node.metadata();
         let mut header = header(&metadata);
-        let records = self.records(node, &metadata, path)?;
-        if metadata.links > 1 && metadata.file_type != FileType::Directory {
+        if metadata.file_type == FileType::Directory {
+            // `visited` knows it.
+        } else if metadata.links > 1 {
             if let Some(first) = self.linked.get(&metadata.ino) {
                 header.set_entry_type(EntryType::Link);
                 let first = first.clone();
@@ -124,7 +135,10 @@ impl Packer<'_> {
                 return Ok(());
             }
             self.linked.insert(metadata.ino, path.to_owned());
+        } else {
+            self.singles.meet(&metadata)?;
         }
+        let records = self.records(node, &metadata, path)?;
         match metadata.file_type {
             FileType::Regular => self.file(node, &metadata, header, records, path)?,
             FileType::Socket => {
@@ -226,7 +240,8 @@ impl Packer<'_> {
         let file = DirectFile::new(node.clone())?;
         header.set_entry_type(EntryType::Regular);
         self.progress.expect(metadata.size);
-        let runs = runs::sparse_runs(&file, metadata.size, MOST_RUNS)?;
+        let (runs, data) = runs::sparse_runs(&file, metadata.size, MOST_RUNS)?;
+        self.data_limit.count(metadata, data)?;
         let progress = Arc::clone(&self.progress);
         let Some(runs) = runs else {
             header.set_size(metadata.size);

@@ -75,7 +75,10 @@ impl Copy for FileCopy {
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         let data = self.job.file.data_range(from).with_context(|| self.source())?;
-        Ok(data.map(|(start, end)| start..end))
+        let Some((start, end)) = data else { return Ok(None) };
+        let bytes = end.min(self.size()).saturating_sub(start);
+        self.job.shared.data_limit.count(&self.job.metadata, bytes).with_context(|| self.source())?;
+        Ok(Some(start..end))
     }
 
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {

@@ -4,6 +4,7 @@ mod archive;
 mod attributes;
 mod file;
 mod made;
+mod once;
 mod outside;
 mod runs;
 mod walk;
@@ -22,6 +23,7 @@ use crate::image;
 use crate::image_path::{ImagePath, PathInImage, means_contents};
 use crate::progress::Progress;
 use crate::{json, transfer};
+use once::DataLimit;
 use walk::Walker;
 
 /// Copy a file or tree out of a volume, like cp -a
@@ -54,6 +56,7 @@ pub struct Args {
 /// State that all parts of the copy share.
 struct Shared {
     progress: Progress,
+    data_limit: DataLimit,
     /// Only root may change owners and make device nodes.
     is_root: bool,
     source: ImagePath,
@@ -95,7 +98,8 @@ fn copy(volume: &Volume, args: &Args, dest: &Path) -> Result<Value> {
     let node = node.with_context(|| args.src.to_string())?;
     let dest = target(path, node.file_type(), dest)?;
     let (progress, source) = (Progress::new(args.quiet), args.src.clone());
-    let shared = Arc::new(Shared { progress, is_root, source, dest: dest.clone() });
+    let data_limit = DataLimit::of(volume);
+    let shared = Arc::new(Shared { progress, data_limit, is_root, source, dest: dest.clone() });
     let (mut walker, top) =
         Walker::new(volume, Arc::clone(&shared)).with_context(|| dest.display().to_string())?;
     transfer::run(threads, || (), |jobs| walker.tree(jobs, node, top))?;

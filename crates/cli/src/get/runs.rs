@@ -11,10 +11,13 @@ use crate::progress::Progress;
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 20;
 
+/// Offsets and lengths.
+type Runs = Vec<(u64, u64)>;
+
 /// Returns offsets and lengths of the data of a file with holes, at most `most`; `None` for a file without holes. If there are more
-/// runs, some short holes count as data.
-pub fn sparse_runs(file: &DirectFile, size: u64, most: usize) -> Result<Option<Vec<(u64, u64)>>> {
-    let (mut runs, mut at) = (Vec::new(), 0);
+/// runs, some short holes count as data. Also returns the number of bytes of data without any hole.
+pub fn sparse_runs(file: &DirectFile, size: u64, most: usize) -> Result<(Option<Runs>, u64)> {
+    let (mut runs, mut data, mut at) = (Runs::new(), 0, 0);
     while at < size {
         let Some((start, end)) = file.data_range(at)? else { break };
         let end = end.min(size);
@@ -26,6 +29,7 @@ pub fn sparse_runs(file: &DirectFile, size: u64, most: usize) -> Result<Option<V
             join(&mut runs);
         }
         runs.push((start, end - start));
+        data += end - start;
         at = end;
     }
     // GNU tar takes the size of the file from the end of the last run.
@@ -33,7 +37,7 @@ pub fn sparse_runs(file: &DirectFile, size: u64, most: usize) -> Result<Option<V
         runs.push((size, 0));
     }
     let has_holes = runs.iter().map(|(_, len)| len).sum::<u64>() < size;
-    Ok(has_holes.then_some(runs))
+    Ok((has_holes.then_some(runs), data))
 }
 
 /// Joins half of the runs with the ones before them, over short holes.

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, makedev, mknodat, symlinkat};
 
 use super::file::FileJob;
 use super::made::Made;
+use super::once::Singles;
 use super::outside::{Dir, Directories, Identity, Place, replace};
 use super::{Shared, attributes};
 use crate::transfer::Submit;
@@ -21,6 +22,7 @@ use crate::tree::{self, Entries, Visited};
 pub struct Walker {
     shared: Arc<Shared>,
     visited: Visited,
+    singles: Singles,
     /// The first names of files that have several, and the identities of their copies when these are made.
     linked: HashMap<InodeNo, (Place, Arc<OnceLock<Identity>>)>,
     /// Further names of such files, which are made when the files are.
@@ -44,8 +46,16 @@ impl Walker {
     /// Returns a walker, and the place of the first copy.
     pub fn new(volume: &Volume, shared: Arc<Shared>) -> Result<(Self, Place)> {
         let (outside, top) = Directories::above(&shared.dest)?;
-        let (visited, linked) = (Visited::none(volume), HashMap::new());
-        Ok((Self { shared, visited, linked, links: Vec::new(), outside, directories: Vec::new() }, top))
+        let walker = Self {
+            shared,
+            visited: Visited::none(volume),
+            singles: Singles::default(),
+            linked: HashMap::new(),
+            links: Vec::new(),
+            outside,
+            directories: Vec::new(),
+        };
+        Ok((walker, top))
     }
 
     /// Copies `node` and all below it to `top`. Does not recurse, because the image decides how deep the tree is; the paths
@@ -95,6 +105,8 @@ impl Walker {
             let slot = Arc::new(OnceLock::new());
             self.linked.insert(metadata.ino, (place, Arc::clone(&slot)));
             identity = Some(slot);
+        } else {
+            self.singles.meet(&metadata).with_context(|| self.shared.source_of(path))?;
         }
         if metadata.file_type == FileType::Regular {
             self.shared.progress.expect(metadata.size);

@@ -5,6 +5,7 @@ mod deep;
 mod distributions;
 mod errors;
 mod foreign;
+mod hostile;
 mod journal_device;
 mod json;
 mod manual;

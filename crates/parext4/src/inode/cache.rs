@@ -104,6 +104,15 @@ impl InodeCache {
         }
     }
 
+    /// Returns the inode if it is in memory.
+    pub(crate) fn present(&self, ino: InodeNo) -> Option<Arc<Inode>> {
+        let number = ino.get().into();
+        match self.inodes.get(&mut self.inodes.shard(number), number) {
+            Some(CacheEntry::Present(inode)) => Some(Arc::clone(inode)),
+            Some(CacheEntry::Loading(_)) | None => None,
+        }
+    }
+
     fn find(&self, ino: InodeNo) -> Found {
         let number = ino.get().into();
         let mut shard = self.inodes.shard(number);

@@ -21,8 +21,22 @@ impl Engine {
     }
 
     fn load_inode(&self, ino: InodeNo) -> Result<Inode> {
-        self.load_made(ino)?
-            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: its place in the table holds zeros")))
+        let inode = self.load_made(ino)?;
+        let inode = inode
+            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: its place in the table holds zeros")))?;
+        self.check_in_use(ino)?;
+        Ok(inode)
+    }
+
+    /// Fails if the volume is open for writing and the inode's bitmap offers its number to new inodes. A bitmap that cannot be read
+    /// offers none.
+    fn check_in_use(&self, ino: InodeNo) -> Result<()> {
+        if !self.is_read_only() && matches!(self.allocator.inode_in_use(ino), Ok(false)) {
+            return Err(Error::corrupt(format_args!(
+                "inode {ino} has names, but its bitmap says that it is free"
+            )));
+        }
+        Ok(())
     }
 
     /// Reads the inode from the device. `None` if its place in the table holds zeros, as for an inode that is being
@@ -46,6 +60,9 @@ impl Engine {
     }
 
     /// Creates a new inode at its zeroed place in the table. It becomes visible with a directory entry.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if an inode of the number is in memory and has links.
     pub(crate) fn new_inode(
         &self,
         ino: InodeNo,
@@ -56,6 +73,10 @@ impl Engine {
         raw.generation = self.next_generation();
         let parts = self.inode_parts(ino, &raw, table_block, place.offset)?;
         let inode = Arc::new(Inode::build_new(parts, raw, self.layout.block_size)?);
+        // A deleted inode may still be there, but has no links.
+        if self.inodes.present(ino).is_some_and(|earlier| earlier.core().links > 0) {
+            return Err(Error::corrupt(format_args!("inode {ino} was free, but is in use")));
+        }
         self.inodes.insert(Arc::clone(&inode));
         Ok(inode)
     }

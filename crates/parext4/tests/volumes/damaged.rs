@@ -248,3 +248,34 @@ fn a_file_that_maps_more_blocks_than_the_volume_has_is_damaged_on_a_read_only_vo
     let error = volume.direct_file("/file").and_then(|file| file.data_range(0)).unwrap_err();
     assert!(error.to_string().contains(expected), "{error}");
 }
+
+/// Otherwise the next new inode of the group would get the number, and zero the inodes beside it.
+#[test]
+fn an_inode_whose_bitmap_says_that_it_is_free_is_not_used_for_writing() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^has_journal"]) else { return };
+    let volume = image.open();
+    for name in ["/one", "/two"] {
+        volume.create_direct(name).unwrap().write_at(&[5; 1024], 0).unwrap();
+    }
+    volume.close().unwrap();
+    for name in ["/one", "/two"] {
+        image.debugfs_write(&format!("freei {name}"));
+    }
+    // The count agrees with the bitmap.
+    let bytes = std::fs::read(image.path()).unwrap();
+    let free = GroupDesc::parse(&bytes[DESCRIPTORS..], &superblock(&bytes), GroupNo(0)).unwrap().free_inodes;
+    image.debugfs_write(&format!("set_bg 0 free_inodes_count {}", free + 2));
+    image.debugfs_write("set_bg 0 checksum calc");
+    let before = std::fs::read(image.path()).unwrap();
+    let device = Arc::new(MemDevice::from_bytes(before));
+    let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).unwrap();
+    for name in ["/one", "/two"] {
+        let Err(error) = volume.resolve(name) else { panic!("{name} is used") };
+        assert!(matches!(&error, Error::Corrupt(_)) && error.to_string().contains("free"), "{name}: {error}");
+    }
+    drop(volume);
+    let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
+    let mut seen = [0; 1024];
+    volume.direct_file("/two").unwrap().read_at(&mut seen, 0).unwrap();
+    assert_eq!(seen, [5; 1024]);
+}

@@ -159,7 +159,7 @@ pub use volume::{
     VolumeOptions, Walk,
 };
 pub use volume::{is_journal_device, needs_recovery, open_volume_device, replay_in_memory, replay_journal};
-pub use xattr::XattrMode;
+pub use xattr::{XattrMode, XattrRef};
 
 /// The example in the README, run with the documentation's.
 #[cfg(doctest)]

@@ -166,19 +166,24 @@ impl Packer<'_> {
             records.push((key.to_owned(), decimal(time).into_bytes()));
         }
         let mut left = MOST_XATTRS;
-        for name in node.list_xattr()? {
+        node.visit_xattrs(|xattr| -> Result<()> {
             // A record's name is text. Names of attributes that are not are left out by GNU tar as well.
-            let Ok(key) = str::from_utf8(&name) else { continue };
-            let Some(value) = node.get_xattr(&name)? else { continue };
-            let len = key.len() + value.len();
-            if value.len() > MOST_VALUE || len > left {
-                let (path, len) = (path.display(), value.len());
-                self.progress.warn(&format!("{path}: attribute {key} of {len} bytes is left out"));
-                continue;
+            let Ok(key) = str::from_utf8(xattr.name()) else { return Ok(()) };
+            let fits = |len: usize| len <= MOST_VALUE && key.len() + len <= left;
+            let value = if fits(xattr.stored_len()) { Some(xattr.value()?) } else { None };
+            let len = value.as_ref().map_or(xattr.stored_len(), Vec::len);
+            match value.filter(|value| fits(value.len())) {
+                Some(value) => {
+                    left -= key.len() + len;
+                    records.push((format!("SCHILY.xattr.{key}"), value));
+                }
+                None => {
+                    let path = path.display();
+                    self.progress.warn(&format!("{path}: attribute {key} of {len} bytes is left out"));
+                }
             }
-            left -= len;
-            records.push((format!("SCHILY.xattr.{key}"), value));
-        }
+            Ok(())
+        })?;
         Ok(records)
     }
 

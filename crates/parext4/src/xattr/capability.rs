@@ -17,11 +17,12 @@ impl Node {
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; corruption; an error if the volume
     /// cannot be changed.
     pub fn remove_capabilities(&self) -> Result<()> {
-        if self.get_xattr(CAPABILITIES)?.is_none() {
+        self.engine.in_flight.check_open()?;
+        let name = XattrName::new(CAPABILITIES)?;
+        if self.lock_xattrs_shared().load()?.get(name.index, name.rest).is_none() {
             return Ok(());
         }
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
-        let name = XattrName::new(CAPABILITIES)?;
         let xattrs = self.lock_xattrs();
         let mut edit = xattrs.load()?;
         // Another thread may have removed them before this one had the lock.

@@ -3,7 +3,7 @@
 //! Changes nothing on the volume; that is done by `change`.
 
 use parext4_format::inode::Inode as RawInode;
-use parext4_format::xattr::{self, Value, Xattr};
+use parext4_format::xattr::{self, Xattr};
 use parext4_format::{FormatError, FsBlock};
 
 use super::XattrChange;
@@ -72,9 +72,9 @@ impl XattrEdit {
         self.iter().filter(|xattr| xattr.value.inode().is_some()).count() as u64
     }
 
-    /// Returns the value of an attribute in the format of the device, or where it is.
-    pub(super) fn get(&self, index: u8, name: &[u8]) -> Option<&Value> {
-        self.iter().find(|xattr| is(xattr, index, name)).map(|xattr| &xattr.value)
+    /// Returns an attribute.
+    pub(super) fn get(&self, index: u8, name: &[u8]) -> Option<&Xattr> {
+        self.iter().find(|xattr| is(xattr, index, name))
     }
 
     /// Removes an attribute. Returns false if there was none of this name.

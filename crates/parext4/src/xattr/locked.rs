@@ -5,11 +5,11 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-use parext4_format::xattr::{ACL_ACCESS, Value};
+use parext4_format::xattr::{ACL_ACCESS, Value, Xattr};
 
 use super::acl::{ACCESS, PERMISSIONS};
-use super::{XattrChange, XattrEdit};
-use crate::error::Result;
+use super::{MAX_VALUE, XattrChange, XattrEdit};
+use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::node::Node;
 use crate::sync::{ReadGuard, WriteGuard};
@@ -54,22 +54,33 @@ impl<G> LockedXattrs<'_, G> {
     /// device.
     ///
     /// # Errors
-    /// Corruption; a failed read.
+    /// The errors of [`value_of`](Self::value_of).
     pub(crate) fn value<'e>(
         &self,
         edit: &'e XattrEdit,
         index: u8,
         name: &[u8],
     ) -> Result<Option<Cow<'e, [u8]>>> {
+        edit.get(index, name).map(|xattr| self.value_of(xattr)).transpose()
+    }
+
+    /// Returns the value of an attribute that was read under this lock, in the format of the device. May block on the device.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if the value has an inode of its own and is longer than 65536 bytes, as in the kernel. Corruption; a failed
+    /// read.
+    pub(super) fn value_of<'e>(&self, xattr: &'e Xattr) -> Result<Cow<'e, [u8]>> {
         let (engine, inode) = (&self.node.engine, &self.node.inode);
-        match edit.get(index, name) {
-            None => Ok(None),
-            Some(Value::Bytes(bytes)) => Ok(Some(Cow::Borrowed(bytes))),
-            Some(Value::Inode(value)) => {
-                let read = engine.read_value(inode, name, *value);
-                Ok(Some(read.map_err(|error| engine.health.note(inode.ino(), error))?.into()))
-            }
+        let value = match &xattr.value {
+            Value::Bytes(bytes) => return Ok(Cow::Borrowed(bytes)),
+            Value::Inode(value) => *value,
+        };
+        if value.size as usize > MAX_VALUE {
+            let size = value.size;
+            return Err(Error::TooBig(format!("attribute value of {size} bytes: at most {MAX_VALUE}")));
         }
+        let read = engine.read_value(inode, &xattr.name, value);
+        Ok(read.map_err(|error| engine.health.note(inode.ino(), error))?.into())
     }
 
     /// Releases the lock, as only a planted fault does before the end.

@@ -17,6 +17,7 @@ mod edit;
 mod locked;
 mod storage;
 mod values;
+mod visit;
 
 use std::borrow::Cow;
 
@@ -28,6 +29,7 @@ pub(crate) use acl::InheritedAcl;
 pub(crate) use change::XattrChange;
 pub(crate) use edit::XattrEdit;
 pub(crate) use locked::XattrsLock;
+pub use visit::XattrRef;
 
 use crate::error::{Error, Result};
 use crate::node::Node;
@@ -118,16 +120,22 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the name is empty or longer than 255 bytes; [`Error::Unsupported`] if its prefix is unknown;
-    /// [`Error::Invalid`] if nothing follows the prefix, or if the name contains a zero byte; corruption; a failed read.
+    /// [`Error::Invalid`] if nothing follows the prefix, or if the name contains a zero byte; [`Error::TooBig`] if the value
+    /// exceeds 65536 bytes, as in the kernel; corruption; a failed read.
     pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.engine.in_flight.check_open()?;
         let name = XattrName::new(name)?;
         let xattrs = self.lock_xattrs_shared();
         let edit = xattrs.load()?;
         match xattrs.value(&edit, name.index, name.rest)? {
-            Some(value) if name.is_acl() => Ok(Some(self.stored_acl(&value)?.to_xattr())),
-            value => Ok(value.map(Cow::into_owned)),
+            Some(value) => self.as_program(name, value).map(Some),
+            None => Ok(None),
         }
+    }
+
+    /// Converts a stored value to the one that programs pass.
+    fn as_program(&self, name: XattrName<'_>, value: Cow<'_, [u8]>) -> Result<Vec<u8>> {
+        if name.is_acl() { Ok(self.stored_acl(&value)?.to_xattr()) } else { Ok(value.into_owned()) }
     }
 
     /// Returns the names of all attributes, with their prefixes. May block on the device.

@@ -11,6 +11,7 @@ mod kernel;
 mod model;
 mod shared;
 mod values;
+mod visit;
 
 use parext4::{NewInode, Node, Volume};
 use testkit::Image;

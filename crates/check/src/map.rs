@@ -168,13 +168,19 @@ impl Walk<'_, '_> {
         runs.end(self.sink);
     }
 
-    /// Walks pointers to blocks of data, or at a `level` above 0 to blocks of pointers. The first one maps file block `logical`.
+    /// Walks pointers to blocks of data, or at a `level` above 0 to blocks of pointers. The first one maps file block `logical`. The tree
+    /// of a volume with blocks of 8 KiB or more has places for more blocks than a file can have.
     fn pointers(&mut self, words: &[u8], level: u32, mut logical: u64, runs: &mut Joined) {
         let step = ((self.volume.block_size / 4) as u64).pow(level);
         for word in words.chunks_exact(4) {
             let block = u64::from(word.first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
             if block != 0 {
-                if !self.volume.has_blocks(block, 1) {
+                if logical >= FileBlock::LIMIT {
+                    let problem =
+                        format!("block {block} is for file block {logical}, which no file can have");
+                    let error = FormatError::new("block map", "i_block", problem);
+                    self.sink.wrong(error, PR_1_ILLEGAL_BLOCK_NUM);
+                } else if !self.volume.has_blocks(block, 1) {
                     let problem = format!("file block {logical}: {block} is out of range");
                     let error = FormatError::new("block map", "i_block", problem);
                     self.sink.wrong(error, PR_1_ILLEGAL_BLOCK_NUM);

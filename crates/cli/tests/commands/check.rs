@@ -286,3 +286,25 @@ fn extents_that_all_inodes_share_are_searched_within_a_limit() {
     let owners = printed.matches("PR_1B_DUP_BLOCK").count();
     assert!((1..=1000).contains(&owners), "{owners}");
 }
+
+/// The tree of pointers below the last word has places for 2^33 blocks if blocks have 8 KiB.
+#[test]
+fn a_directory_with_a_block_past_the_largest_file_is_reported() {
+    const BLOCK: u64 = 8192;
+    let options = ["-b", "8192", "-O", "^extents,^metadata_csum,^64bit,^has_journal"];
+    let Some(image) = Image::mke2fs(32, &options) else { return };
+    let image = image.path();
+    // Blocks that are free: three of pointers, of which the last pointer leads to the next one, and one of entries.
+    let blocks = [3000_u32, 3001, 3002, 3003];
+    let file = File::options().write(true).open(&image).unwrap();
+    for pair in blocks.windows(2) {
+        file.write_all_at(&pair[1].to_le_bytes(), u64::from(pair[0] + 1) * BLOCK - 4).unwrap();
+    }
+    drop(file);
+    if !debugfs(&image, &format!("sif /lost+found block[TIND] {}", blocks[0])) {
+        return;
+    }
+    let (is_clean, printed) = check(&image);
+    assert!(!is_clean && printed.contains("PR_1_ILLEGAL_BLOCK_NUM"), "{printed}");
+    assert!(printed.contains("which no file can have"), "{printed}");
+}

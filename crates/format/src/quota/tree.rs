@@ -129,6 +129,9 @@ pub fn walk<B: QuotaBlocks>(
             visit(place, &entry);
         }
     }
+    if let Some(block) = leaves.iter().find(|leaf| seen.contains(leaf)) {
+        return Err(wrong("reference", format!("block {block} has references and entries")).into());
+    }
     check_lists(blocks, header, seen, &leaves)
 }
 
@@ -328,6 +331,17 @@ mod tests {
         let mut file = QuotaFile::new(QuotaKind::User, &entries).unwrap();
         assert_eq!(ids(&mut file).unwrap(), all);
         assert!(QuotaFile::new(QuotaKind::User, &[of(1), of(1)]).is_err());
+    }
+
+    /// An insertion would otherwise change the references of the tree as free entries.
+    #[test]
+    fn a_block_of_references_has_no_entries() {
+        let mut file = QuotaFile::new(QuotaKind::User, &[of(4)]).unwrap();
+        // The last block of references, as the block of the entry of id 5. Its reference for id 4, to block 5, is the id of that entry.
+        let (last, id) = (4, 5_usize);
+        assert_eq!(word(&file.0, last * QUOTA_BLOCK + LEAF_HEADER), 5);
+        set_word(&mut file.0, last * QUOTA_BLOCK + id * 4, 4);
+        assert!(ids(&mut file).unwrap_err().to_string().contains("references and entries"));
     }
 
     /// Every byte of a small file in turn gets other values: no walk and no insertion panics or runs on.

@@ -15,6 +15,7 @@
 //! Source of the format: kernel documentation, "Dynamic Structures: Extent Tree".
 
 mod change;
+mod chunk_table;
 mod edit;
 mod extents;
 mod leaf;

@@ -23,9 +23,12 @@ const DOT_DOT: u64 = 2;
 /// Maximum number of leaves with only names that were listed before that one batch skips. A valid tree has one. A malicious tree could
 /// lead every batch through all leaves.
 const MAX_LISTED_LEAVES: u32 = 64;
-/// Maximum number of names in one batch, but for names with one cookie. A leaf has at most 5461; names with one hash, which continue from
-/// leaf to leaf, can be more.
+/// Number of names with one hash that one batch can have in any directory, but for names with one cookie. A leaf has at most 5461; names
+/// with one hash, which continue from leaf to leaf, can be more.
 const MAX_BATCH: usize = 8192;
+/// Bytes of a directory for which a batch can have one more name with one hash. Each batch walks all leaves of the hash, so batches of a
+/// fixed size would take a time that grows with the square of the directory. A name has at least 12 bytes, so there are at most 86 batches.
+const BYTES_PER_ITEM: u64 = 1024;
 
 impl Node {
     /// Returns a batch of entries of a directory, including `.` and `..`: from the start (`after` 0), or after the entry with the
@@ -78,13 +81,19 @@ fn offset_of(cookie: u64) -> u64 {
 /// Returns true if a batch with `items` can end before the leaf that starts at `hash`. If bit 0 says that the leaf continues names of
 /// that hash, removes such names from a batch that has earlier ones: the next batch begins with them. So only names of one hash are
 /// listed from more than one leaf.
-fn ends_batch(items: &mut Vec<DirItem>, hash: u32) -> bool {
+/// `first` is the first cookie of `items`.
+fn ends_batch(items: &mut Vec<DirItem>, first: u64, hash: u32) -> bool {
     let continued = u64::from(hash & !1) << 32;
-    if hash & 1 == 1 && items.iter().any(|item| item.cookie < continued) {
+    if hash & 1 == 1 && first < continued {
         items.retain(|item| item.cookie < continued);
         return true;
     }
     hash & 1 == 0
+}
+
+/// Returns the number of names with one hash that a batch of a directory of `size` bytes can have, but for names with one cookie.
+fn most_of_one_hash(size: u64) -> usize {
+    MAX_BATCH.max(usize::try_from(size / BYTES_PER_ITEM).unwrap_or(usize::MAX))
 }
 
 /// Keeps the first `most` items in the order of their cookies, and the items with the last cookie of these.
@@ -218,15 +227,23 @@ impl Dir<'_> {
         Ok(items)
     }
 
-    /// Lists the first leaf that has names after `after`, and if all of these have one hash, the leaves that continue it.
+    /// Lists the first leaf that has names after `after`, and if all of these have one hash, the leaves that continue it. Holds at most twice the
+    /// names of a batch, and the names of one more leaf.
     fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
         let major = saturating_u32(after >> 32);
+        let most = most_of_one_hash(self.inode.size());
         let mut walk = Walk::to(*self, |_| major)?;
         let had = items.len();
         let (mut skipped, mut start) = (0, 0);
+        // The first and the last cookie of the batch. Known without a pass over all items after each leaf.
+        let (mut first, mut last) = (items.first().map_or(u64::MAX, |item| item.cookie), 0);
         loop {
             let bytes = walk.leaf()?.snapshot();
+            let before = items.len();
             let names = self.list_leaf(&walk.leaf_hash(), (&bytes, self.has_tail()), after, items)?;
+            for item in &items[before..] {
+                (first, last) = (first.min(item.cookie), last.max(item.cookie));
+            }
             // A batch may end among names with one hash, and the next one skips the leaves that have only names up to there.
             if names > 0 && items.len() == had && start != (major | 1) {
                 skipped += 1;
@@ -234,16 +251,21 @@ impl Dir<'_> {
             if skipped > MAX_LISTED_LEAVES {
                 return Err(self.corrupt("dx_entry: hash: leaves have names that belong before them"));
             }
-            keep_first(items, MAX_BATCH);
-            let Some(hash) = walk.advance()? else { return Ok(()) };
-            if items.len() > had && ends_batch(items, hash) {
-                return Ok(());
+            // A sort for each leaf would take a time that grows with the square of the batch.
+            if items.len() > most.saturating_mul(2) {
+                keep_first(items, most);
             }
-            if items[had..].iter().any(|item| item.cookie >> 32 > u64::from(hash & !1)) {
+            let Some(hash) = walk.advance()? else { break };
+            if items.len() > had && ends_batch(items, first, hash) {
+                break;
+            }
+            if last >> 32 > u64::from(hash & !1) {
                 return Err(self.corrupt("dx_entry: hash: a leaf that another one continues has later names"));
             }
             start = hash;
         }
+        keep_first(items, most);
+        Ok(())
     }
 
     /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
@@ -267,5 +289,18 @@ impl Dir<'_> {
             }
         }
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_names_with_one_hash_is_listed_in_few_batches() {
+        for size in [4096_u64, 1 << 20, 1 << 30, 1 << 40] {
+            let names = size / 12;
+            assert!(names.div_ceil(most_of_one_hash(size) as u64) <= 86, "{size} bytes");
+        }
     }
 }

@@ -36,17 +36,23 @@ pub struct DirItem {
 #[derive(Clone, Debug)]
 pub struct DirBatch {
     dir: Node,
-    /// The number of changes of the directory when it was listed; `None` if the entries must be looked up by name.
-    changes: Option<u64>,
+    /// The number of changes of the directory when it was listed.
+    changes: u64,
     items: Vec<DirItem>,
+}
+
+/// Returns the changes of the directory up to the listing of `item`, or `None` if the item must be looked up by name. `neighbours` are the
+/// cookies of the items before and after it.
+///
+/// A damaged directory may have a name twice. Every call must then find the first of them, as a removal does. Equal names have equal
+/// hashes, and so one cookie, and lie side by side in a batch.
+pub(super) fn changes_of(item: &DirItem, neighbours: [Option<u64>; 2], changes: u64) -> Option<u64> {
+    (!neighbours.contains(&Some(item.cookie))).then_some(changes)
 }
 
 impl DirBatch {
     pub(super) fn new(dir: Node, changes: u64, items: Vec<DirItem>) -> Self {
-        // A damaged directory may have a name twice. Every call must then find the first of them, as a removal does. Equal names have equal
-        // hashes, and so one cookie.
-        let are_unique = items.windows(2).all(|pair| pair[0].cookie != pair[1].cookie);
-        Self { dir, changes: are_unique.then_some(changes), items }
+        Self { dir, changes, items }
     }
 
     /// Returns the inode that the name of the entry at index `nth` has now. Searches for the name only if the directory has changed since it
@@ -59,11 +65,14 @@ impl DirBatch {
     /// # Panics
     /// If there are not that many entries.
     pub fn node(&self, nth: usize) -> Result<Node> {
-        self.dir.listed_node(&self.items[nth], self.changes)
+        let item = &self.items[nth];
+        let cookie = |nth: Option<usize>| self.items.get(nth?).map(|item| item.cookie);
+        let neighbours = [cookie(nth.checked_sub(1)), cookie(nth.checked_add(1))];
+        self.dir.listed_node(item, changes_of(item, neighbours, self.changes))
     }
 
     /// Returns the directory's number of changes when it was listed, and the entries.
-    pub(super) fn into_parts(self) -> (Option<u64>, Vec<DirItem>) {
+    pub(super) fn into_parts(self) -> (u64, Vec<DirItem>) {
         (self.changes, self.items)
     }
 }
@@ -96,5 +105,26 @@ impl Node {
             }
         }
         self.lookup(&item.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory has thousands of entries in a batch, and a look-up by name reads a leaf or all blocks.
+    #[test]
+    fn only_entries_that_share_a_cookie_are_looked_up_by_name() {
+        let item = |cookie| DirItem {
+            name: b"name".to_vec(),
+            ino: InodeNo(12),
+            file_type: FileType::Regular,
+            cookie,
+        };
+        let of = |before, cookie, after| changes_of(&item(cookie), [before, after], 7);
+        assert_eq!(of(None, 4, Some(5)), Some(7));
+        assert_eq!(of(Some(4), 5, Some(5)), None);
+        assert_eq!(of(Some(5), 5, Some(6)), None);
+        assert_eq!(of(Some(5), 6, None), Some(7));
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
+use super::batch::changes_of;
 use super::dir_path::DirPath;
 use super::{DirItem, Metadata};
 use crate::engine::Use;
@@ -108,7 +109,7 @@ impl ReadDir {
         let Some(last) = batch.last() else { return Ok(false) };
         self.after = last.cookie;
         let (changes, items) = batch.into_parts();
-        (self.changes, self.batch) = (changes, items.into_iter());
+        (self.changes, self.batch) = (Some(changes), items.into_iter());
         Ok(true)
     }
 }
@@ -139,8 +140,11 @@ impl Iterator for ReadDir {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(item) = self.batch.find(|item| !matches!(&item.name[..], b"." | b"..")) {
+                let next = self.batch.as_slice().first().map(|item| item.cookie);
+                let neighbours = [Some(self.returned), next];
+                let changes = self.changes.and_then(|changes| changes_of(&item, neighbours, changes));
                 self.returned = item.cookie;
-                return Some(Ok(DirEntry { listed: Arc::clone(&self.listed), item, changes: self.changes }));
+                return Some(Ok(DirEntry { listed: Arc::clone(&self.listed), item, changes }));
             }
             if self.ended {
                 return None;

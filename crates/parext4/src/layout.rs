@@ -103,13 +103,7 @@ impl Layout {
         let mut zones = Vec::with_capacity(groups.len() * 2);
         for (index, desc) in (0u32..).zip(groups) {
             let group = GroupNo(index);
-            let base = u64::from(sb.base_blocks(group));
-            if base > 0 {
-                let start = self.group_start(group).get();
-                // With clusters, group 0 begins at block 0, which is the boot block if blocks have 1024 bytes.
-                let start = if index == 0 { Superblock::OFFSET / u64::from(sb.block_size()) } else { start };
-                zones.push((start, (start + base).min(self.blocks_count)));
-            }
+            zones.extend(self.base_zone(sb, group));
             for (start, len, field) in [
                 (desc.block_bitmap, 1, "bg_block_bitmap"),
                 (desc.inode_bitmap, 1, "bg_inode_bitmap"),
@@ -131,6 +125,43 @@ impl Layout {
         zones.extend(sb.mmp_block()?.map(|block| (block.get(), block.get() + 1)));
         zones.extend(journal.map(|(start, len)| (start.get(), start.get() + u64::from(len))));
         self.system = self.round_out(merge(zones)?);
+        Ok(())
+    }
+
+    /// Returns the blocks of the superblock and the descriptors, or their copies, in a group.
+    fn base_zone(&self, sb: &Superblock, group: GroupNo) -> Option<(u64, u64)> {
+        let base = u64::from(sb.base_blocks(group));
+        // With clusters, group 0 begins at block 0, which is the boot block if blocks have 1024 bytes.
+        let start = match group.get() {
+            0 => Superblock::OFFSET / u64::from(sb.block_size()),
+            _ => self.group_start(group).get(),
+        };
+        (base > 0).then(|| (start, (start + base).min(self.blocks_count)))
+    }
+
+    /// Checks that `block` belongs to no structure of a group. May be called before [`set_system_zone`](Self::set_system_zone), which
+    /// checks all structures.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] otherwise.
+    pub(crate) fn check_apart(
+        &self,
+        sb: &Superblock,
+        group: GroupNo,
+        desc: &GroupDesc,
+        block: FsBlock,
+    ) -> Result<()> {
+        let table = desc.inode_table.get();
+        let zones = [
+            self.base_zone(sb, group).unwrap_or_default(),
+            (desc.block_bitmap.get(), desc.block_bitmap.get().saturating_add(1)),
+            (desc.inode_bitmap.get(), desc.inode_bitmap.get().saturating_add(1)),
+            (table, table.saturating_add(sb.inode_table_blocks().into())),
+        ];
+        if zones.iter().any(|&(start, end)| (start..end).contains(&block.get())) {
+            let problem = format_args!("block {block} belongs to the structures of group {group}");
+            return Err(Error::corrupt_field("superblock", "s_mmp_block", problem));
+        }
         Ok(())
     }
 

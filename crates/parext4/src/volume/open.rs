@@ -1,12 +1,12 @@
 //! Opens a volume: superblock, journal, descriptors, orphans.
 
 use std::ffi::OsStr;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Weak;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use parext4_device::Device;
+use parext4_device::{AlignedBuf, Device};
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::{Access, STATE_ERROR, STATE_VALID, Superblock};
@@ -167,12 +167,41 @@ fn exclude_others(
         }
         return Ok(Exclusion { device, found, protection: None, live });
     }
+    check_protection_block(&*device, &found)?;
     let Some((protection, device)) = Protection::claim(&device, &found, &options.mmp)? else {
         return Ok(Exclusion { device, found, protection: None, live: None });
     };
     // An earlier owner may have changed the superblock during the waits.
     let (found, _) = read_usable_superblock(&*device)?;
     Ok(Exclusion { device, found, protection: Some(protection), live: None })
+}
+
+/// Checks that the block of multi-mount protection, which a claim writes, belongs to no structure of a group.
+///
+/// Another machine may be writing the descriptors, and a log may have newer ones. So a descriptor that fails its check is left out here:
+/// all are read and checked again once the volume is claimed and its log replayed.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the block belongs to a structure; a failed read.
+fn check_protection_block(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    let Some(block) = superblock.mmp_block()? else { return Ok(()) };
+    let layout = Layout::new(superblock);
+    let mut bytes = AlignedBuf::zeroed(superblock.block_size() as usize);
+    for index in 0..superblock.gdt_blocks() {
+        let offset = layout.offset(superblock.gdt_block(index));
+        device
+            .read_at(offset, &mut [IoSliceMut::new(&mut bytes)])
+            .map_err(|e| Error::device("reading the group descriptors", e))?;
+        let first = index * superblock.descs_per_block();
+        let raws =
+            bytes.chunks_exact(superblock.desc_size().into()).take(superblock.descs_per_block() as usize);
+        for (group, raw) in (first..superblock.group_count()).map(GroupNo).zip(raws) {
+            if let Ok(desc) = GroupDesc::parse(raw, superblock, group) {
+                layout.check_apart(superblock, group, &desc, block)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns why the volume must not be written; `None` if it may be.

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use parext4::mmp::{MmpUse, Silence};
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
 use parext4_device::{FaultDevice, FaultKind, FaultPlan, RecordingDevice, Sharing, forward_device};
+use parext4_format::GroupNo;
+use parext4_format::group_desc::GroupDesc;
 use parext4_format::mmp::{SEQUENCE_CLEAN, SEQUENCE_FSCK};
+use parext4_format::superblock::Superblock;
 use testkit::poll::until;
 use testkit::volume::assert_clean;
 
@@ -337,4 +340,24 @@ fn a_failed_flush_of_the_owner_stops_the_volume() {
 /// Returns options with short seconds.
 fn options() -> VolumeOptions {
     VolumeOptions::new().mmp(short()).commit_interval(None)
+}
+
+/// A claim writes the block before anything else is read, so it would destroy sixteen inodes.
+#[test]
+fn a_block_of_protection_in_an_inode_table_is_refused_and_not_written() {
+    const BLOCK: usize = 4096;
+    let Some(image) = testkit::Image::mke2fs(16, &["-b", "4096", "-O", "mmp"]) else { return };
+    let before = std::fs::read(image.path()).unwrap();
+    let superblock = Superblock::parse(&before[1024..2048]).unwrap();
+    let own = superblock.mmp_block().unwrap().unwrap().get() as usize;
+    let at = superblock.gdt_block(0).get() as usize * BLOCK;
+    let desc = GroupDesc::parse(&before[at..], &superblock, GroupNo(0)).unwrap();
+    let inodes = desc.inode_table.get() as usize + 3;
+    image.debugfs_write(&format!("set_super_value mmp_block {inodes}"));
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    bytes.copy_within(own * BLOCK..(own + 1) * BLOCK, inodes * BLOCK);
+    let device = Arc::new(MemDevice::from_bytes(bytes.clone()));
+    let error = open(&device).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt(_)) && error.to_string().contains("s_mmp_block"), "{error}");
+    assert!(device.snapshot() == bytes, "nothing was written");
 }

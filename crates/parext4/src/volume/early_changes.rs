@@ -54,7 +54,7 @@ mod tests {
     fn the_number_of_kept_changes_is_limited() {
         let mut early = EarlyChanges::default();
         let change = |ino| Change::DelRange { ino, start: FileBlock(1), len: 1 };
-        let mut add = |early: &mut EarlyChanges, ino| early.add(ino, &change(ino));
+        let add = |early: &mut EarlyChanges, ino| early.add(ino, &change(ino));
         (0..MAX_CHANGES).for_each(|_| add(&mut early, InodeNo(20)).unwrap());
         assert!(matches!(add(&mut early, InodeNo(21)), Err(Error::Unsupported(_))));
         assert_eq!(early.take(InodeNo(20)).len(), MAX_CHANGES);

@@ -46,6 +46,18 @@ impl Allocator {
         Ok(bitmap::test(&bitmap.snapshot(), index))
     }
 
+    /// Returns true if the number `ino` may be given to a new inode, as far as is known without a read: no number is given to one before
+    /// the bitmap of its group is in memory.
+    ///
+    /// # Errors
+    /// Corruption: the volume has no such inode.
+    pub(crate) fn offers_inode(&self, ino: InodeNo) -> Result<bool> {
+        let (group, index) = self.layout.inode_place(ino)?;
+        let inodes = self.group(group).inodes.lock();
+        let is_clear = |bitmap: &Arc<MetaBlock>| !bitmap::test(&bitmap.snapshot(), index);
+        Ok(inodes.bitmap.as_ref().map_or(inodes.uninit, is_clear))
+    }
+
     /// Allocates an inode for a new entry of directory `parent`, in the parent's group if possible. Directories directly below the root
     /// are spread over the volume. Returns the number and the inode's table block, in which the inode is zeroed.
     ///

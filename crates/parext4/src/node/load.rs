@@ -28,10 +28,9 @@ impl Engine {
         Ok(inode)
     }
 
-    /// Fails if the volume is open for writing and the inode's bitmap offers its number to new inodes. A bitmap that cannot be read
-    /// offers none.
+    /// Fails if the volume is open for writing and the inode's number is offered to new inodes.
     fn check_in_use(&self, ino: InodeNo) -> Result<()> {
-        if !self.is_read_only() && matches!(self.allocator.inode_in_use(ino), Ok(false)) {
+        if !self.is_read_only() && self.allocator.offers_inode(ino)? {
             return Err(Error::corrupt(format_args!(
                 "inode {ino} has names, but its bitmap says that it is free"
             )));

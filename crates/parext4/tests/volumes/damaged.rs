@@ -266,15 +266,22 @@ fn an_inode_whose_bitmap_says_that_it_is_free_is_not_used_for_writing() {
     let free = GroupDesc::parse(&bytes[DESCRIPTORS..], &superblock(&bytes), GroupNo(0)).unwrap().free_inodes;
     image.debugfs_write(&format!("set_bg 0 free_inodes_count {}", free + 2));
     image.debugfs_write("set_bg 0 checksum calc");
-    let before = std::fs::read(image.path()).unwrap();
-    let device = Arc::new(MemDevice::from_bytes(before));
-    let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).unwrap();
-    for name in ["/one", "/two"] {
-        let Err(error) = volume.resolve(name) else { panic!("{name} is used") };
-        assert!(matches!(&error, Error::Corrupt(_)) && error.to_string().contains("free"), "{name}: {error}");
-    }
+    let device = MemDevice::from_bytes(std::fs::read(image.path()).unwrap());
+    let open = || Volume::open_device(Arc::new(device.fork()), &untimed()).unwrap();
+    // The first new inode gets the number of `/one`, and the second one does not get the other number while it is in use.
+    let volume = open();
+    let two = volume.resolve("/two").unwrap();
+    volume.write("/new", "").unwrap();
+    let error = volume.write("/newer", "").unwrap_err();
+    assert!(error.to_string().contains("was free, but is in use"), "{error}");
+    drop((two, volume));
+    // Nor is it used once it is offered to new inodes.
+    let volume = open();
+    volume.write("/new", "").unwrap();
+    let Err(error) = volume.resolve("/two") else { panic!("it is used") };
+    assert!(matches!(&error, Error::Corrupt(_)) && error.to_string().contains("free"), "{error}");
     drop(volume);
-    let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
+    let volume = Volume::open_device(Arc::new(device), &VolumeOptions::new().read_only(true)).unwrap();
     let mut seen = [0; 1024];
     volume.direct_file("/two").unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(seen, [5; 1024]);

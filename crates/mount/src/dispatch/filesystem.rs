@@ -339,7 +339,10 @@ impl Filesystem for Dispatcher {
         let (at, caller) = (FilePosition { handle, offset }, request.into());
         let deferred = Arc::clone(&self.deferred);
         self.execute_long(RequestInfo::new("fallocate", ino), reply, move |server| {
-            server.allocate(at, len, mode, caller).inspect_err(|_| {
+            server.allocate(at, len, mode, caller).inspect_err(|failure| {
+                if [Errno::EOPNOTSUPP, Errno::EPERM, Errno::EINVAL, Errno::EFBIG].contains(&failure.errno()) {
+                    return;
+                }
                 // A part may have been done, and after an error the kernel keeps the old attributes and pages.
                 server.invalidate_attributes(ino);
                 if let Ok(open) = server.open_file(handle) {

@@ -26,8 +26,11 @@ const MAX_LISTED_LEAVES: u32 = 64;
 /// Number of names with one hash that one batch can have in any directory, but for names with one cookie. A leaf has at most 5461; names
 /// with one hash, which continue from leaf to leaf, can be more.
 const MAX_BATCH: usize = 8192;
+/// Number of names with one hash that one batch can have in the largest directory, about 6 MiB: each request of a mount makes a batch.
+const MAX_LARGE_BATCH: usize = 1 << 16;
 /// Bytes of a directory for which a batch can have one more name with one hash. Each batch walks all leaves of the hash, so batches of a
-/// fixed size would take a time that grows with the square of the directory. A name has at least 12 bytes, so there are at most 86 batches.
+/// fixed size would take a time that grows with the square of the directory. A name has at least 12 bytes, so a directory of up to 64 MiB
+/// has at most 86 batches.
 const BYTES_PER_ITEM: u64 = 1024;
 
 impl Node {
@@ -93,7 +96,7 @@ fn ends_batch(items: &mut Vec<DirItem>, first: u64, hash: u32) -> bool {
 
 /// Returns the number of names with one hash that a batch of a directory of `size` bytes can have, but for names with one cookie.
 fn most_of_one_hash(size: u64) -> usize {
-    MAX_BATCH.max(usize::try_from(size / BYTES_PER_ITEM).unwrap_or(usize::MAX))
+    usize::try_from(size / BYTES_PER_ITEM).unwrap_or(usize::MAX).clamp(MAX_BATCH, MAX_LARGE_BATCH)
 }
 
 /// Keeps the first `most` items in the order of their cookies, and the items with the last cookie of these.
@@ -298,7 +301,8 @@ mod tests {
 
     #[test]
     fn a_directory_of_names_with_one_hash_is_listed_in_few_batches() {
-        for size in [4096_u64, 1 << 20, 1 << 30, 1 << 40] {
+        assert_eq!(most_of_one_hash(1 << 40), MAX_LARGE_BATCH);
+        for size in [4096_u64, 1 << 20, 64 << 20] {
             let names = size / 12;
             assert!(names.div_ceil(most_of_one_hash(size) as u64) <= 86, "{size} bytes");
         }

@@ -22,11 +22,19 @@ pub(super) struct EarlyChanges {
 }
 
 impl EarlyChanges {
-    /// Keeps a change of an inode's names or ranges.
+    /// Returns true if changes of the inode are kept. All its further changes must be kept then.
+    pub fn has(&self, ino: InodeNo) -> bool {
+        self.of.contains_key(&ino)
+    }
+
+    /// Keeps a change of an inode's names or ranges, except for the removal of a name that no kept change has added.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if too many are kept.
     pub fn add(&mut self, ino: InodeNo, change: &Change) -> Result<()> {
+        if matches!(change, Change::Unlink(_)) && !self.has(ino) {
+            return Ok(());
+        }
         if self.count == MAX_CHANGES {
             return Err(Error::Unsupported(format!(
                 "fast commits with {MAX_CHANGES} changes of files that they do not create; run e2fsck"
@@ -49,6 +57,7 @@ impl EarlyChanges {
 mod tests {
     use super::*;
     use parext4_format::FileBlock;
+    use parext4_format::fast_commit::Name;
 
     #[test]
     fn the_number_of_kept_changes_is_limited() {
@@ -60,5 +69,8 @@ mod tests {
         assert_eq!(early.take(InodeNo(20)).len(), MAX_CHANGES);
         add(&mut early, InodeNo(21)).unwrap();
         assert_eq!(early.take(InodeNo(21)), [change(InodeNo(21))]);
+        let name = Name { parent: InodeNo(2), ino: InodeNo(22), name: Box::from(*b"name") };
+        early.add(InodeNo(22), &Change::Unlink(name)).unwrap();
+        assert!(!early.has(InodeNo(22)), "nothing had added the name");
     }
 }

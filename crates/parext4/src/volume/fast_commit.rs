@@ -86,10 +86,16 @@ impl<'a> Replay<'a> {
             Change::Link(name) | Change::Unlink(name) => Some(name.ino),
             Change::Create(_) | Change::Inode(..) => None,
         };
-        if let Some(ino) = ino
-            && self.node(ino)?.is_none_or(|node| node.inode.core().links == 0)
-        {
+        let Some(ino) = ino else { return self.apply(change) };
+        let node = self.node(ino)?;
+        let may_be_another =
+            self.early.has(ino) || node.as_ref().is_none_or(|node| node.inode.core().links == 0);
+        if may_be_another {
             self.early.add(ino, change)?;
+            // Without a name, only a regular file gets names or ranges. So this is the number of another inode.
+            if node.is_some_and(|node| node.file_type() != FileType::Regular) {
+                return Ok(());
+            }
         }
         self.apply(change)
     }

@@ -102,7 +102,7 @@ impl Area {
     fn next_inode(&mut self, ino: u32, mode: u16, size: u64, links: u16) {
         self.inode_with(ino, mode, size, links, |inode| {
             inode.generation += 1;
-            inode.crtime = inode.ctime;
+            inode.crtime.seconds += 1;
         });
     }
 
@@ -446,6 +446,18 @@ fn files_that_were_created_without_a_name_keep_name_and_data() {
     area.name(LINK, 2, gone, b"again");
     area.tags.add_range(gone, 0, 1, FREE + 4);
     area.next_inode(gone, 0o100_600, BLOCK as u64, 1);
+    let (cut, kept) = (area.files[2], area.files[0]);
+    // With the number of a file that was deleted, and removed while it was open.
+    area.name(UNLINK, 2, cut, b"cut");
+    area.name(LINK, 2, cut, b"removed");
+    area.name(UNLINK, 2, cut, b"removed");
+    area.next_inode(cut, 0o100_600, BLOCK as u64, 0);
+    // Removed and closed: its number went to a file that was created with a name.
+    area.name(UNLINK, 2, kept, b"kept");
+    area.name(LINK, 2, kept, b"removed");
+    area.name(UNLINK, 2, kept, b"removed");
+    area.next_inode(kept, 0o100_600, 0, 1);
+    area.name(CREATE, 2, kept, b"created");
     // Never linked, or not any more.
     area.tags.add_range(NEW_DIR + 1, 0, 1, FREE + 5);
     area.inode(NEW_DIR + 1, 0o100_600, BLOCK as u64, 0);
@@ -460,7 +472,8 @@ fn files_that_were_created_without_a_name_keep_name_and_data() {
         assert_eq!(data("/synced"), (filled(*b"cd"), 2), "{what}");
         assert_eq!(data("/second"), (filled(*b"cd"), 2), "{what}");
         assert_eq!(data("/again"), (vec![b'e'; BLOCK], 1), "{what}");
-        for path in ["/gone", "/third", "/removed"] {
+        assert_eq!(data("/created"), (Vec::new(), 1), "{what}");
+        for path in ["/gone", "/cut", "/kept", "/third", "/removed"] {
             assert!(!volume.exists(path).unwrap(), "{what}: {path}");
         }
     });

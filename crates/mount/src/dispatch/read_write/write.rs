@@ -115,13 +115,37 @@ impl Server {
     fn try_write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
         self.before_write(open, write)?;
         let written = if write.appends(open) {
-            append(open, data)?
+            self.append(open, data)?
         } else if write.bypasses_cache(open, data.len()) {
             write_directly(open, write, data)?
         } else {
             write_cached(open, write, data)?
         };
         self.after_write(open, write, written)
+    }
+
+    /// Appends through the volume's page cache. Returns the number of bytes appended: fewer than `data` has if the volume is full or a
+    /// limit of a quota is reached.
+    fn append(&self, open: &OpenFile, data: &[u8]) -> Outcome<u64> {
+        let file = open.buffered()?;
+        match file.append(data).map(drop).map_err(Failure::from) {
+            Ok(()) => return Ok(data.len() as u64),
+            Err(failure) if !failure.lacks_space() || data.len() <= PIECE as usize => return Err(failure),
+            Err(_) => {}
+        }
+        let mut done = 0;
+        for piece in data.chunks(PIECE as usize) {
+            match file.append(piece).map(drop).map_err(Failure::from) {
+                Ok(()) => done += piece.len() as u64,
+                Err(failure) if done == 0 => return Err(failure),
+                // The caller sees how much was appended, not the error.
+                Err(failure) => {
+                    let _ = self.handle_corruption::<()>(Err(failure));
+                    break;
+                }
+            }
+        }
+        Ok(done)
     }
 
     fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {
@@ -169,26 +193,6 @@ fn write_directly(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
         Err(failure) if write.may_fit_in_part(&failure) => write_cached(open, write, data),
         Err(failure) => Err(failure),
     }
-}
-
-/// Appends through the volume's page cache. Returns the number of bytes appended: fewer than `data` has if the volume is full or a limit
-/// of a quota is reached.
-fn append(open: &OpenFile, data: &[u8]) -> Outcome<u64> {
-    let file = open.buffered()?;
-    match file.append(data).map(drop).map_err(Failure::from) {
-        Ok(()) => return Ok(data.len() as u64),
-        Err(failure) if !failure.lacks_space() || data.len() <= PIECE as usize => return Err(failure),
-        Err(_) => {}
-    }
-    let mut done = 0;
-    for piece in data.chunks(PIECE as usize) {
-        match file.append(piece).map(drop).map_err(Failure::from) {
-            Ok(()) => done += piece.len() as u64,
-            Err(failure) if done == 0 || !failure.lacks_space() => return Err(failure),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
 }
 
 /// Writes through the volume's page cache. Returns the number of bytes written: fewer than `data` has if the volume is

@@ -13,7 +13,7 @@ fn run(dir: &Path) -> Option<String> {
 }
 
 /// A write of one large folio to a volume without room for all of it fails as a whole in the kernel, which depends on the version.
-const DIFFERS: &str = "append_that_fits_in_part ENOSPC";
+const DIFFERS: &str = "append_that_fits_in_part";
 
 #[test]
 fn handles_behave_as_on_the_kernels_ext4() {
@@ -22,11 +22,11 @@ fn handles_behave_as_on_the_kernels_ext4() {
     for cache in ["cache=kernel", "cache=writeback", "cache=direct", "cache=kernel,threads=1"] {
         let Some(fuse) = FuseMount::mounted(&[], cache) else { return };
         let Some(ours) = fuse.watched(|| run(fuse.dir())) else { return };
-        assert_eq!(
-            ours,
-            theirs.replace(DIFFERS, "append_that_fits_in_part True"),
-            "{cache} (left), and ext4"
-        );
+        let lines = |of: &str| -> Vec<_> {
+            of.lines().filter(|line| !line.starts_with(DIFFERS)).map(str::to_owned).collect()
+        };
+        assert_eq!(lines(&ours), lines(&theirs), "{cache} (left), and ext4");
+        assert!(ours.contains(&format!("{DIFFERS} True")), "{cache}: {ours}");
         fuse.finish();
     }
 }

@@ -8,7 +8,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{IFlags, OFlags, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{
+    AtFlags, CWD, IFlags, OFlags, Timespec, Timestamps, ioctl_getflags, ioctl_setflags, utimensat,
+};
 
 use testkit::fuse_mount::{FuseMount, tool};
 
@@ -187,4 +189,19 @@ fn times_of_small_inodes_have_no_nanoseconds() {
         assert_eq!(times(), seen, "{options}");
         fuse.finish();
     }
+}
+
+#[test]
+fn the_least_and_the_largest_time_are_stored_as_the_nearest_that_ext4_has() {
+    let Some(fuse) = FuseMount::mounted(&[], "") else { return };
+    let path = fuse.path("file");
+    std::fs::write(&path, "").unwrap();
+    for (seconds, stored) in [(i64::MIN, i64::from(i32::MIN)), (i64::MAX, (1 << 34) - (1 << 31) - 1)] {
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert_eq!([metadata.atime(), metadata.mtime()], [stored; 2], "{seconds}");
+    }
+    fuse.finish();
 }

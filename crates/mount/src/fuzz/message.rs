@@ -13,6 +13,7 @@ const LONG: usize = 9000;
 // Operations with a meaning here.
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
+const SETATTR: u32 = 4;
 const SYMLINK: u32 = 6;
 const MKNOD: u32 = 8;
 const MKDIR: u32 = 9;
@@ -76,6 +77,7 @@ impl Message {
         }
         let operation = u32::from(operation) % OPERATIONS;
         set_lengths(operation, &mut body);
+        set_times(operation, &mut body);
         let (uid, gid) = [(0, 0), (1000, 1000), (7, 0), (u32::MAX, u32::MAX)][usize::from(ids & 3)];
         Some(Self { operation, node: nodes.choose(node), ids: [uid, gid, u32::from(ids >> 2)], body })
     }
@@ -103,6 +105,28 @@ impl Message {
         let long = [unique, self.node].map(u64::to_le_bytes).concat();
         let ids = [uid, gid, pid, 0].map(u32::to_le_bytes).concat();
         [numbers, long, ids, self.body.clone()].concat()
+    }
+}
+
+/// Makes the times in a request to set attributes what the kernel guarantees: fewer nanoseconds than a second has, and none beside the
+/// least and the largest seconds. `fuser` takes that for granted.
+fn set_times(operation: u32, body: &mut [u8]) {
+    /// Bytes of `struct fuse_setattr_in` up to the times, and those of three times.
+    const TIMES_AT: usize = 32;
+    const NANOSECONDS_AT: usize = TIMES_AT + 3 * 8;
+    if operation != SETATTR {
+        return;
+    }
+    for nth in 0..3 {
+        let seconds = body.get(TIMES_AT + 8 * nth..).and_then(|rest| rest.first_chunk().copied());
+        let Some(field) = body.get_mut(NANOSECONDS_AT + 4 * nth..).and_then(|rest| rest.first_chunk_mut())
+        else {
+            return;
+        };
+        let is_limit =
+            seconds.map(i64::from_le_bytes).is_none_or(|seconds| [i64::MIN, i64::MAX].contains(&seconds));
+        let nanoseconds = if is_limit { 0 } else { u32::from_le_bytes(*field) % 1_000_000_000 };
+        *field = nanoseconds.to_le_bytes();
     }
 }
 

@@ -111,7 +111,7 @@ impl Message {
 /// Makes the times in a request to set attributes what the kernel guarantees: fewer nanoseconds than a second has, and none beside the
 /// least and the largest seconds. `fuser` takes that for granted.
 fn set_times(operation: u32, body: &mut [u8]) {
-    /// Bytes of `struct fuse_setattr_in` up to the times, and those of three times.
+    /// Bytes of `struct fuse_setattr_in` up to the seconds of three times; the nanoseconds follow.
     const TIMES_AT: usize = 32;
     const NANOSECONDS_AT: usize = TIMES_AT + 3 * 8;
     if operation != SETATTR {

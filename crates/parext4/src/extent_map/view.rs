@@ -1,8 +1,8 @@
 //! The view: the [regions](Region) that lookups read without locks.
 //!
 //! Responsible for building regions from the leaves, publishing them and replacing them. Not responsible for the
-//! leaves, nor for the table of the regions (`chunk_table`). Invariant: no region is built from leaves that are being changed, because both a thread that builds a region
-//! and a thread that changes leaves hold the view's lock.
+//! leaves, nor for the table of the regions (`chunk_table`). Invariant: no region is built from leaves that are being
+//! changed, because both a thread that builds a region and a thread that changes leaves hold the view's lock.
 //!
 //! | Thread | Lock of the view |
 //! |---|---|

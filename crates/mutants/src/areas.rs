@@ -81,7 +81,7 @@ pub const AREAS: &[Area] = &[
         name: "extent-view",
         package: "parext4",
         folder: "extent_map",
-        files: &["view", "region", "leaf_index"],
+        files: &["view", "region", "leaf_index", "chunk_table"],
         plain: &[],
         programs: &[
             unit(&["extent_map", "body"]),

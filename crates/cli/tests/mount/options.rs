@@ -127,8 +127,14 @@ impl Needle {
 
     /// Creates the directory `dir` and corrupts it.
     pub fn hide(fuse: &FuseMount) -> Self {
+        Self::hide_after(fuse, 0)
+    }
+
+    /// Creates the directory `dir` with `names` other names before the needle, and corrupts the block that has the needle.
+    pub fn hide_after(fuse: &FuseMount, names: usize) -> Self {
         fuse.mount("rw");
         std::fs::create_dir(fuse.path("dir")).unwrap();
+        (0..names).for_each(|nth| std::fs::write(fuse.path(&format!("dir/{nth:0>40}")), "").unwrap());
         std::fs::write(fuse.path("dir").join(str::from_utf8(Self::NAME).unwrap()), "").unwrap();
         fuse.umount();
         let image = std::fs::read(fuse.scratch().image()).unwrap();

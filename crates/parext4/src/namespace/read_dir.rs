@@ -56,7 +56,8 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotDirectory`](crate::Error::NotDirectory); corruption, failed reads.
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory); corruption, failed reads. The entries that are read before the error are a batch
+    /// of their own, after which the next one has the error.
     pub fn read_dir(&self, after: u64) -> Result<DirBatch> {
         let dir = self.dir()?;
         let changes = self.inode.read_entries();
@@ -110,15 +111,27 @@ fn keep_first(items: &mut Vec<DirItem>, most: usize) {
 
 impl Dir<'_> {
     fn list(&self, after: u64) -> Result<Vec<DirItem>> {
+        let mut items = Vec::new();
+        match self.list_into(&mut items, after) {
+            Err(_) if !items.is_empty() => {}
+            result => result?,
+        }
+        // Only the items of a leaf are not in this order.
+        items.sort_by_key(|item| item.cookie);
+        Ok(items)
+    }
+
+    /// Adds the items of a batch, in no order. If it fails, `items` has those that precede the error.
+    fn list_into(&self, items: &mut Vec<DirItem>, after: u64) -> Result<()> {
         if self.is_removed() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         if let Some(image) = self.inline_image()? {
-            return self.list_inline(&image, after);
+            return self.list_inline(&image, after, items);
         }
         let hashed =
             self.is_searched_by_hash() || !self.is_indexed() && self.may_index() && self.blocks()?.len() == 1;
-        if hashed { self.list_hashed(after) } else { self.list_linear(after) }
+        if hashed { self.list_hashed(after, items) } else { self.list_linear(after, items) }
     }
 
     /// Returns an entry of a listing. `hash` is the hash of its name.
@@ -141,22 +154,24 @@ impl Dir<'_> {
         Ok(DirItem { name: self.shown(entry.name, hash)?, ino: entry.ino, file_type, cookie })
     }
 
-    fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
+    fn list_linear(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
         let unit = self.engine.layout.block_size;
-        let dots = if self.is_indexed() { self.dots(after)? } else { Vec::new() };
-        if !dots.is_empty() {
-            return Ok(dots);
+        if self.is_indexed() {
+            self.dots(after, items)?;
+        }
+        if !items.is_empty() {
+            return Ok(());
         }
         let first = offset_of(after) >> unit.bits();
         for n in BlockRange::clamped(first, self.blocks()?.end()).blocks() {
             let start = unit.offset_of(n);
             let Some(block) = self.read_names(n)? else { continue };
-            let items = self.list_block(&block.snapshot(), self.has_tail(), (start, after))?;
+            self.list_block((&block.snapshot(), self.has_tail()), (start, after), items)?;
             if !items.is_empty() {
-                return Ok(items);
+                return Ok(());
             }
         }
-        Ok(Vec::new())
+        Ok(())
     }
 
     /// Returns the name by which users see a name of an entry.
@@ -170,10 +185,14 @@ impl Dir<'_> {
         Ok(no_key_name::encode(hash(), stored))
     }
 
-    /// Lists the entries of a block at offset `start`, from the cookie `after` on.
-    fn list_block(&self, bytes: &[u8], tail: bool, (start, after): (u64, u64)) -> Result<Vec<DirItem>> {
+    /// Adds the entries of a block at offset `start`, from the cookie `after` on.
+    fn list_block(
+        &self,
+        (bytes, tail): (&[u8], bool),
+        (start, after): (u64, u64),
+        items: &mut Vec<DirItem>,
+    ) -> Result<()> {
         let hash_in_entry = self.names()? == Names::Encrypted { hash_in_entry: true };
-        let mut items = Vec::new();
         // From the start of the block, because the entry at `after` may have been merged since.
         for entry in self.entries(bytes, tail) {
             let entry = self.checked(entry)?;
@@ -186,48 +205,44 @@ impl Dir<'_> {
                 items.push(self.item(&entry, hash, cookie_of(offset + entry.rec_len as u64))?);
             }
         }
-        Ok(items)
+        Ok(())
     }
 
-    /// Lists entries in the inode, of which `image` is the block, in the order that the directory keeps when they move to a block.
-    fn list_inline(&self, image: &[u8], after: u64) -> Result<Vec<DirItem>> {
+    /// Adds entries in the inode, of which `image` is the block, with the cookies that they keep when they move to a block.
+    fn list_inline(&self, image: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<()> {
         if !self.may_index() {
-            return self.list_block(image, false, (0, after));
+            return self.list_block((image, false), (0, after), items);
         }
-        let mut items = self.dots(after)?;
-        self.list_leaf(&self.default_hash()?, (image, false), after, &mut items)?;
-        items.sort_by_key(|item| item.cookie);
-        Ok(items)
+        self.dots(after, items)?;
+        self.list_leaf(&self.default_hash()?, (image, false), after, items)?;
+        Ok(())
     }
 
-    fn list_hashed(&self, after: u64) -> Result<Vec<DirItem>> {
-        let mut items = self.dots(after)?;
+    fn list_hashed(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
+        self.dots(after, items)?;
         if self.is_indexed() {
-            self.list_tree(after, &mut items)?;
-        } else {
-            let hash = self.default_hash()?;
-            let bytes = self.read(FileBlock::ZERO)?.snapshot();
-            self.list_leaf(&hash, (&bytes, self.has_tail()), after, &mut items)?;
+            return self.list_tree(after, items);
         }
-        items.sort_by_key(|item| item.cookie);
-        Ok(items)
+        let hash = self.default_hash()?;
+        let bytes = self.read(FileBlock::ZERO)?.snapshot();
+        self.list_leaf(&hash, (&bytes, self.has_tail()), after, items)?;
+        Ok(())
     }
 
-    fn dots(&self, after: u64) -> Result<Vec<DirItem>> {
+    fn dots(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
         let dot = |name: &[u8], ino, cookie| DirItem {
             name: name.to_vec(),
             ino,
             file_type: FileType::Directory,
             cookie,
         };
-        let mut items = Vec::new();
         if after < DOT {
             items.push(dot(b".", self.inode.ino(), DOT));
         }
         if after < DOT_DOT {
             items.push(dot(b"..", self.parent()?, DOT_DOT));
         }
-        Ok(items)
+        Ok(())
     }
 
     /// Lists the first leaf that has names after `after`, and if all of these have one hash, the leaves that continue it. Holds at most twice the
@@ -263,6 +278,8 @@ impl Dir<'_> {
                 break;
             }
             if last >> 32 > u64::from(hash & !1) {
+                // The next batch must have this error, too.
+                items.truncate(had);
                 return Err(self.corrupt("dx_entry: hash: a leaf that another one continues has later names"));
             }
             start = hash;

@@ -258,6 +258,60 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
     image.fsck();
 }
 
+/// Lists a directory up to its error. Returns the names.
+fn names_before_error(dir: &Node) -> Vec<Vec<u8>> {
+    let (mut names, mut after) = (Vec::new(), 0);
+    loop {
+        match dir.read_dir(after) {
+            Ok(batch) => {
+                after = batch.last().expect("the listing ends with an error").cookie;
+                names.extend(batch.into_iter().map(|item| item.name));
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Corrupt(_)), "{error}");
+                return names;
+            }
+        }
+    }
+}
+
+/// In the order of hashes, of offsets, and in an index of many leaves.
+#[test]
+fn names_before_a_damaged_entry_are_listed() {
+    for (features, count) in
+        [("^metadata_csum", 8), ("^metadata_csum,^dir_index", 8), ("^metadata_csum", 300)]
+    {
+        let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", features]) else { return };
+        let volume = image.open();
+        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let file = dir.create(b"first", &new()).unwrap();
+        let name = |nth: u32| format!("name-{nth:0>40}").into_bytes();
+        (0..count).for_each(|nth| dir.link(&name(nth), &file).unwrap());
+        drop((dir, file));
+        volume.close().unwrap();
+        let mut bytes = std::fs::read(image.path()).unwrap();
+        let damaged = name(count - 2);
+        let places = bytes.windows(damaged.len()).enumerate().filter(|(_, window)| *window == damaged);
+        // The log and old leaves have copies of the entry.
+        for at in places.map(|(at, _)| at).collect::<Vec<_>>() {
+            bytes[at - 4] = 5;
+        }
+        let volume = Volume::open_device(Arc::new(MemDevice::from_bytes(bytes)), &untimed()).unwrap();
+        let dir = volume.resolve("/dir").unwrap();
+        let listed = names_before_error(&dir);
+        assert!(!listed.contains(&damaged));
+        if count == 8 {
+            let mut expected: Vec<Vec<u8>> = [&b"."[..], b"..", b"first"].map(<[u8]>::to_vec).to_vec();
+            expected.extend((0..count - 2).map(name));
+            let mut sorted = listed.clone();
+            sorted.sort();
+            assert_eq!(sorted, expected, "{features}");
+        }
+        assert!(listed.len() > 2, "{features}, {count} names: {} listed", listed.len());
+        assert_eq!(names_before_error(&dir), listed, "{features}, {count} names");
+    }
+}
+
 /// e2fsck permits blocks past the end of a directory, and finds names there, if the superblock does. The kernel and parext4 find none.
 #[test]
 fn a_directory_with_blocks_past_its_end_neither_grows_nor_goes() {

@@ -305,7 +305,11 @@ impl Dir<'_> {
             names += 1;
             let cookie = position(hash, entry.name);
             if cookie > after {
-                items.push(self.item(&entry, || hash.hash(entry.name), cookie)?);
+                let item = self
+                    .item(&entry, || hash.hash(entry.name), cookie)
+                    // The next batch must have the error, too.
+                    .inspect_err(|_| items.retain(|item| item.cookie < cookie))?;
+                items.push(item);
             }
         }
         Ok(names)

@@ -278,3 +278,72 @@ impl FreeList {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Returns nodes of which one is a leaf, its number and its key.
+    fn one_leaf() -> (Nodes, u32, LeafKey) {
+        let nodes = Nodes::new(4);
+        let leaf = nodes.allocate(1).unwrap()[0];
+        let key = LeafKey::new(1, PageIndex(SLOTS));
+        nodes.set_key(leaf, key);
+        (nodes, leaf, key)
+    }
+
+    #[test]
+    fn slots_are_told_apart() {
+        let keys =
+            (1..4).flat_map(|file| (0..4).map(move |leaf| LeafKey::new(file, PageIndex(leaf * SLOTS))));
+        let slots = || (0..SLOTS).map(|nth| SlotId::new(7, nth));
+        let ghosts: HashSet<u64> = keys.flat_map(|key| slots().map(move |id| key.ghost(id))).collect();
+        assert_eq!(ghosts.len(), 3 * 4 * SLOTS as usize);
+        assert_eq!(slots().map(SlotId::spread).collect::<HashSet<_>>().len(), SLOTS as usize);
+    }
+
+    #[test]
+    fn an_empty_leaf_is_listed_once_until_it_is_unlisted() {
+        let (nodes, leaf, key) = one_leaf();
+        assert!(nodes.enter(leaf, key) && nodes.enter(leaf, key));
+        assert!(!nodes.leave(leaf), "in use");
+        assert!(nodes.leave(leaf), "empty");
+        assert!(nodes.enter(leaf, key));
+        assert!(!nodes.leave(leaf), "listed");
+        assert!(nodes.enter(leaf, key));
+        assert_eq!(nodes.unlist(leaf), None, "in use again");
+        assert!(!nodes.retire(leaf, key));
+        assert!(nodes.leave(leaf));
+        assert_eq!(nodes.unlist(leaf), Some(key));
+    }
+
+    #[test]
+    fn a_leaf_that_is_freed_while_it_is_listed_is_not_freed_again() {
+        let (nodes, leaf, key) = one_leaf();
+        assert!(nodes.enter(leaf, key) && nodes.leave(leaf));
+        assert!(nodes.retire(leaf, key));
+        assert!(!nodes.enter(leaf, key));
+        assert_eq!(nodes.unlist(leaf), None);
+    }
+
+    #[test]
+    fn more_threads_than_a_header_counts_wait() {
+        let (nodes, leaf, key) = one_leaf();
+        (0..USED).for_each(|_| assert!(nodes.enter(leaf, key)));
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let nodes = &nodes;
+            scope.spawn(move || tell.send(nodes.enter(leaf, key)).unwrap());
+            assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "the thread did not wait");
+            assert!(!nodes.leave(leaf));
+            assert_eq!(told.recv(), Ok(true));
+        });
+        (1..USED).for_each(|_| assert!(!nodes.leave(leaf)));
+        assert!(nodes.leave(leaf));
+    }
+}

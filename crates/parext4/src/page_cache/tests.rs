@@ -203,3 +203,87 @@ fn clean_pages_make_way_for_nodes_and_dirty_ones_do_not() {
     assert!(!cache.ensure_spare_nodes());
     assert!(lone().all(|index| file.get(PageIndex(index)).is_some_and(|page| holds(&page, index))));
 }
+
+#[test]
+fn a_clean_page_is_written_again_while_it_counts_as_dirty() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let page = use_page(&file, 0);
+    let again = page.begin_rewrite().unwrap();
+    assert_eq!((again.dirty(), cache.dirty_pages(), cache.busy_pages()), (0, 1, 1));
+    assert!(page.begin_rewrite().is_none(), "one at a time");
+    again.finish(true);
+    assert_eq!((page.marks(), cache.dirty_pages()), ((0, 0), 0));
+    page.mark_dirty(1, 0);
+    assert!(page.begin_rewrite().is_none(), "dirty");
+    assert_eq!(cache.dirty_pages(), 1);
+}
+
+#[test]
+fn a_unit_that_is_reserved_again_during_the_write_back_stays_reserved() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let page = use_page(&file, 0);
+    page.mark_dirty(0b0011, 0b0011);
+    let mut write_back = page.begin_write_back().unwrap();
+    write_back.allocated(0b0001);
+    assert_eq!(write_back.reserved(), 0b0010);
+    page.mark_dirty(0b0001, 0b0001);
+    write_back.finish(true);
+    assert_eq!(page.marks(), (0b0001, 0b0001));
+}
+
+#[test]
+fn pages_that_are_pinned_or_filled_are_busy() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let page = use_page(&file, 0);
+    drop(use_page(&file, 1));
+    assert_eq!(cache.busy_pages(), 1, "pinned");
+    page.mark_dirty(1, 0);
+    let write_back = page.begin_write_back().unwrap();
+    drop(page);
+    assert_eq!(cache.busy_pages(), 1, "under write-back");
+    write_back.finish(true);
+    assert_eq!(cache.busy_pages(), 0);
+    let fill = file.claim(PageIndex(2)).unwrap();
+    assert_eq!(cache.busy_pages(), 1, "filled");
+    drop(fill);
+    assert_eq!(cache.busy_pages(), 0);
+}
+
+#[test]
+fn a_page_is_searched_among_many_dirty_ones_only_if_it_is_needed() {
+    let cache = PageCache::with_capacity(1024, 256, PageSize::MIN);
+    let file = FilePages::new(&cache);
+    for index in 0..1023 {
+        use_page(&file, index).mark_dirty(1, 0);
+    }
+    drop(use_page(&file, 1023));
+    assert!(file.try_claim(PageIndex(1024)).is_none(), "a short search finds only dirty pages");
+    assert!(holds(&use_page(&file, 1024), 1024));
+    assert!(file.get(PageIndex(1023)).is_none());
+}
+
+/// Each page is the only one of its leaf, and there are more pages than nodes.
+#[test]
+fn leaves_that_became_empty_are_used_again() {
+    type GoBy = fn(&FilePages, PageIndex);
+    let ways: [(&str, GoBy); 2] = [
+        ("discarded", |file, index| {
+            drop(use_page(file, index.0));
+            file.discard(PageRange::of_page(index));
+        }),
+        ("given up", |file, index| drop(file.claim(index).unwrap())),
+    ];
+    for (what, go) in ways {
+        let cache = small();
+        let file = FilePages::new(&cache);
+        for nth in 0..4 * cache.nodes.capacity() {
+            go(&file, PageIndex(nth << 12));
+        }
+        assert_eq!(cache.stats().pages, 0, "{what}");
+        drop(file);
+        assert!(cache.trees.lock().is_empty());
+    }
+}

@@ -197,6 +197,20 @@ mod tests {
         assert_eq!(visited(BlockRange::clamped(start, 3 * start)), (2, Some(BLOCKS), Some(2 * BLOCKS)));
     }
 
+    #[test]
+    fn the_memory_of_groups_chunks_and_the_list_is_counted_once() {
+        let memory = |groups: &[u32]| {
+            let table = ChunkTable::new();
+            let first = |group| FileBlock((1 + group * (CHUNK * GROUP) as u32) * BLOCKS);
+            groups.iter().for_each(|&group| table.with_or_insert(first(group), |_| ()));
+            table.memory()
+        };
+        let chunk = size_of::<Chunk>() + CHUNK * (size_of::<Region>() + 256);
+        let (group, entry) = (size_of::<Group>(), size_of::<Option<Arc<Group>>>());
+        assert_eq!(memory(&[2]), chunk + group + 3 * entry);
+        assert_eq!(memory(&[0, 2]), 2 * (chunk + group) + 3 * entry);
+    }
+
     /// Copying the list of all chunks for each new one would take a time that grows with the square of the file.
     #[test]
     fn a_new_chunk_copies_no_list_of_chunks() {

@@ -121,7 +121,7 @@ impl Dir<'_> {
         Ok(items)
     }
 
-    /// Adds the items of a batch, in no order. If it fails, `items` has those that precede the error.
+    /// Adds the items of a batch, in no order. If it fails, `items` has the ones before the error.
     fn list_into(&self, items: &mut Vec<DirItem>, after: u64) -> Result<()> {
         if self.is_removed() {
             return Ok(());

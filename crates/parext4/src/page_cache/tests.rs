@@ -265,16 +265,21 @@ fn a_page_is_searched_among_many_dirty_ones_only_if_it_is_needed() {
     assert!(file.get(PageIndex(1023)).is_none());
 }
 
-/// Each page is the only one of its leaf, and there are more pages than nodes.
+/// More leaves than there are nodes, one after another.
 #[test]
 fn leaves_that_became_empty_are_used_again() {
     type GoBy = fn(&FilePages, PageIndex);
-    let ways: [(&str, GoBy); 2] = [
+    let ways: [(&str, GoBy); 3] = [
         ("discarded", |file, index| {
             drop(use_page(file, index.0));
             file.discard(PageRange::of_page(index));
         }),
         ("given up", |file, index| drop(file.claim(index).unwrap())),
+        ("discarded as a whole leaf", |file, index| {
+            let pages = PageRange::new(index, index + nodes::SLOTS);
+            pages.pages().for_each(|index| drop(use_page(file, index.0)));
+            file.discard(pages);
+        }),
     ];
     for (what, go) in ways {
         let cache = small();

@@ -116,8 +116,7 @@ impl Outcome {
     }
 
     /// Prints the result as text.
-    pub fn print(&self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+    pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let (iops, mib_s, seconds) = (self.iops(), self.mib_s(), self.elapsed.as_secs_f64());
         writeln!(out, "{iops:.0} IOPS, {mib_s:.1} MiB/s: {} operations in {seconds:.2} s", self.stats.ops)?;
         let [p50, p90, p99, most] = [50.0, 90.0, 99.0, 100.0].map(|percentile| self.latency_us(percentile));

@@ -12,12 +12,12 @@ use parext4::{Device, DeviceOptions, Replayed, needs_recovery, replay_in_memory}
 use parext4_check::{CheckOptions, Finding, Report, check};
 use serde_json::{Value, json};
 
-use crate::{image, json, output};
+use crate::{error, image, json, output};
 
 /// The meaning of the exit status, for the help and the manual page.
 const EXIT_STATUS: &str = "\
-Exit status: 0 if nothing is wrong, 1 if there are findings, 8 if the volume could not be checked, 2 if the command line is
-wrong.";
+Exit status: 0 if nothing is wrong, 1 if there are findings, 8 if the volume could not be checked or the result not be printed, 2
+if the command line is wrong. That the reader of the output ended first changes nothing.";
 
 /// Check all structures of a volume without changing it, like e2fsck -fn
 ///
@@ -52,7 +52,7 @@ pub struct Args {
 pub enum Failure {
     /// The number of findings, of an image.
     Findings(u64, PathBuf),
-    /// The check did not run.
+    /// The check did not run, or its result could not be printed.
     NotChecked(Error),
 }
 
@@ -88,15 +88,16 @@ impl Failure {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let (report, replayed) = check_image(args).map_err(Failure::NotChecked)?;
-    if args.json {
-        print_json(args, &report, replayed)?;
-    } else {
-        print(args, &report, replayed)?;
-    }
+    let printed =
+        if args.json { print_json(args, &report, replayed) } else { print(args, &report, replayed) };
+    let failed = printed.err().filter(|error| !output::has_no_reader(error));
     if report.count > 0 {
+        if let Some(error) = failed {
+            eprintln!("parext4: warning: {}", error::describe(&error));
+        }
         return Err(Failure::Findings(report.count, args.image.clone()).into());
     }
-    Ok(())
+    failed.map_or(Ok(()), |error| Err(Failure::NotChecked(error).into()))
 }
 
 fn check_image(args: &Args) -> Result<(Report, Option<Replayed>)> {

@@ -8,7 +8,7 @@ use parext4_bench::demo::Demo;
 use parext4_bench::interrupt;
 
 use crate::policy::PolicyArgs;
-use crate::size;
+use crate::{output, size};
 
 /// Compare 8 threads that write one file with 8 threads that write a file each
 ///
@@ -46,5 +46,5 @@ pub fn run(args: &Args) -> Result<()> {
         json: args.json,
         options: args.policy.options(),
     };
-    demo.run()
+    demo.run(&mut output::lock())
 }

@@ -1,7 +1,5 @@
 //! Errors as one line for the user.
 
-use std::io;
-
 use parext4::Error;
 
 /// Returns the error with its causes as one line, and what to do about it if that is known.
@@ -12,12 +10,6 @@ pub fn describe(error: &anyhow::Error) -> String {
         line.push_str("; run e2fsck on the image");
     }
     line
-}
-
-/// Returns true if a process that was to read the output has ended, as in `parext4 cat ... | head`.
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
 }
 
 /// Returns true if the volume is damaged.
@@ -47,6 +39,8 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
     use anyhow::{Context, anyhow};
 

@@ -1,5 +1,6 @@
 //! Standard output, with errors that name it.
 
+use std::fmt;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 
 /// The locked standard output. Its errors keep their kind.
@@ -28,9 +29,45 @@ impl Write for Output {
 }
 
 fn named(error: io::Error) -> io::Error {
-    // `write_all` retries these.
-    if error.kind() == io::ErrorKind::Interrupted {
-        return error;
+    match error.kind() {
+        // `write_all` retries these.
+        io::ErrorKind::Interrupted => error,
+        kind @ io::ErrorKind::BrokenPipe => io::Error::new(kind, ReaderEnded),
+        kind => io::Error::new(kind, format!("standard output: {error}")),
     }
-    io::Error::new(error.kind(), format!("standard output: {error}"))
+}
+
+/// The process that was to read the output has ended, as in `parext4 cat ... | head`.
+#[derive(Debug)]
+struct ReaderEnded;
+
+impl fmt::Display for ReaderEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("standard output: broken pipe")
+    }
+}
+
+impl std::error::Error for ReaderEnded {}
+
+/// Returns true if the error is that the reader of the output has ended.
+pub fn has_no_reader(error: &anyhow::Error) -> bool {
+    let errors = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref());
+    errors.into_iter().any(|inner| inner.is::<ReaderEnded>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn only_the_output_counts_as_one_without_a_reader() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let error = Err::<(), _>(named(broken())).context("a.img:/f").unwrap_err();
+        assert!(has_no_reader(&error));
+        assert_eq!(format!("{error:#}"), "a.img:/f: standard output: broken pipe");
+        // A server of a device has closed its connection.
+        assert!(!has_no_reader(&broken().into()));
+        assert!(!has_no_reader(&named(io::ErrorKind::StorageFull.into()).into()));
+    }
 }

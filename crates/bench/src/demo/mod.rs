@@ -7,6 +7,7 @@ mod pattern;
 mod report;
 mod writer;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -43,26 +44,22 @@ pub const THREADS: usize = 8;
 pub const BLOCK: usize = 4096;
 
 impl Demo {
-    /// Makes a volume, measures, reads every block back, runs e2fsck, and prints the report.
+    /// Makes a volume, measures, reads every block back, runs e2fsck, and prints the report to `out`.
     ///
     /// # Errors
     /// If the image cannot be made or used, or a block or the volume is not as it should be.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, out: &mut impl Write) -> Result<()> {
         let image = Image::new(self.image.as_deref(), self.size, self.keep)?;
         let started = Instant::now();
         let (measured, writers) = self.measure_on(&image)?;
         let checked = check::check(image.path(), &writers, image.is_direct())?;
         let policy = self.options.research.policy;
         let report = Report { measured, checked, image: &image, policy, took: started.elapsed() };
-        if self.json {
-            report.print_json()?
-        } else {
-            report.print()?
-        }
+        let printed = if self.json { report.print_json(out) } else { report.print(out) };
         if !report.checked.is_clean() {
             bail!("the volume is wrong: {}", report.checked);
         }
-        Ok(())
+        printed
     }
 
     /// Makes a volume, measures on it, and closes it. Returns the result and the writers.

@@ -24,8 +24,7 @@ pub struct Report<'a> {
 
 impl Report<'_> {
     /// Prints the result as text.
-    pub fn print(&self) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+    pub fn print(&self, out: &mut impl Write) -> Result<()> {
         let Measured { bytes, fill, overwrite, .. } = self.measured;
         let (image, dir) = (BinaryBytes(self.image.size()), self.image.path().parent());
         let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
@@ -90,7 +89,7 @@ impl Report<'_> {
     }
 
     /// Prints the result as JSON.
-    pub fn print_json(&self) -> Result<()> {
+    pub fn print_json(&self, out: &mut impl Write) -> Result<()> {
         let Measured { bytes, fill, overwrite, overwrite_rounds } = self.measured;
         let (fsck, fsck_output) = match &self.checked.fsck {
             Fsck::Clean => ("clean", None),
@@ -114,7 +113,7 @@ impl Report<'_> {
             "e2fsck_output": fsck_output,
             "seconds": self.took.as_secs_f64(),
         });
-        writeln!(std::io::stdout().lock(), "{value:#}")?;
+        writeln!(out, "{value:#}")?;
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ mod report;
 mod workload;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -48,19 +48,19 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Prints the cases and the participants of each.
+    /// Prints the cases and the participants of each to `out`.
     ///
     /// # Errors
-    /// If `only` matches no case, or standard output is closed.
-    pub fn list(&self) -> Result<()> {
-        report::list(&self.cases()?)
+    /// If `only` matches no case, or `out` fails.
+    pub fn list(&self, out: &mut impl Write) -> Result<()> {
+        report::list(&self.cases()?, out)
     }
 
-    /// Runs the comparison, prints the table and writes the result files.
+    /// Runs the comparison, prints the table to `out` and writes the result files.
     ///
     /// # Errors
     /// If `only` matches no case, the image or a mount cannot be made, or a run of parext4 or of the plain device failed.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, out: &mut impl Write) -> Result<()> {
         let (mut cases, scale) = (self.cases()?, self.scale);
         cases.retain(Case::has_programs);
         let environment =
@@ -69,8 +69,11 @@ impl Comparison {
         cases.retain(|row| !row.runs.is_empty());
         let report = measure(&cases, &environment, self.rounds)?;
         drop(environment);
-        report.print()?;
-        write(&report, &self.out).with_context(|| format!("writing results to {}", self.out.display()))
+        let dir = self.out.display();
+        let printed = report.print(out);
+        write(&report, &self.out).with_context(|| format!("writing results to {dir}"))?;
+        printed?;
+        Ok(writeln!(out, "\nresults.json, results.svg and results.png are in {dir}")?)
     }
 
     fn cases(&self) -> Result<Vec<Case>> {
@@ -120,7 +123,6 @@ fn write(report: &Report, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir)?;
     fs::write(dir.join("results.json"), format!("{:#}\n", report.to_json()))?;
     plot::draw(report, dir)?;
-    writeln!(io::stdout(), "\nresults.json, results.svg and results.png are in {}", dir.display())?;
     let failed = report.failures();
     ensure!(failed == 0, "{failed} runs of parext4 or of the plain device failed");
     Ok(())

@@ -40,8 +40,7 @@ pub struct Line {
 }
 
 /// Prints the cases and their participants.
-pub fn list(cases: &[Case]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+pub fn list(cases: &[Case], out: &mut impl Write) -> Result<()> {
     for row in cases {
         writeln!(out, "{} {}", row.source, row.case)?;
         for which in 0..row.runs.len() {
@@ -93,8 +92,7 @@ impl Report {
     }
 
     /// Prints the table.
-    pub fn print(&self) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+    pub fn print(&self, out: &mut impl Write) -> Result<()> {
         writeln!(out, "{}", self.title())?;
         for measured in &self.cases {
             writeln!(out, "\n{}", measured.heading())?;

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use parext4_bench::{interrupt, null};
 
+use crate::output;
+
 /// Measure the library, the plain device, or any mounted file system
 ///
 /// Without a subcommand, runs one job, in the words of fio. Sizes take k, m, g; times us, ms, s.
@@ -46,9 +48,9 @@ fn run_single(args: &options::Args) -> Result<()> {
     let run = args.single_run();
     let outcome = run.measure()?;
     if args.json {
-        writeln!(std::io::stdout(), "{:#}", run.to_json(&outcome))?;
+        writeln!(output::lock(), "{:#}", run.to_json(&outcome))?;
     } else {
-        outcome.print()?;
+        outcome.print(&mut output::lock())?;
     }
     Ok(())
 }

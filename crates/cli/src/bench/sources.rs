@@ -7,6 +7,8 @@ use anyhow::Result;
 use parext4_bench::duration;
 use parext4_bench::sources::{Comparison, Scale};
 
+use crate::output;
+
 /// Compare parext4 with the techniques that it builds on, and with the kernel's file systems
 ///
 /// As root, kernel ext4 and XFS take part, on a loop device over the same image or on the same device.
@@ -57,5 +59,6 @@ pub fn run(args: &Args) -> Result<()> {
         rounds,
         out: args.out.clone(),
     };
-    if args.list { comparison.list() } else { comparison.run() }
+    let mut out = output::lock();
+    if args.list { comparison.list(&mut out) } else { comparison.run(&mut out) }
 }

@@ -19,6 +19,7 @@ use tar::{Builder, EntryType, Header};
 use super::once::{DataLimit, Singles};
 use super::runs::{self, Data};
 use crate::image_path::{ImagePath, means_contents};
+use crate::output;
 use crate::progress::Progress;
 use crate::transfer::MOST_RUNS;
 use crate::tree::{self, Entries, Visited};
@@ -41,7 +42,7 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
     };
     let node = node.with_context(|| source.to_string())?;
     let output: Box<dyn Write> = if path == Path::new("-") {
-        Box::new(io::stdout().lock())
+        Box::new(output::lock())
     } else {
         Box::new(File::create(path).with_context(|| path.display().to_string())?)
     };

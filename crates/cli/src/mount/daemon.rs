@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::log;
+use crate::output;
 
 /// The message of the background process when the directory is mounted, or when the process stands by.
 const READY: &[u8] = b"ready\n";
@@ -75,7 +76,7 @@ impl Startup {
 /// Reports that the directory is mounted, and releases the inherited working directory and outputs.
 fn ready() -> Result<()> {
     std::env::set_current_dir("/").context("leaving the working directory")?;
-    let mut output = std::io::stdout();
+    let mut output = output::lock();
     output.write_all(READY)?;
     output.flush()?;
     let nowhere = File::options().write(true).open("/dev/null").context("/dev/null")?;

@@ -53,20 +53,27 @@ impl Durable {
     }
 
     /// Syncs the volume, then reports `files`. A line may only follow a sync that began after its file was complete, because
-    /// readers of the lines rely on that.
+    /// readers of the lines rely on that. The copy goes on if the reader has ended.
     fn sync(&self, files: &Waiting) -> Result<()> {
         self.volume.sync()?;
-        let mut out = output::lock();
-        for path in &files.paths {
-            out.write_all(b"synced ")?;
-            out.write_all(path.as_os_str().as_bytes())?;
-            out.write_all(b"\n")?;
+        match report(&files.paths) {
+            Err(error) if output::has_no_reader(&error) => Ok(()),
+            reported => reported,
         }
-        out.flush()?;
-        Ok(())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Prints a line for each file.
+fn report(paths: &[PathBuf]) -> Result<()> {
+    let mut out = output::lock();
+    for path in paths {
+        out.write_all(b"synced ")?;
+        out.write_all(path.as_os_str().as_bytes())?;
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
 }

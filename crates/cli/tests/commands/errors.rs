@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -251,4 +251,61 @@ fn a_full_standard_output_is_named() {
         assert!(error.ends_with("standard output: no space left on device\n"), "{command}: {error}");
         assert_eq!(output.status.code(), Some(1));
     }
+}
+
+/// Runs a command whose standard output is `out`.
+fn run_into(out: impl Into<Stdio>, arguments: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_parext4"));
+    program.args(arguments).stdout(out).stderr(Stdio::piped()).output().unwrap()
+}
+
+/// Runs a command whose reader of the standard output has ended.
+fn run_without_reader(arguments: &[&str]) -> Output {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    run_into(writer, arguments)
+}
+
+#[test]
+fn check_tells_findings_apart_from_an_output_that_cannot_be_written() {
+    let (scratch, _locked) = provisions();
+    let [sound, wrong] = ["a.img", "scratched.img"].map(|name| text(&scratch.path(name)));
+    for form in [&[][..], &["--json"]] {
+        let check = |image| [&["check", image][..], form].concat();
+        assert_eq!(run_without_reader(&check(&sound)).status.code(), Some(0));
+        let output = run_without_reader(&check(&wrong));
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("finding"));
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let output = run_into(full(), &check(&sound));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(8), "{error}");
+        assert_eq!(error, "parext4: standard output: no space left on device\n");
+        let output = run_into(full(), &check(&wrong));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("standard output: no space left on device\n"), "{error}");
+    }
+}
+
+#[test]
+fn put_copies_all_files_without_a_reader_of_its_report() {
+    let scratch = ScratchImage::new(&[]);
+    let tree = scratch.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for n in 0..600 {
+        fs::write(tree.join(n.to_string()), "x").unwrap();
+    }
+    let (source, image) = (text(&tree), text(&scratch.image()));
+    let output = run_without_reader(&["put", "-q", "--report", "--sync-every", "20", &source, &image]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/tree")]).lines().count(), 600);
+    scratch.fsck();
+}
+
+#[test]
+fn an_archive_without_a_reader_is_no_failure() {
+    let (scratch, _locked) = provisions();
+    let output = run_without_reader(&["get", "-q", "--tar", "-", &text(&scratch.path("a.img"))]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }

@@ -11,13 +11,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
 use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
 use super::once::{DataLimit, Singles};
 use super::runs::{self, Data};
+use super::walk::PATH_MAX;
 use crate::image_path::{ImagePath, means_contents};
 use crate::output;
 use crate::progress::Progress;
@@ -113,6 +114,9 @@ impl Packer<'_> {
         let shown = self.shown(path);
         let is_directory = node.file_type() == FileType::Directory;
         let mut write = || -> Result<Option<Entries>> {
+            // The name of a directory ends with a slash.
+            let len = path.as_os_str().len() + usize::from(is_directory);
+            ensure!(len < PATH_MAX, "the path is too long");
             if is_directory {
                 self.visited.enter(&node)?;
             }

@@ -32,8 +32,8 @@ pub struct Walker {
     directories: Vec<NodeId>,
 }
 
-/// Bytes of a path that the kernel accepts (`PATH_MAX`). Copies below would be of no use to most programs.
-const LONGEST: usize = 4096;
+/// Bytes of a path that the kernel accepts, with the zero byte at its end (`PATH_MAX`). Copies below would be of no use to most programs.
+pub(super) const PATH_MAX: usize = 4096;
 
 /// A directory whose entries are copied.
 struct Level {
@@ -90,7 +90,7 @@ impl Walker {
         place: Place,
     ) -> Result<Option<Level>> {
         let metadata = node.metadata();
-        ensure!(path.as_os_str().len() < LONGEST, "{}: the path is too long", path.display());
+        ensure!(path.as_os_str().len() < PATH_MAX, "{}: the path is too long", path.display());
         if metadata.file_type == FileType::Directory {
             return self.directory(&node, path, place).map(Some);
         }

@@ -30,7 +30,41 @@ fn recursive_commands_end_on_a_deep_chain() {
     let error = scratch.fails(&["get", "-q", &inside, &text(&copy)]);
     assert!(error.contains("too long"), "{error}");
     fs::remove_dir_all(&copy).unwrap();
+    let error = scratch.fails(&["get", "-q", "--tar", "/dev/null", &inside]);
+    assert!(error.contains("too long"), "{error}");
     scratch.ok(&["rm", "-r", &inside]);
     assert_eq!(scratch.ok(&["ls", &text(&scratch.image())]), "lost+found\n");
+    scratch.fsck();
+}
+
+/// A name in an archive has at most the 4095 bytes that `put --tar` accepts. The name of a directory ends with a slash.
+#[test]
+fn the_longest_path_goes_into_an_archive_and_out_of_it() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = text(&scratch.path("out.tar"));
+    let volume = Volume::open_path(scratch.image()).unwrap();
+    let new = NewInode::new().permissions(0o755);
+    let mut dir = volume.root().unwrap().mkdir(b"top", &new).unwrap();
+    let top = dir.clone();
+    let name = [b'n'; 255];
+    for _ in 0..15 {
+        dir = dir.mkdir(&name, &new).unwrap();
+    }
+    dir.create(&name, &new).unwrap();
+    let longest = dir.id();
+    drop((top, dir));
+    volume.close().unwrap();
+    let get = ["get", "-q", "--tar", &archive, &scratch.inside("/top/.")];
+    scratch.ok(&get);
+    scratch.ok(&["mkdir", &scratch.inside("/copy")]);
+    scratch.ok(&["put", "-q", "--tar", &archive, &scratch.inside("/copy")]);
+
+    let volume = Volume::open_path(scratch.image()).unwrap();
+    let dir = volume.node(longest).unwrap();
+    dir.unlink(&name).unwrap();
+    dir.mkdir(&name, &new).unwrap();
+    drop(dir);
+    volume.close().unwrap();
+    assert!(scratch.fails(&get).contains("too long"));
     scratch.fsck();
 }

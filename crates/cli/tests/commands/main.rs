@@ -1,5 +1,6 @@
 //! The commands: their output and their errors.
 
+mod archives;
 mod check;
 mod deep;
 mod distributions;

@@ -214,24 +214,33 @@ impl Unpacker {
 
 fn attributes(member: &Member) -> Result<Attributes> {
     let (header, records) = (&member.header, &member.records);
-    let id = |id: u64| u32::try_from(id).context("an owner out of range");
+    let fields = header.as_old();
+    let id = |field: &[u8], parsed| u32::try_from(number(field, parsed)?).context("an owner out of range");
     // A time before 1970 is a negative number.
-    let seconds = header.mtime()?.cast_signed();
+    let seconds = number(&fields.mtime, header.mtime())?.cast_signed();
     let mtime = records.mtime.unwrap_or(Timestamp { seconds, nanoseconds: 0 });
     Ok(Attributes {
-        permissions: (header.mode()? & 0o7777).try_into().unwrap_or(0),
-        uid: records.uid.map_or_else(|| id(header.uid()?), Ok)?,
-        gid: records.gid.map_or_else(|| id(header.gid()?), Ok)?,
+        permissions: (number(&fields.mode, header.mode())? & 0o7777).try_into().unwrap_or(0),
+        uid: records.uid.map_or_else(|| id(&fields.uid, header.uid()), Ok)?,
+        gid: records.gid.map_or_else(|| id(&fields.gid, header.gid()), Ok)?,
         atime: records.atime.unwrap_or(mtime),
         mtime,
     })
+}
+
+/// Returns the number in a field of a header. A field that contains only zero bytes and spaces counts as 0, because some programs leave
+/// fields empty.
+fn number<T: Default>(field: &[u8], parsed: io::Result<T>) -> io::Result<T> {
+    if field.iter().all(|byte| matches!(byte, 0 | b' ')) { Ok(T::default()) } else { parsed }
 }
 
 fn special(member: &Member, kind: EntryType) -> Result<Special> {
     // Only device files need these fields, and other entries may leave them empty.
     let device = || -> Result<(u32, u32)> {
         let header = &member.header;
-        Ok((header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0)))
+        let (major, minor) = (&header.as_bytes()[329..337], &header.as_bytes()[337..345]);
+        let (major, minor) = (number(major, header.device_major())?, number(minor, header.device_minor())?);
+        Ok((major.unwrap_or(0), minor.unwrap_or(0)))
     };
     Ok(match kind {
         EntryType::Char => device().map(|(major, minor)| Special::CharDevice { major, minor })?,

@@ -1,0 +1,58 @@
+//! Tar archives of other programs, and for them.
+
+use std::fs;
+
+use testkit::command::{ScratchImage, text};
+
+/// Returns a header of an empty file.
+fn header(name: &str) -> tar::Header {
+    let mut header = tar::Header::new_ustar();
+    header.set_path(name).unwrap();
+    header.set_mode(0o644);
+    header.set_uid(1);
+    header.set_gid(2);
+    header.set_mtime(3);
+    header.set_size(0);
+    header.set_cksum();
+    header
+}
+
+#[test]
+fn empty_fields_of_a_header_are_zero() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let put = |name: &str, at: usize, field: &[u8], kind: tar::EntryType| {
+        let mut header = header(name);
+        header.set_entry_type(kind);
+        header.as_mut_bytes()[at..at + field.len()].copy_from_slice(field);
+        header.set_cksum();
+        fs::write(&archive, [header.as_bytes(), &[0; 1024][..]].concat()).unwrap();
+        ["put".to_owned(), "-q".to_owned(), "--tar".to_owned(), text(&archive), scratch.inside("/")]
+    };
+    use tar::EntryType::{Char, Regular};
+    for (n, byte) in [0, b' '].into_iter().enumerate() {
+        // Mode, owner, group, time.
+        scratch.ok(&put(&format!("file{n}"), 100, &[byte; 24], Regular));
+        scratch.ok(&put(&format!("time{n}"), 136, &[byte; 12], Regular));
+        // Major and minor number.
+        scratch.ok(&put(&format!("device{n}"), 329, &[byte; 16], Char));
+    }
+    let listed = scratch.ok(&["ls", "--json", &scratch.inside("/")]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    for file in listed.as_array().unwrap() {
+        let name = file["name"].as_str().unwrap();
+        if name.starts_with("file") {
+            assert_eq!((&file["mode"], &file["uid"], &file["gid"]), (&"0000".into(), &0.into(), &0.into()));
+        } else if name.starts_with("time") {
+            assert_eq!(file["mtime"], "1970-01-01T00:00:00Z");
+        } else if name.starts_with("device") {
+            assert_eq!(file["rdev"], serde_json::json!([0, 0]));
+        }
+    }
+    assert_eq!(listed.as_array().unwrap().len(), 7);
+    for (at, field) in [(100, "x"), (108, "  9 "), (116, "\0\x001"), (136, "now"), (136, "-")] {
+        let error = scratch.fails(&put("wrong", at, field.as_bytes(), Regular));
+        assert!(error.contains("wrong"), "{error}");
+    }
+    scratch.fsck();
+}

@@ -9,13 +9,14 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Result, ensure};
 use parext4::{FileType, Metadata};
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, fstat,
-    futimens, linkat, makedev, openat, readlinkat, setxattr, utimensat,
+    AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fremovexattr,
+    fsetxattr, fstat, futimens, linkat, makedev, openat, readlinkat, removexattr, setxattr, utimensat,
 };
+use rustix::io::Errno;
 
 use super::outside::{Dir, Identity};
 
-/// A file that this command has made.
+/// A file that this command has made, or a directory that was there.
 pub enum Made<'a> {
     /// An open file.
     Open(&'a File),
@@ -90,6 +91,26 @@ impl Made<'_> {
             Self::Open(file) => fsetxattr(file, name, value, XattrFlags::empty()),
             Self::Resolved(_) => setxattr(self.path(), name, value, XattrFlags::empty()),
         }
+    }
+
+    /// Removes the access control lists that the file has inherited from its directory.
+    pub fn remove_inherited_lists(&self, kind: FileType) -> Result<()> {
+        let names: &[&str] = match kind {
+            FileType::Directory => &["system.posix_acl_access", "system.posix_acl_default"],
+            FileType::Symlink => &[],
+            _ => &["system.posix_acl_access"],
+        };
+        for &name in names {
+            let removed = match self {
+                Self::Open(file) => fremovexattr(file, name),
+                Self::Resolved(_) => removexattr(self.path(), name),
+            };
+            match removed {
+                Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     pub fn set_permissions(&self, mode: u32) -> Result<()> {

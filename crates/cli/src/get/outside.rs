@@ -70,6 +70,13 @@ pub struct Place {
     pub name: OsString,
 }
 
+/// Whether a directory outside was made by this command, or was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Made,
+    Found,
+}
+
 /// All directories that were made, each after its parent.
 pub struct Directories {
     /// The directory of the first copy, and its path.
@@ -95,12 +102,13 @@ impl Directories {
     }
 
     /// Makes a directory that only this user can read until it has its own attributes, unless there is one. Returns its index.
-    pub fn make(&mut self, place: Place) -> Result<usize> {
+    pub fn make(&mut self, place: Place) -> Result<(usize, Origin)> {
         let parent = self.open(place.dir)?;
-        match mkdirat(&*parent, &place.name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let origin = match mkdirat(&*parent, &place.name, Mode::RWXU) {
+            Ok(()) => Origin::Made,
+            Err(Errno::EXIST) => Origin::Found,
             Err(error) => return Err(error.into()),
-        }
+        };
         // A symbolic link to a directory does not count: it may come from the image.
         let dir = match openat(&*parent, &place.name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
             Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -111,7 +119,7 @@ impl Directories {
         let index = self.made.len();
         self.made.push((place, Identity::of(&*dir)?));
         self.keep(index, dir);
-        Ok(index)
+        Ok((index, origin))
     }
 
     /// Returns the directory with an index, or the one of the first copy.
@@ -192,9 +200,9 @@ mod tests {
     fn made(dir: &Path) -> (Directories, Place) {
         fs::create_dir(dir.join("victim")).unwrap();
         let (mut directories, top) = Directories::above(&dir.join("dest")).unwrap();
-        let dest = directories.make(top).unwrap();
-        let a = directories.make(Place { dir: Some(dest), name: "a".into() }).unwrap();
-        let b = directories.make(Place { dir: Some(a), name: "b".into() }).unwrap();
+        let (dest, _) = directories.make(top).unwrap();
+        let (a, _) = directories.make(Place { dir: Some(dest), name: "a".into() }).unwrap();
+        let (b, _) = directories.make(Place { dir: Some(a), name: "b".into() }).unwrap();
         (directories, Place { dir: Some(b), name: "file".into() })
     }
 
@@ -291,7 +299,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut directories, mut place) = Directories::above(&dir.path().join("dest")).unwrap();
         for _ in 0..3 * OPEN {
-            let index = directories.make(place).unwrap();
+            let (index, _) = directories.make(place).unwrap();
             place = Place { dir: Some(index), name: "d".into() };
         }
         assert!(directories.open.len() <= OPEN);

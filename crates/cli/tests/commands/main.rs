@@ -1,5 +1,6 @@
 //! The commands: their output and their errors.
 
+mod access_lists;
 mod archives;
 mod check;
 mod deep;

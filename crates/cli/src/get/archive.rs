@@ -173,18 +173,20 @@ impl Packer<'_> {
         let mut left = MOST_XATTRS;
         node.visit_xattrs(|xattr| -> Result<()> {
             // A record's name is text. Names of attributes that are not are left out by GNU tar as well.
-            let Ok(key) = str::from_utf8(xattr.name()) else { return Ok(()) };
+            let Ok(name) = str::from_utf8(xattr.name()) else { return Ok(()) };
+            // The first `=` ends the name of a record. GNU tar encodes it so.
+            let key = format!("SCHILY.xattr.{}", name.replace('%', "%25").replace('=', "%3D"));
             let fits = |len: usize| len <= MOST_VALUE && key.len() + len <= left;
             let value = if fits(xattr.stored_len()) { Some(xattr.value()?) } else { None };
             let len = value.as_ref().map_or(xattr.stored_len(), Vec::len);
             match value.filter(|value| fits(value.len())) {
                 Some(value) => {
                     left -= key.len() + len;
-                    records.push((format!("SCHILY.xattr.{key}"), value));
+                    records.push((key, value));
                 }
                 None => {
                     let path = path.display();
-                    self.progress.warn(&format!("{path}: attribute {key} of {len} bytes is left out"));
+                    self.progress.warn(&format!("{path}: attribute {name} of {len} bytes is left out"));
                 }
             }
             Ok(())

@@ -1,8 +1,12 @@
 //! Tar archives of other programs, and for them.
 
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
 
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use testkit::command::{ScratchImage, text};
+use testkit::tool;
 
 /// Returns a header of an empty file.
 fn header(name: &str) -> tar::Header {
@@ -15,6 +19,12 @@ fn header(name: &str) -> tar::Header {
     header.set_size(0);
     header.set_cksum();
     header
+}
+
+/// Runs GNU tar with attributes. `None` if it is not installed.
+fn gnu_tar(arguments: &[&str]) -> Option<Output> {
+    let all = ["--xattrs", "--xattrs-include=*", "--numeric-owner"];
+    tool(Command::new("tar").args(all).args(arguments))
 }
 
 #[test]
@@ -55,4 +65,47 @@ fn empty_fields_of_a_header_are_zero() {
         assert!(error.contains("wrong"), "{error}");
     }
     scratch.fsck();
+}
+
+#[test]
+fn names_of_attributes_may_contain_the_separator_of_records() {
+    const NAMES: [&str; 6] = ["user.a=b", "user.%", "user.%3D", "user.%25=%", "user.==", "user.%3d"];
+    let has_all = |path: &Path| {
+        let mut value = [0; 16];
+        for name in NAMES {
+            let len = lgetxattr(path, name, &mut value[..]).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(&value[..len], name.as_bytes());
+        }
+        let mut names = [0; 1024];
+        let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
+        assert_eq!(names[..len].iter().filter(|&&byte| byte == 0).count(), NAMES.len());
+    };
+    let scratch = ScratchImage::new(&[]);
+    let source = scratch.path("file");
+    fs::write(&source, "x").unwrap();
+    for name in NAMES {
+        if lsetxattr(&source, name, name.as_bytes(), XattrFlags::empty()).is_err() {
+            return testkit::skipped("no attributes here");
+        }
+    }
+    let [ours, theirs] = ["ours.tar", "theirs.tar"].map(|name| text(&scratch.path(name)));
+    scratch.ok(&["put", "-q", &text(&source), &scratch.inside("/file")]);
+    scratch.ok(&["get", "-q", "--tar", &ours, &scratch.inside("/file")]);
+    let get = |dir: &str| {
+        scratch.ok(&["get", "-q", &scratch.inside(&format!("/{dir}/file")), &text(&scratch.path(dir))]);
+        has_all(&scratch.path(dir));
+    };
+    scratch.ok(&["mkdir", &scratch.inside("/own")]);
+    scratch.ok(&["put", "-q", "--tar", &ours, &scratch.inside("/own")]);
+    get("own");
+    let directory = text(&scratch.path(""));
+    let posix = ["--format=posix", "-C", &directory, "-cf", &theirs, "file"];
+    let Some(output) = gnu_tar(&posix) else { return };
+    assert!(output.status.success());
+    scratch.ok(&["mkdir", &scratch.inside("/theirs")]);
+    scratch.ok(&["put", "-q", "--tar", &theirs, &scratch.inside("/theirs")]);
+    get("theirs");
+    fs::create_dir(scratch.path("unpacked")).unwrap();
+    assert!(gnu_tar(&["-C", &text(&scratch.path("unpacked")), "-xf", &ours]).unwrap().status.success());
+    has_all(&scratch.path("unpacked/file"));
 }

@@ -94,7 +94,9 @@ impl Records {
             "SCHILY.acl.access" | "SCHILY.acl.default" => self.ignored.push(format!("{key} (as text)")),
             _ => {
                 if let Some(name) = key.strip_prefix(XATTR) {
-                    self.xattrs.push((name.as_bytes().to_vec(), value.to_vec()));
+                    // As GNU tar encodes them.
+                    let name = name.replace("%3D", "=").replace("%25", "%");
+                    self.xattrs.push((name.into_bytes(), value.to_vec()));
                 }
             }
         }

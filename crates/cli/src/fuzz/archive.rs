@@ -47,6 +47,8 @@ pub fn compose(mut bytes: &[u8]) -> Vec<u8> {
         }
         member(&mut bytes, &mut archive);
     }
+    // The end mark.
+    archive.resize(archive.len() + BLOCK, 0);
     archive
 }
 

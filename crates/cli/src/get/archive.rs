@@ -2,6 +2,8 @@
 //!
 //! The archive has the PAX format with GNU tar's names of records: times with nanoseconds, extended attributes with access control
 //! lists, and sparse files (format 1.0).
+//!
+//! An archive that could not be completed ends within a member, so that no program takes it for a whole one.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -51,6 +53,7 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
     let progress = Arc::new(Progress::new(quiet));
     let mut packer = Packer {
         builder,
+        is_within_member: false,
         progress,
         linked: HashMap::new(),
         singles: Singles::default(),
@@ -58,7 +61,10 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
         visited: Visited::none(volume),
         source,
     };
-    packer.tree(node)?;
+    if let Err(error) = packer.tree(node) {
+        packer.cut();
+        return Err(error);
+    }
     let named = |error| anyhow::Error::new(error).context(path.display().to_string());
     packer.builder.into_inner().and_then(|mut output| output.flush()).map_err(named)?;
     Ok(packer.progress.summary())
@@ -66,6 +72,8 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
 
 struct Packer<'a> {
     builder: Builder<BufWriter<Box<dyn Write>>>,
+    /// A member is begun and not complete.
+    is_within_member: bool,
     progress: Arc<Progress>,
     /// The first names of files that have several.
     linked: HashMap<InodeNo, PathBuf>,
@@ -234,11 +242,33 @@ impl Packer<'_> {
             let target = fitting(&mut records, "linkpath", target);
             header.set_link_name_literal(target.as_os_str().as_bytes())?;
         }
+        header.set_path(path)?;
+        header.set_cksum();
+        self.is_within_member = true;
         if !records.is_empty() {
             let records = records.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
             self.builder.append_pax_extensions(records)?;
         }
-        Ok(self.builder.append_data(&mut header, path, data)?)
+        self.builder.append(&header, data)?;
+        self.is_within_member = false;
+        Ok(())
+    }
+
+    /// Ends the archive within a member. Programs accept an archive that ends between two members.
+    fn cut(mut self) {
+        let output = self.builder.get_mut();
+        if !self.is_within_member {
+            // Announces records that do not follow.
+            let mut header = Header::new_ustar();
+            header.set_entry_type(EntryType::XHeader);
+            header.set_size(BLOCK as u64);
+            header.set_cksum();
+            let _ = output.write_all(header.as_bytes());
+        }
+        // The error that is reported came before.
+        let _ = output.flush();
+        // Dropping the builder would write the end of an archive.
+        std::mem::forget(self.builder);
     }
 
     fn file(

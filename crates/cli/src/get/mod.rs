@@ -39,7 +39,8 @@ pub struct Args {
     /// An existing directory, or the path of the copy
     #[arg(required_unless_present = "tar", conflicts_with = "tar")]
     dest: Option<PathBuf>,
-    /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files
+    /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files. If the command
+    /// fails, it leaves an archive that ends within a member, which tar and put --tar report
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
     /// Number of threads; by default the number of cores

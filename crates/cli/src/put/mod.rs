@@ -53,7 +53,8 @@ pub struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
-    /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files
+    /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files. An archive that ends within a member is an
+    /// error, and one without an end mark gives a warning; what precedes is unpacked
     #[arg(long)]
     tar: bool,
     #[command(flatten)]

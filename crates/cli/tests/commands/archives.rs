@@ -1,11 +1,11 @@
-//! Tar archives of other programs, and for them.
+//! Tar archives of other programs, and for them; archives that are incomplete.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
-use testkit::command::{ScratchImage, text};
+use testkit::command::{ScratchImage, run, text};
 use testkit::tool;
 
 /// Returns a header of an empty file.
@@ -108,4 +108,70 @@ fn names_of_attributes_may_contain_the_separator_of_records() {
     fs::create_dir(scratch.path("unpacked")).unwrap();
     assert!(gnu_tar(&["-C", &text(&scratch.path("unpacked")), "-xf", &ours]).unwrap().status.success());
     has_all(&scratch.path("unpacked/file"));
+}
+
+/// Returns an image with a directory `/tree`, of which the files `a` and `b` can be read and `c` cannot.
+fn damaged() -> Option<ScratchImage> {
+    let scratch = ScratchImage::new(&[]);
+    let tree = scratch.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(tree.join(name), vec![7; 3000]).unwrap();
+    }
+    scratch.ok(&["put", "-q", &text(&tree), &scratch.inside("/")]);
+    let request = "sif /tree/c block[0] 0";
+    let output = tool(Command::new("/usr/sbin/debugfs").args(["-w", "-R", request]).arg(scratch.image()))?;
+    assert!(output.status.success());
+    Some(scratch)
+}
+
+#[test]
+fn an_archive_that_could_not_be_completed_is_refused() {
+    let Some(scratch) = damaged() else { return };
+    let archive = scratch.path("out.tar");
+    let error = scratch.fails(&["get", "-q", "--tar", &text(&archive), &scratch.inside("/tree")]);
+    assert!(error.contains("tree/c: corrupt volume"), "{error}");
+    assert!(fs::metadata(&archive).unwrap().len() > 0);
+    let output = run(&["get", "-q", "--tar", "-", &scratch.inside("/tree")]);
+    assert!(!output.status.success() && output.stdout == fs::read(&archive).unwrap());
+    scratch.ok(&["mkdir", &scratch.inside("/dest")]);
+    let error = scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/dest")]);
+    assert!(error.contains("the archive ends within a header"), "{error}");
+    if let Some(output) = gnu_tar(&["-tf", &text(&archive)]) {
+        assert!(!output.status.success(), "{}", testkit::tool::text(&output));
+    }
+    // An archive of nothing is incomplete, too.
+    let output = run(&["get", "-q", "--tar", "-", &scratch.inside("/tree/c")]);
+    assert!(!output.status.success());
+    fs::write(&archive, output.stdout).unwrap();
+    scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/dest")]);
+}
+
+#[test]
+fn an_archive_without_an_end_is_unpacked_with_a_warning() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let put = |archive: &Path| run(&["put", "-q", "--tar", &text(archive), &scratch.inside("/")]);
+    let first = header("first");
+    let mut second = header("second");
+    second.set_size(600);
+    second.set_cksum();
+    let whole = [first.as_bytes(), second.as_bytes(), &[b'x'; 600][..], &[0; 424]].concat();
+    fs::write(&archive, &whole).unwrap();
+    let output = put(&archive);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let warning =
+        format!("parext4: {}: ends without an end mark, and may be incomplete\n", archive.display());
+    assert_eq!(said, warning);
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "first\nlost+found\nsecond\n");
+    // One block of zeros is an end.
+    fs::write(&archive, [&whole[..], &[0; 512]].concat()).unwrap();
+    assert!(put(&archive).stderr.is_empty());
+    for cut in [100, 512 + 100, 1024, 1024 + 100, whole.len() - 1] {
+        fs::write(&archive, &whole[..cut]).unwrap();
+        let error = scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
+        assert!(error.contains("the archive ends within"), "{cut}: {error}");
+    }
+    scratch.fsck();
 }

@@ -57,6 +57,10 @@ pub fn unpack(
     while let Some(member) = archive.next().with_context(name)? {
         unpacker.member(&mut archive, member).with_context(name)?;
     }
+    if !archive.has_end() {
+        let text = format!("{}: ends without an end mark, and may be incomplete", name());
+        shared.progress.warn(&text);
+    }
     unpacker.finish(volume)
 }
 

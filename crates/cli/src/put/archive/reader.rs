@@ -32,19 +32,31 @@ pub struct Reader<R> {
     /// Bytes of the member that were not read yet, and of the padding after them.
     left: u64,
     padding: u64,
+    has_end: bool,
 }
 
 impl<R: Read> Reader<R> {
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0 }
+        Self { input, left: 0, padding: 0, has_end: false }
+    }
+
+    /// Returns true if the archive had an end mark, a block of zeros. Without one, its last members may be missing.
+    pub fn has_end(&self) -> bool {
+        self.has_end
     }
 
     /// Returns the next member, after the rest of the one before. `None` at the end of the archive.
     pub fn next(&mut self) -> Result<Option<Member>> {
         let (mut name, mut target, mut records) = (None, None, Records::default());
+        let mut is_described = false;
         loop {
-            let Some(header) = self.header()? else { return Ok(None) };
+            let Some(header) = self.header()? else {
+                ensure!(!is_described, "the archive ends within a header");
+                return Ok(None);
+            };
             let kind = header.entry_type();
+            is_described |=
+                matches!(kind, EntryType::XHeader | EntryType::GNULongName | EntryType::GNULongLink);
             // A hard link may state the size of its file, and has no data.
             self.begin(if kind == EntryType::Link { 0 } else { header.entry_size()? })?;
             match kind {
@@ -84,6 +96,7 @@ impl<R: Read> Reader<R> {
             }
         }
         if header.as_bytes().iter().all(|&byte| byte == 0) {
+            self.has_end = true;
             return Ok(None);
         }
         let sum: u32 = header.as_bytes().iter().map(|&byte| u32::from(byte)).sum();

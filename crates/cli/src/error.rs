@@ -5,11 +5,16 @@ use parext4::Error;
 /// Returns the error with its causes as one line, and what to do about it if that is known.
 pub fn describe(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(|cause| plain(&cause.to_string())).collect();
-    let mut line = causes.join(": ").replace('\n', " ");
+    let mut line = printable(&causes.join(": "));
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(needs_check) {
         line.push_str("; run e2fsck on the image");
     }
     line
+}
+
+/// Makes a message one line without control characters, which names from an image or an archive may contain.
+pub fn printable(message: &str) -> String {
+    message.replace('\n', " ").replace(char::is_control, "?")
 }
 
 /// Returns true if the volume is damaged.
@@ -50,7 +55,7 @@ mod tests {
         assert_eq!(describe(&error), "a.img: no such file or directory");
         let named = format!("a.img: {}", io::Error::from_raw_os_error(13));
         assert_eq!(describe(&anyhow!(named)), "a.img: permission denied");
-        assert_eq!(describe(&anyhow!("a: B\nc")), "a: B c");
+        assert_eq!(describe(&anyhow!("a: B\nc\x1b[m")), "a: B c?[m");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::error;
+
 /// Counts files and bytes; visible only on a terminal.
 pub struct Progress {
     bar: ProgressBar,
@@ -52,6 +54,7 @@ impl Progress {
     /// Prints a warning on stderr, above the bar if there is one.
     pub fn warn(&self, text: &str) {
         self.warnings.fetch_add(1, Ordering::Relaxed);
+        let text = error::printable(text);
         self.bar.suspend(|| eprintln!("parext4: {text}"));
     }
 }

@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use super::{
-    IBODY_HEADER, LIST_END, MAGIC, PAD, SYSTEM, Value, Xattr, entry_len, find_end, raw_entry, value_of,
-};
+use super::{IBODY_HEADER, LIST_END, MAGIC, PAD, SYSTEM, Xattr, entry_len, find_end, raw_entry, value_of};
 use crate::Result;
 
 /// The rest of its name.
@@ -50,13 +48,7 @@ pub fn inline_value(area: &[u8]) -> Result<Option<Range<usize>>> {
 /// bytes after an inode's fields. `None` if there is no room for the attribute.
 #[must_use]
 pub fn inline_room(list: &[Xattr], len: usize) -> Option<usize> {
-    let size = |xattr: &Xattr| {
-        let value = match &xattr.value {
-            Value::Bytes(value) => value.len().next_multiple_of(PAD),
-            Value::Inode(_) => 0,
-        };
-        entry_len(xattr.name.len()) + value
-    };
+    let size = |xattr: &Xattr| entry_len(xattr.name.len()) + xattr.value.padded_len();
     let others: usize = list.iter().filter(|xattr| !is_inline_data(xattr)).map(size).sum();
     // Four zero bytes end the list.
     let room = len.checked_sub(IBODY_HEADER + others + entry_len(NAME.len()) + LIST_END)?;

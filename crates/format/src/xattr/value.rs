@@ -4,6 +4,7 @@
 //! `i_version` counts the entries that refer to it (`ext4_xattr_inode_get_ref`).
 //! Source: kernel documentation, "ext4: Extended Attributes".
 
+use super::PAD;
 use crate::{ChecksumSeed, InodeNo};
 
 /// The value of an attribute.
@@ -39,6 +40,15 @@ impl Value {
         match self {
             Self::Bytes(_) => None,
             Self::Inode(inode) => Some(*inode),
+        }
+    }
+
+    /// Returns how many bytes the value occupies beside the entries, with its padding. A value in an inode occupies none.
+    #[must_use]
+    pub fn padded_len(&self) -> usize {
+        match self {
+            Self::Bytes(value) => value.len().next_multiple_of(PAD),
+            Self::Inode(_) => 0,
         }
     }
 }

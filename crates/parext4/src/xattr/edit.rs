@@ -8,11 +8,14 @@ use parext4_format::{FormatError, FsBlock};
 
 use super::XattrChange;
 use super::change::BlockChange;
-use super::storage::{Storage, is};
+use super::storage::Storage;
 use super::values::ValueChanges;
 use crate::engine::{Engine, Use};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+
+/// The most bytes of the block that values leave to entries (`EXT4_XATTR_BLOCK_RESERVE`).
+const MOST_RESERVED: usize = 1024;
 
 /// The attributes of an inode, with changes that were not carried out yet.
 #[derive(Clone, Debug)]
@@ -74,7 +77,7 @@ impl XattrEdit {
 
     /// Returns an attribute.
     pub(super) fn get(&self, index: u8, name: &[u8]) -> Option<&Xattr> {
-        self.iter().find(|xattr| is(xattr, index, name))
+        self.body.get(index, name).or_else(|| self.block.get(index, name))
     }
 
     /// Removes an attribute. Returns false if there was none of this name.
@@ -95,6 +98,18 @@ impl XattrEdit {
             self.block.list.extend(self.body.list.pop());
             self.block.changed = true;
         }
+    }
+
+    /// Returns false if [`put`](Self::put) has stored an attribute in the block, and the values there leave too little of the block to
+    /// entries. `before` is the edit before `put`. As in the kernel, a value may replace one of the same padded length in any case.
+    pub(super) fn keeps_room_for_entries(&self, before: &Self, index: u8, name: &[u8]) -> bool {
+        let value_len = |edit: &Self| edit.block.get(index, name).map_or(0, |xattr| xattr.value.padded_len());
+        let len = value_len(self);
+        if len == 0 || len == value_len(before) {
+            return true;
+        }
+        let values: usize = self.block.list.iter().map(|xattr| xattr.value.padded_len()).sum();
+        values + (self.block.len / 8).min(MOST_RESERVED) <= self.block.len
     }
 
     /// Returns the change to be carried out for inode `owner`.

@@ -236,8 +236,8 @@ impl Node {
         xattrs.apply(edit, None)
     }
 
-    /// Returns the change that sets an attribute. A value that is large, or does not fit beside the other attributes, gets an inode of
-    /// its own if the volume has `ea_inode`, as in the kernel.
+    /// Returns the change that sets an attribute. A value that is large, does not fit beside the other attributes, or would leave too little
+    /// of the block to entries, gets an inode of its own if the volume has `ea_inode`, as in the kernel.
     fn change_of(
         &self,
         xattrs: &XattrsLock<'_>,
@@ -247,17 +247,21 @@ impl Node {
     ) -> Result<XattrChange> {
         let put = |mut edit: XattrEdit, value: Value| {
             edit.put(Xattr { name_index: name.index, name: name.rest.to_vec(), value });
-            edit.finish(&self.engine, &self.inode)
+            edit
         };
+        let finish = |edit: XattrEdit| edit.finish(&self.engine, &self.inode);
         let may_be_inode =
             !value.is_empty() && self.engine.superblock.incompat().contains(Incompat::EA_INODE);
         if !may_be_inode {
-            return put(edit, value.into());
+            return finish(put(edit, value.into()));
         }
         if value.len() as u64 <= self.engine.block_size() - BESIDES_LARGE {
-            match put(edit.clone(), value.clone().into()) {
-                Err(Error::NoSpace) => {}
-                other => return other,
+            let in_place = put(edit.clone(), value.clone().into());
+            if in_place.keeps_room_for_entries(&edit, name.index, name.rest) {
+                match finish(in_place) {
+                    Err(Error::NoSpace) => {}
+                    other => return other,
+                }
             }
         }
         let node = Node::create_value(&self.engine, &self.inode, &value)?;
@@ -267,7 +271,7 @@ impl Node {
         let hash = ValueInode::hash(self.engine.superblock.value_seed(), &value);
         let len = u32::try_from(value.len()).map_err(|_| Error::NoSpace)?;
         let value = ValueInode::new(node.ino(), name.rest, len, hash);
-        put(edit, Value::Inode(value))
+        finish(put(edit, Value::Inode(value)))
     }
 
     /// Checks that an attribute may be changed. The checks are in the order of the kernel's.

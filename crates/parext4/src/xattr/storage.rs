@@ -38,6 +38,11 @@ impl Storage {
         self.values().count().cast_signed() as i64 - self.old_values.len().cast_signed() as i64
     }
 
+    /// Returns an attribute.
+    pub(super) fn get(&self, index: u8, name: &[u8]) -> Option<&Xattr> {
+        self.list.iter().find(|xattr| is(xattr, index, name))
+    }
+
     /// Removes an attribute. Returns false if there was none of this name.
     pub(super) fn remove(&mut self, index: u8, name: &[u8]) -> bool {
         let before = self.list.len();
@@ -49,6 +54,6 @@ impl Storage {
 }
 
 /// Returns true if the attribute has this name.
-pub(super) fn is(xattr: &Xattr, index: u8, name: &[u8]) -> bool {
+fn is(xattr: &Xattr, index: u8, name: &[u8]) -> bool {
     xattr.name_index == index && xattr.name == name
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{XattrFlags, getxattr, lgetxattr, setxattr};
+use rustix::io::Errno;
 
 use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
 use testkit::tool;
@@ -456,4 +457,58 @@ fn a_new_owner_is_charged_for_the_values_that_new_permissions_leave() {
     assert_eq!(volume.space().free_inodes, inodes + 1, "the list is in the inode or its block");
     volume.close().unwrap();
     image.fsck();
+}
+
+/// Values in the block leave an eighth of it, and at most 1024 bytes, to entries. A value that would not gets an inode, except one that
+/// replaces a value of the same length.
+#[test]
+fn the_block_has_room_for_entries_as_in_the_kernel() {
+    let name = |letter: char| format!("user.{}", letter.to_string().repeat(200));
+    let long = |len| vec![("user.a".to_owned(), len), (name('b'), 20), (name('c'), 20), (name('d'), 20)];
+    for (block, inode) in [(1024, 128), (1024, 256), (4096, 128), (4096, 256)] {
+        let most = block - block / 8;
+        let mut orders = [most - 4, most - 1, most, most + 1, block - 57, block - 56].map(long).to_vec();
+        orders.push((0..60).map(|n| (format!("user.{n}"), 100)).collect());
+        // A value in the block that is replaced, by one of the same length and by values of other lengths.
+        orders.push(
+            [most, most - 2, most + 4, most, 10, most + 1].map(|len| ("user.a".to_owned(), len)).into(),
+        );
+        let (block, inode) = (block.to_string(), inode.to_string());
+        let options = ["-b", &block, "-I", &inode, "-N", "2000", "-O", "ea_inode"];
+        let (Some(ours), Some(theirs)) = (Image::mke2fs(16, &options), Image::mke2fs(16, &options)) else {
+            return;
+        };
+        // The kernel shares an inode among equal values.
+        let fill = |order: usize, step: usize, len: usize| -> Vec<u8> {
+            [order as u8, step as u8].into_iter().chain((0..).map(|at: usize| at as u8)).take(len).collect()
+        };
+        let mut in_kernel = Vec::new();
+        theirs.with_kernel(|root| {
+            for (n, order) in orders.iter().enumerate() {
+                let path = root.join(n.to_string());
+                std::fs::write(&path, b"").unwrap();
+                in_kernel.extend(order.iter().enumerate().map(|(step, (name, len))| {
+                    let set = setxattr(&path, name, &fill(n, step, *len), XattrFlags::empty());
+                    assert!(matches!(set, Ok(()) | Err(Errno::NOSPC)), "{set:?}");
+                    (n, step, set.is_ok(), rustix::fs::statvfs(root).unwrap().f_ffree)
+                }));
+            }
+        });
+        if in_kernel.is_empty() {
+            return;
+        }
+        let volume = ours.open();
+        let mut expected = in_kernel.into_iter();
+        for (n, order) in orders.iter().enumerate() {
+            let node = file(&volume, &n.to_string());
+            for (step, (name, len)) in order.iter().enumerate() {
+                let set = node.set_xattr(name.as_bytes(), &fill(n, step, *len), XattrMode::Any);
+                assert!(matches!(set, Ok(()) | Err(Error::NoSpace)), "{set:?}");
+                let found = (n, step, set.is_ok(), volume.space().free_inodes.into());
+                assert_eq!(Some(found), expected.next(), "{len} bytes, blocks of {block}, inodes of {inode}");
+            }
+        }
+        volume.close().unwrap();
+        ours.fsck();
+    }
 }

@@ -316,6 +316,11 @@ impl Lease {
         }
     }
 
+    /// Returns true if the lease is lost for good.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state.lock().lost.is_some()
+    }
+
     /// Returns why the lease is lost.
     pub(super) fn why_lost(&self) -> String {
         let state = self.state.lock();

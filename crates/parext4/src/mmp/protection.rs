@@ -65,6 +65,14 @@ impl Protection {
         self.lease.attach(health);
     }
 
+    /// Checks that no other machine has taken the volume over, and that no update has found that the device lost writes.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] says why the volume is lost.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.lease.is_lost() { Err(Error::Busy(self.lease.why_lost())) } else { Ok(()) }
+    }
+
     /// Stops the updates. With `clean`, marks the volume as closed, if this machine still owns it; otherwise the next machine
     /// waits before it uses the volume. Later writes fail. Does nothing after the first call.
     ///

@@ -10,6 +10,7 @@ use super::VolumeOptions;
 use super::open::build_scratch;
 use super::recover::{JournalPlace, Replayed, flush, write};
 use crate::error::{Error, Result};
+use crate::flush_turn::FlushTurn;
 use crate::mmp::Protection;
 use crate::superblock::{read_superblock, read_usable_superblock};
 use crate::sync::Arc;
@@ -67,13 +68,19 @@ impl VolumeOptions {
         if !superblock.incompat().contains(Incompat::RECOVER) {
             return Ok(Replayed::NOTHING);
         }
+        // The owner's thread flushes the device, too, and must not be the only one to learn that the replay's writes are lost.
+        let with_turn = |device| Arc::new(FlushTurn::new(device)) as Arc<dyn Device>;
+        let (device, external) = (with_turn(device), self.journal_device.clone().map(with_turn));
         let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp)? else {
-            return replay(&device, self.journal_device.as_ref());
+            return replay(&device, external.as_ref());
         };
-        let external = self.journal_device.as_ref().map(|external| protection.lease(external));
+        let external = external.map(|external| protection.lease(&external));
         let done = replay(&device, external.as_ref());
         let released = protection.release(done.is_ok());
-        done.and_then(|done| released.map(|()| done))
+        let done = done?;
+        released?;
+        protection.check()?;
+        Ok(done)
     }
 }
 

@@ -2,4 +2,5 @@
 
 mod open;
 mod owners;
+mod replay;
 mod scale;

@@ -60,7 +60,7 @@ fn superblock(device: &dyn Device) -> Superblock {
 }
 
 /// Returns the offset of the block and its length, in bytes.
-fn place(device: &dyn Device) -> (u64, usize) {
+pub fn place(device: &dyn Device) -> (u64, usize) {
     let superblock = superblock(device);
     let number = superblock.mmp_block().unwrap().unwrap();
     (number.get() * u64::from(superblock.block_size()), superblock.block_size() as usize)

@@ -304,7 +304,11 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     let pages = PageCache::new(options.cache_bytes, PageSize::of(layout.block_size));
     let journal = Arc::new(journal);
     let inodes = Arc::new(InodeCache::new(&budget, &journal));
-    budget.share(vec![Arc::downgrade(&inodes) as Weak<dyn Evict>, Arc::downgrade(&cache) as Weak<dyn Evict>]);
+    budget.share(vec![
+        Arc::downgrade(&inodes) as Weak<dyn Evict>,
+        Arc::downgrade(&cache) as Weak<dyn Evict>,
+        Arc::downgrade(&allocator) as Weak<dyn Evict>,
+    ]);
     let limits = Limits {
         cache: options.cache_bytes,
         dirty: options.dirty_limit_bytes,

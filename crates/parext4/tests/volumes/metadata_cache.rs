@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
-    Device, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, SetAttributes, Volume, VolumeOptions, mkfs,
+    Device, EmptiedLog, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, SetAttributes, Volume,
+    VolumeOptions, mkfs,
 };
 
 use testkit::device::{GatedDevice, HookedDevice, Hooks};
-use testkit::volume::Shape;
+use testkit::volume::{Shape, assert_no_findings};
 
 const BUDGET: usize = 1 << 20;
 
@@ -209,4 +210,33 @@ fn blocks_of_a_failed_commit_stay_in_memory() {
             assert_eq!(volume.read_dir(names(nth)).unwrap().count(), 0);
         }
     }
+}
+
+/// A trim reads the bitmaps of all groups.
+#[test]
+fn bitmaps_of_groups_that_are_not_in_use_leave_the_memory() {
+    const BUDGET: usize = 256 << 10;
+    const GROUPS: u64 = 256;
+    let device = Arc::new(MemDevice::new(GROUPS << 23));
+    mkfs(&*device, &MkfsOptions::new().block_size(1024).device_is_zero(true)).unwrap();
+    let options = VolumeOptions::new().metadata_cache_bytes(BUDGET).commit_interval(None);
+    let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
+    // Group descriptors stay in memory, as does the root.
+    let always = volume.metadata_cache_stats().bytes;
+    assert!(volume.trim(0..u64::MAX, 0).unwrap() > GROUPS << 22);
+    for nth in 0..100 {
+        volume.write(format!("/{nth}"), vec![nth; 3000]).unwrap();
+        volume.sync().unwrap();
+        volume.empty_journal(EmptiedLog::Kept).unwrap();
+    }
+    let stats = volume.metadata_cache_stats();
+    assert!(
+        stats.bytes <= always + (BUDGET + BUDGET / 2) as u64,
+        "{always} bytes after the open, then {stats:?}"
+    );
+    for nth in 0..100 {
+        assert_eq!(volume.read(format!("/{nth}")).unwrap(), [nth; 3000]);
+    }
+    volume.close().unwrap();
+    assert_no_findings(&*device, "after an eviction of bitmaps");
 }

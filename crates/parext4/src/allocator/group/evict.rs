@@ -20,10 +20,11 @@ impl Group {
     }
 
     /// Drops each bitmap that is at home and unreferenced, with the free extents, unless another thread holds the
-    /// group's locks.
-    fn evict(&self) {
+    /// group's locks. A group of which something stays counts as used `now`, so that other groups are examined first.
+    fn evict(&self, now: u64) {
         // `try_lock`, because the caller may hold this group's lock, or another group's.
         let (Some(mut blocks), Some(mut inodes)) = (self.blocks.try_lock(), self.inodes.try_lock()) else {
+            self.used_at.store(now, Ordering::Relaxed);
             return;
         };
         if blocks.in_windows == 0 && blocks.bitmap.as_ref().is_none_or(is_idle) {
@@ -35,9 +36,8 @@ impl Group {
         if bitmap.as_ref().is_none_or(is_idle) {
             *bitmap = None;
         }
-        if blocks.bitmap.is_none() && inodes.bitmap.is_none() {
-            self.used_at.store(NEVER, Ordering::Relaxed);
-        }
+        let is_empty = blocks.bitmap.is_none() && inodes.bitmap.is_none();
+        self.used_at.store(if is_empty { NEVER } else { now }, Ordering::Relaxed);
     }
 }
 
@@ -67,6 +67,6 @@ impl Evict for Allocator {
 
     fn evict(&self) {
         let next = self.next_evicted.fetch_add(1, Ordering::Relaxed) % self.layout.group_count;
-        self.groups[next as usize].evict();
+        self.groups[next as usize].evict(self.cache.budget().now());
     }
 }

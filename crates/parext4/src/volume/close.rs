@@ -140,9 +140,11 @@ impl Engine {
 
     /// Makes all changes durable and the volume clean.
     fn end_changes(&self) -> Result<()> {
-        if self.health.check().is_ok() {
-            // An error leaves the blocks mapped past the end of the file, which is harmless.
-            self.free_all_preallocated()?;
+        // An error leaves the blocks mapped past the end of the file, which is harmless. One after a change has stopped the volume.
+        if self.health.check().is_ok()
+            && let Err(error) = self.free_all_preallocated()
+        {
+            tracing::warn!("freeing preallocated blocks: {error}");
         }
         self.journal.shut_down(|| {
             self.mark_closed()?;
@@ -186,5 +188,45 @@ impl Drop for Engine {
         if let Err(error) = self.shut_down() {
             tracing::warn!("closing the volume: {error}");
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use parext4_device::{Device, FaultDevice, FaultKind, FaultPlan, MemDevice};
+    use parext4_format::FileBlock;
+
+    use super::*;
+    use crate::file::OpenOptions;
+    use crate::memory::Evict;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::namespace::SetAttributes;
+    use crate::volume::VolumeOptions;
+
+    #[test]
+    fn a_close_that_cannot_free_preallocated_blocks_commits_what_was_changed() {
+        let memory = Arc::new(MemDevice::new(64 << 20));
+        mkfs(&*memory, &MkfsOptions::new()).unwrap();
+        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as Arc<dyn Device>, FaultPlan::default()));
+        let options = VolumeOptions::new().commit_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
+        let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
+        for _ in 0..20 {
+            file.append(&[1; 4096]).unwrap();
+        }
+        volume.empty_journal(EmptiedLog::Kept).unwrap();
+        assert!(file.node().inode.has_spare_blocks());
+        let allocator = &volume.engine.allocator;
+        allocator.close_windows(&file.node().inode.windows, FileBlock::ZERO);
+        // The number of groups, and of blocks in the cache, or more.
+        (0..8).for_each(|_| Evict::evict(&**allocator));
+        (0..4096).for_each(|_| Evict::evict(&*volume.engine.cache));
+        volume.resolve("/").unwrap().set_attributes(&SetAttributes::new().uid(7)).unwrap();
+        device.arm(FaultPlan::at(1).kind(FaultKind::Reads));
+        volume.close().unwrap();
+        assert!(device.failed().is_some(), "no bitmap was read");
+        drop(file);
+        let volume = Volume::open_device(memory, &options).unwrap();
+        assert_eq!(volume.metadata("/").unwrap().uid, 7);
     }
 }

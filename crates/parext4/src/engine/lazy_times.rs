@@ -83,7 +83,7 @@ impl Engine {
 
     /// Adds the times that are pending now to the running transaction. Commits the transaction and continues with the next one
     /// whenever it is full. Blocks while a commit closes its transaction, because that commit may have passed the list already.
-    fn fold_lazy_times(&self) -> Result<()> {
+    pub(crate) fn fold_lazy_times(&self) -> Result<()> {
         // Inodes leave the list in the order in which they joined it, so these leave it first, although other threads add inodes
         // and remove some.
         let mut waiting = self.lazy.len();

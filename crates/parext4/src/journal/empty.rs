@@ -18,8 +18,9 @@ pub enum EmptiedLog {
 }
 
 impl Journal {
-    /// Commits and checkpoints everything, and leaves an empty log on the device. Holds the commit lock, so commits block
-    /// until it is done; handles do not.
+    /// Commits the running transaction, checkpoints everything, and leaves an empty log on the device. Holds the commit lock, so
+    /// commits block until it is done; handles do not. So later changes are in no log yet. Deferred changes may not fit
+    /// ([`CommitHooks::closing`](super::CommitHooks::closing)).
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a volume without a journal. A failed discard is returned and does not stop the volume;
@@ -30,8 +31,8 @@ impl Journal {
         if log.is_none() {
             return Err(Error::Unsupported("emptying the journal of a volume that has none".into()));
         }
-        self.commit_rest(&mut log)
-            .and_then(|()| self.restart_log(&mut log))
+        self.commit_running(&mut log)
+            .and_then(|_| self.restart_log(&mut log))
             .map_err(|e| self.health.stop(e))?;
         match (&*log, blocks) {
             (None, _) | (_, EmptiedLog::Kept) => Ok(()),

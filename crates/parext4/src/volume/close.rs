@@ -27,7 +27,8 @@ impl Volume {
         self.engine.sync()
     }
 
-    /// Commits and checkpoints all metadata, and leaves an empty journal on the device. Does not write back dirty pages.
+    /// Commits and checkpoints all earlier changes of metadata, and leaves an empty journal on the device. Does not write back dirty
+    /// pages.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -43,7 +44,7 @@ impl Volume {
     pub fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
         self.engine.check_writable()?;
         let _in_flight = self.engine.in_flight.enter()?;
-        self.engine.journal.empty_log(blocks)
+        self.engine.empty_journal(blocks)
     }
 
     /// Stops the volume as a crash would, for tests of programs and of recovery. Commits all earlier changes of metadata,
@@ -103,6 +104,11 @@ impl Engine {
             return Ok(());
         }
         self.journal.flush()
+    }
+
+    fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
+        self.fold_lazy_times()?;
+        self.journal.empty_log(blocks)
     }
 
     pub(super) fn close(self: &Arc<Self>) -> Result<()> {

@@ -91,6 +91,8 @@ pub enum Fault {
     OvertakenClaimKept,
     /// H15, H27: a failed append also releases the bytes that later appends have claimed.
     FailedClaimTakesAll,
+    /// H15, H27: a failed append also releases the bytes up to an end that a write has announced.
+    FailedClaimTakesAnnounced,
     /// H18: a size that grows over written blocks joins no transaction.
     GrowUnjoined,
     /// H25: an inode whose times were committed still counts as listed for the next commit.

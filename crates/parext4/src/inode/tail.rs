@@ -54,14 +54,17 @@ impl Tail {
         self.epoch == claim.epoch
     }
 
-    /// Ends a claim. An unused claim is undone if no other claim follows it; otherwise it leaves a hole.
+    /// Ends a claim. An unused claim is undone if no other claim follows it, as far as no announced end lies in it. Otherwise it
+    /// leaves a hole.
     pub(crate) fn end_claim(&mut self, claim: Claim, used: bool, size: u64) {
         self.claims -= 1;
         let claim_end = claim.offset.saturating_add(claim.len);
         let last = guarded!(Fault::FailedClaimTakesAll, self.end == claim_end, true);
         if !used && self.holds(claim) && last {
-            // A part of it may be visible already.
-            self.end = claim.offset.max(size);
+            // A part of it may be visible already. Writes past the end announce theirs while the claim is in flight, and have raised the
+            // size before they withdraw it.
+            let least = claim.offset.max(size);
+            self.end = guarded!(Fault::FailedClaimTakesAnnounced, self.at_least_announced(least), least);
         }
         self.recompute_end(size);
     }
@@ -83,14 +86,19 @@ impl Tail {
     /// If no append is in flight, sets the end to the size or to the largest announced end, so that a failed append has no effect.
     fn recompute_end(&mut self, size: u64) {
         if self.claims == 0 {
-            self.end = self.announced.iter().copied().fold(size, u64::max);
+            self.end = self.at_least_announced(size);
         }
     }
 
     /// Sets the size. All claims become void.
     pub(crate) fn set(&mut self, size: u64) {
         self.epoch += 1;
-        self.end = self.announced.iter().copied().fold(size, u64::max);
+        self.end = self.at_least_announced(size);
+    }
+
+    /// Returns the largest announced end, or `end` if that is larger.
+    fn at_least_announced(&self, end: u64) -> u64 {
+        self.announced.iter().copied().fold(end, u64::max)
     }
 }
 
@@ -122,6 +130,23 @@ mod tests {
         assert_eq!(tail.end(), 5010, "the append after it is still in flight");
         tail.end_claim(Claim { offset: 5000, len: 10, epoch: 0 }, false, 100);
         assert_eq!(tail.end(), 100);
+    }
+
+    #[test]
+    fn a_claim_that_fails_leaves_the_ends_that_were_announced_in_it() {
+        let mut tail = Tail::at(100);
+        let first = tail.claim(10);
+        let second = tail.claim(20);
+        tail.announce(120);
+        tail.end_claim(second, false, 100);
+        assert_eq!(tail.end(), 120, "another append is in flight");
+        tail.withdraw(120, 120);
+        assert_eq!(tail.end(), 120);
+        let third = tail.claim(20);
+        tail.end_claim(third, false, 130);
+        assert_eq!(tail.end(), 130, "a write in the claim has raised the size and withdrawn its end");
+        tail.end_claim(first, true, 130);
+        assert_eq!(tail.end(), 130);
     }
 
     #[test]

@@ -67,6 +67,31 @@ fn a_cancelled_parked_operation_releases_its_range() {
     assert_clean(&memory, "cancelled");
 }
 
+/// The cancelled append is not the only one, so its end is not computed from the size.
+#[test]
+fn a_cancelled_append_leaves_the_writes_that_wait_for_its_bytes() {
+    let (memory, gate, volume) = gated(SplitAt::Completion);
+    let file = volume.create_direct("/file").unwrap();
+    let mut queue = volume.io_queue(8);
+    gate.shut();
+    queue.submit(&file, append(&[1; 512]), 1, WAIT);
+    gate.wait_for(1);
+    // Both wait for the first one, because the three share a block that is a hole.
+    queue.submit(&file, append(&[2; 512]), 2, WAIT);
+    queue.submit(&file, write(&[3; 512], 512), 3, WAIT);
+    assert!(queue.cancel(2));
+    queue.submit(&file, append(&[4; 512]), 4, WAIT);
+    gate.open();
+    let done = harvest_all(&mut queue);
+    assert!(matches!(done[1].result, Err(Error::Cancelled)));
+    let results = [0, 2, 3].map(|nth: usize| *done[nth].result.as_ref().unwrap());
+    assert_eq!(results, [0, 512, 1024], "offset of an append, length of the write, offset of an append");
+    assert_eq!(contents(&file), [[1; 512], [3; 512], [4; 512]].concat());
+    drop((queue, file));
+    volume.close().unwrap();
+    assert_clean(&memory, "cancelled");
+}
+
 #[test]
 fn a_queue_can_be_dropped_with_operations_that_wait_for_each_other() {
     for (holder_first, others, appends) in [(true, 3, true), (false, 3, true), (true, 3, false)] {

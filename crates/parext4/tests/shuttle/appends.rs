@@ -119,3 +119,24 @@ fn an_append_that_fails_leaves_its_neighbours_alone() {
         assert!(seen.iter().all(|byte| [0, 2, 3].contains(byte)), "{seen:?}");
     });
 }
+
+/// While the first append is in flight, a failed one gives up its bytes, but not those up to the end of a write that waits for them.
+#[test]
+fn an_append_that_fails_leaves_writes_past_the_end_alone() {
+    check(300, &[Fault::FailedClaimTakesAnnounced], |image| {
+        let volume = volume(image);
+        let file = volume.create_direct("/f").unwrap();
+        leave_blocks(&volume, 30);
+        let first = spawn(&file, |f| append_behind(f, 1));
+        race(
+            &file,
+            |f| assert!(f.append(&[9; 40 * BLOCK]).is_err(), "the volume has fewer blocks"),
+            |f| {
+                write_block(f, 2, 1);
+                append_behind(f, 3);
+            },
+        );
+        first.join().unwrap();
+        assert_eq!(sectors(&read(&file, 2, BLOCK as u64)), [2, 2], "the write was overwritten");
+    });
+}

@@ -16,7 +16,7 @@
 //! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_reused`, `layout::punched_blocks_are_not_reused_under_a_read` | `ReadWithoutRange`, `PunchWithoutRange` |
 //! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit`, `layout::punched_blocks_wait_for_their_commit`, `checkpoints::freed_blocks_wait_for_their_checkpoint` | `ReuseAtOnce`, `FreedDuringCheckpoint` |
 //! | H14 | the size shrinks | `sizes::writes_that_extend_the_file_leave_the_largest_size` | `SizeLowered` |
-//! | H15 | a failed extension removes data of concurrent extensions | `appends::an_append_that_fails_leaves_its_neighbours_alone`; unwritten blocks past the end need no orphan entry | `FailedClaimTakesAll` |
+//! | H15 | a failed extension removes data of concurrent extensions | `appends::an_append_that_fails_leaves_its_neighbours_alone`, `appends::an_append_that_fails_leaves_writes_past_the_end_alone`; unwritten blocks past the end need no orphan entry | `FailedClaimTakesAll`, `FailedClaimTakesAnnounced` |
 //! | H16 | written blocks past the size after a crash | `sizes::a_size_and_the_blocks_under_it_commit_together` | `SizeLater` |
 //! | H17 | the size on the device covers unwritten data | `sizes::a_size_and_the_blocks_under_it_commit_together`, `sizes::blocks_below_the_size_are_converted`, `crashes::no_crash_reveals_unwritten_data`, and `buffered::the_size_on_the_device_covers_only_written_data` | `SizeFirst`, `DataUnflushed`, `DiskSizeFirst` |
 //! | H18 | a sync leaves out a size that grew over written blocks | `sizes::a_sync_carries_a_size_that_grew_over_written_blocks` | `GrowUnjoined` |

@@ -120,6 +120,19 @@ impl FilePages {
         self.scan(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
     }
 
+    /// Returns the pages from the first to the last one of `pages` that is dirty or under write-back, or an empty range if none is.
+    pub fn dirty_span(&self, pages: PageRange) -> PageRange {
+        let mut span = pages.take(0);
+        self.scan(pages, |index, slot| {
+            if PageState(slot.word.load(Ordering::Acquire)).counts_as_dirty() {
+                let start = if span.is_empty() { index } else { span.start() };
+                span = PageRange::new(start, index + 1);
+            }
+            None::<()>
+        });
+        span
+    }
+
     /// Returns whether a unit that begins at byte `start` of the file or later is dirty.
     pub fn has_dirty_from(&self, start: u64) -> bool {
         let (first, within) = self.page_size().locate(start);
@@ -335,6 +348,24 @@ mod tests {
         assert!(LeafUse::new(&cache, leaf, file.tree.key(PageIndex(700))).is_none());
         assert!(!file.tree.prune(&cache.nodes, PageIndex(7)), "a leaf that is used is freed");
         assert_eq!(file.next_dirty(PageIndex::ZERO, 1), Some(PageRange::of_page(PageIndex(7))));
+    }
+
+    #[test]
+    fn the_dirty_span_includes_pages_under_write_back() {
+        let cache = small();
+        let file = FilePages::new(&cache);
+        for (index, dirty) in [(3, 0), (5, 1), (6, 0), (70, 1), (90, 0)] {
+            let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(index)) else {
+                panic!("the page is missing")
+            };
+            drop(fill.finish(dirty, 0));
+        }
+        assert_eq!(file.dirty_span(PageRange::ALL), (5..71).into());
+        assert_eq!(file.dirty_span((6..70).into()).len(), 0);
+        let under_way = file.peek(PageIndex(70)).unwrap().begin_write_back().unwrap();
+        assert_eq!(file.dirty_span((6..90).into()), (70..71).into());
+        under_way.finish(true);
+        assert_eq!(file.dirty_span(PageRange::ALL), (5..6).into());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | a page has been dirty for the write-back interval | flush threads | the files that are old enough |
 //! | half the dirty-page limit is exceeded | flush threads | all files |
 //! | the dirty-page limit is exceeded | the writer | a batch of any file |
-//! | sync, or closing the volume | the caller, helped by flush threads | all dirty pages |
+//! | sync, or closing the volume | the caller, helped by flush threads | the pages that are dirty when it begins |
 //!
 //! Not responsible for writing a page: the parent module does that.
 

@@ -58,8 +58,8 @@ enum AcquireMode<'h> {
 }
 
 impl Node {
-    /// Writes back the dirty pages of `pages`, and blocks until other threads have written back theirs. The caller holds
-    /// no range.
+    /// Writes back the pages of `pages` that are dirty now, and blocks until other threads have written back theirs. The caller
+    /// holds no range.
     ///
     /// # Errors
     /// Returns the first failure. The pages that failed are dirty again.
@@ -74,6 +74,8 @@ impl Node {
 
     fn write_back_pages(&self, pages: PageRange, how: AcquireMode<'_>) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
+        // Pages that become dirty past these are left out. Otherwise this would not end while other threads extend the file.
+        let pages = cached.pages.dirty_span(pages);
         loop {
             let failures = cached.failures.all_redirtied();
             self.write_back_once(cached, pages, how)?;
@@ -207,7 +209,7 @@ impl Node {
         self.inode.cached().is_some_and(Cached::is_listed)
     }
 
-    /// Writes back the file's dirty pages, so that the map has all their blocks and the next commit makes them durable. The
+    /// Writes back the pages of the file that are dirty now, so that the map has all their blocks and the next commit makes them durable. The
     /// caller holds neither a range nor a handle.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ mod batches;
 mod errors;
 mod full;
 mod objects;
+mod syncs;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;

@@ -458,8 +458,10 @@ fn a_page_fault_brings_a_page_in_and_makes_it_dirty() {
     file.fault(9000, true).unwrap();
     // Four blocks, two for the part of the last page within the file, and one for the tree.
     assert_eq!(free - volume.space().free_blocks, 4 + 2 + 1);
-    assert!(matches!(file.fault(10_000, true), Err(Error::Invalid(_))));
-    assert!(matches!(file.fault(10_000, false), Err(Error::Invalid(_))));
+    for (offset, write) in [(10_000, true), (10_000, false), (u64::MAX, true), (u64::MAX, false)] {
+        let fault = file.fault(offset, write);
+        assert!(matches!(fault, Err(Error::Invalid(_))), "{offset} {write}: {fault:?}");
+    }
     drop(file);
     volume.close().unwrap();
     assert_clean(&device, "faults");

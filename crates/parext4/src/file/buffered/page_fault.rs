@@ -41,7 +41,7 @@ impl File {
     /// Reads the page for a read fault. Returns false if there is no memory for it.
     fn fault_to_read(&self, offset: u64) -> Result<bool> {
         let page_size = self.file.engine().page_size();
-        let end = page_size.round_down(offset) + page_size.bytes() as u64;
+        let end = page_size.round_down(offset).saturating_add(page_size.bytes() as u64);
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
         match self.file.node.acquire_to_read(&mut transfer)? {
             // Contents in the inode need no page.
@@ -55,7 +55,7 @@ impl File {
         let page_size = self.file.engine().page_size();
         let start = page_size.round_down(offset);
         loop {
-            let end = self.size().min(start + page_size.bytes() as u64);
+            let end = self.size().min(start.saturating_add(page_size.bytes() as u64));
             if end <= offset {
                 return Err(past_end(offset));
             }

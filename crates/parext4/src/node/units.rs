@@ -60,6 +60,13 @@ impl Units {
         self.of_page(index).filter(move |(_, mask)| units & mask != 0).map(|(block, _)| block)
     }
 
+    /// Returns the units of the blocks of a page that lie past the end of a file of `size` bytes.
+    pub(crate) fn past_end(self, index: PageIndex, size: u64) -> u8 {
+        let end = self.blocks(size);
+        let past = self.of_page(index).filter(|(block, _)| block.to_u64() >= end);
+        past.fold(0, |units, (_, mask)| units | mask)
+    }
+
     /// Returns the blocks of a page, each with its units.
     pub(crate) fn of_page(self, index: PageIndex) -> impl Iterator<Item = (FileBlock, u8)> {
         let (per_page, per_block) = (PageSize::UNITS / self.per_block(), self.per_block());
@@ -109,5 +116,15 @@ mod tests {
             assert!(of_blocks(block_size).of_page(PageIndex(3)).eq([(FileBlock(3), 0b1111)]));
         }
         assert_eq!((of_blocks(1024).blocks(1025), of_blocks(65536).blocks(1025)), (2, 1));
+        let rows = [
+            (1024, 0, 0b1111),
+            (1024, 12289, 0b1110),
+            (2048, 12289, 0b1100),
+            (4096, 12288, 0b1111),
+            (4096, 12289, 0),
+        ];
+        for (block_size, size, units) in rows {
+            assert_eq!(of_blocks(block_size).past_end(PageIndex(3), size), units, "{block_size} {size}");
+        }
     }
 }

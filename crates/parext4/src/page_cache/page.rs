@@ -195,6 +195,17 @@ impl WriteBack<'_> {
         bytes::load(self.words, at, buf);
     }
 
+    /// Leaves units out of this write-back, which are clean from now on. Returns those that were reserved, for the caller to release.
+    /// The caller makes sure that no thread dirties the units meanwhile.
+    pub fn leave_out(&mut self, units: u8) -> u8 {
+        let reserved = self.reserved & units;
+        self.dirty &= !units;
+        if reserved != 0 {
+            self.allocated(reserved);
+        }
+        reserved
+    }
+
     /// Notes that these units have blocks now. Their reservations are used up, whether or not the write succeeds.
     pub fn allocated(&mut self, units_with_blocks: u8) {
         self.slot.word.fetch_and(!units(0, units_with_blocks), Ordering::AcqRel);

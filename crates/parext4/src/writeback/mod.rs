@@ -183,7 +183,8 @@ impl Node {
         how: AcquireMode<'_>,
         contents: &mut Contents,
     ) -> Vec<PageRun<'a>> {
-        let mut collector = PageCollector::new(run, self.inode.size(), contents);
+        let size = self.inode.size();
+        let mut collector = PageCollector::new(run, size, contents);
         for index in run.range().pages() {
             let mut write_back = begin(cached, index);
             if write_back.is_none() && how != AcquireMode::Try {
@@ -195,11 +196,24 @@ impl Node {
             if write_back.is_none() && collector.reaches(index) {
                 write_back = cached.pages.peek(index).and_then(|page| page.begin_rewrite());
             }
-            if let Some(write_back) = write_back {
+            if let Some(mut write_back) = write_back {
+                self.release_past_end(cached, index, &mut write_back, size);
                 collector.add(index, write_back);
             }
         }
         collector.finish()
+    }
+
+    /// Releases the space of the units of a page past the end of the file, which a failed write has left, and cleans these units. The
+    /// caller holds the range of the page: once it is free, a writer may dirty the units again, and relies on their space (H29).
+    fn release_past_end(&self, cached: &Cached, index: PageIndex, page: &mut WriteBack<'_>, size: u64) {
+        let units = self.units();
+        let reserved = page.leave_out(units.past_end(index, size));
+        if reserved != 0 {
+            let count = units.blocks_in(reserved);
+            drop(self.engine.undelay(&self.inode, count));
+            self.engine.end_delay(&self.inode, cached, count, units.blocks_of(index, reserved));
+        }
     }
 }
 
@@ -264,8 +278,44 @@ fn begin(cached: &Cached, index: PageIndex) -> Option<WriteBack<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use parext4_device::MemDevice;
+
     use super::*;
     use crate::error::Error;
+    use crate::file::OpenOptions;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::sync::Arc;
+    use crate::volume::{Volume, VolumeOptions};
+
+    /// A failed write leaves a dirty page past the end if other writers may use the rest of the page.
+    #[test]
+    fn a_page_past_the_end_has_no_space_once_its_write_back_has_begun() {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::new()).unwrap();
+        let options = VolumeOptions::new().commit_interval(None).write_back_interval(None);
+        let volume = Volume::open_device(device, &options).unwrap();
+        let direct = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
+        let file = direct.buffered().unwrap();
+        let (node, delayed) = (direct.node(), || volume.engine.allocator.delayed_blocks());
+        let cached = node.inode.cached().unwrap();
+        // What is left of the failed write: zeros, and the space of the block.
+        file.write_at(&[0; 50], 0).unwrap();
+        let space = delayed();
+        node.inode.set_size(0);
+
+        let run = PageRange::of_page(PageIndex::ZERO);
+        let mut contents = Contents::with_room(&[run], node.engine.page_size());
+        let (how, writing) = (AcquireMode::Try, cached.writing());
+        let begun = node.begin_runs_held(cached, run, how, how, &mut contents).unwrap();
+        file.write_at(&[2; 50], 0).unwrap();
+        node.write_batch(cached, begun.unwrap(), contents).unwrap();
+        drop(writing);
+        let (dirty, reserved) = cached.pages.peek(PageIndex::ZERO).unwrap().marks();
+        assert!(dirty != 0 && reserved == dirty, "a dirty page without space: {dirty:b} {reserved:b}");
+        assert_eq!(delayed(), space);
+        file.sync_data().unwrap();
+        assert_eq!(delayed(), 0);
+    }
 
     /// Returns runs of one page each, with a gap after each.
     fn runs() -> [PageRange; 3] {

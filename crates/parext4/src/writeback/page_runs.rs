@@ -117,13 +117,12 @@ impl PageRun<'_> {
         self.pages.iter().map(|(_, page)| units.blocks_in(page.reserved())).sum()
     }
 
-    /// Returns the runs of dirty blocks within the file.
+    /// Returns the runs of dirty blocks.
     pub(crate) fn segments(&self, units: Units) -> Segments {
         let mut segments = Segments::new();
-        let end = units.blocks(self.size);
         for (index, page) in &self.pages {
             for (block, mask) in units.of_page(*index) {
-                if page.dirty() & mask == 0 || block.to_u64() >= end {
+                if page.dirty() & mask == 0 {
                     continue;
                 }
                 match segments.last_mut() {

@@ -15,6 +15,34 @@ use rustix::io::Errno;
 use crate::user::as_unprivileged;
 use testkit::fuse_mount::{FuseMount, tool};
 
+/// Appends records of numbered sectors until the volume is full. The page cache is so small that parts of a record are written back
+/// while the rest is copied.
+#[test]
+fn appends_to_a_full_volume_are_stored_as_write_reports() {
+    let Some(fuse) = FuseMount::mounted(&[], "page_cache=1M") else { return };
+    let path = fuse.path("log");
+    File::create(&path).unwrap();
+    tool(Command::new("chattr").arg("+a").arg(&path));
+    let mut file = File::options().append(true).open(&path).unwrap();
+    let mut stored: Vec<u8> = Vec::new();
+    for record in 0_u32.. {
+        let data: Vec<u8> = (0..512).flat_map(|nth| (record * 512 + nth).to_le_bytes().repeat(128)).collect();
+        match file.write(&data) {
+            Ok(written) => stored.extend(&data[..written]),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+                break;
+            }
+        }
+    }
+    let seen = std::fs::read(&path).unwrap();
+    assert_eq!(seen.len(), stored.len(), "the size of the file and the sum of what write(2) returned");
+    let differs = seen.iter().zip(&stored).position(|(seen, stored)| seen != stored);
+    assert_eq!(differs, None, "the first byte that differs");
+    tool(Command::new("chattr").arg("-a").arg(&path));
+    fuse.finish();
+}
+
 #[test]
 fn an_append_only_file_is_read_at_any_length_and_touched() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {

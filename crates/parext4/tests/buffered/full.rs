@@ -42,6 +42,35 @@ fn an_append_whose_write_back_finds_no_space_is_there_once() {
     }
 }
 
+/// Appends records of numbered sectors until none fits. The write-back that makes room has part of a record visible when space runs out.
+#[test]
+fn appends_until_space_runs_out_are_stored_once() {
+    let device = Arc::new(Shape::new(16, 1024, true).make());
+    let options = untimed().cache_bytes(1 << 20).dirty_limit_bytes(64 << 10).write_back_interval(None);
+    let volume = open(&device, &options);
+    let file = create(&volume, "/f");
+    let (mut record, mut stored, mut was_cut) = (0, Vec::new(), false);
+    loop {
+        let sectors = (0..512_u32).flat_map(|nth| (record * 512 + nth).to_le_bytes().repeat(128));
+        let data: Vec<u8> = sectors.collect();
+        match file.append_partial(&data) {
+            Ok(appended) => {
+                stored.extend(&data[..appended]);
+                was_cut |= appended < data.len();
+            }
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(file.size(), stored.len() as u64, "the rest of the record is not in the file");
+        record += 1;
+    }
+    assert!(was_cut, "no record was stored in part");
+    same(&read_all(&file), &stored, "what the calls returned");
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "full");
+}
+
 /// A write that fails has dirtied pages over blocks that are preallocated. The next attempt frees these blocks.
 #[test]
 fn preallocated_blocks_are_not_counted_twice() {

@@ -128,24 +128,25 @@ impl Server {
     /// limit of a quota is reached.
     fn append(&self, open: &OpenFile, data: &[u8]) -> Outcome<u64> {
         let file = open.buffered()?;
-        match file.append(data).map(drop).map_err(Failure::from) {
-            Ok(()) => return Ok(data.len() as u64),
-            Err(failure) if !failure.lacks_space() || data.len() <= PIECE as usize => return Err(failure),
-            Err(_) => {}
-        }
-        let mut done = 0;
-        for piece in data.chunks(PIECE as usize) {
-            match file.append(piece).map(drop).map_err(Failure::from) {
-                Ok(()) => done += piece.len() as u64,
-                Err(failure) if done == 0 => return Err(failure),
+        let (mut done, mut next) = (0, data.len());
+        while done < data.len() {
+            match file.append_partial(&data[done..next]).map_err(Failure::from) {
+                Ok(appended) => done += appended,
+                Err(failure) if done == 0 => {
+                    let is_whole = next == data.len() && next > PIECE as usize;
+                    if !(is_whole && failure.lacks_space()) {
+                        return Err(failure);
+                    }
+                }
                 // The caller sees how much was appended, not the error.
                 Err(failure) => {
                     let _ = self.handle_corruption::<()>(Err(failure));
                     break;
                 }
             }
+            next = data.len().min(done + PIECE as usize);
         }
-        Ok(done)
+        Ok(done as u64)
     }
 
     fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {

@@ -1,6 +1,5 @@
 //! Buffered writes: into the pages, page by page, under a range that covers them all.
 
-use std::cell::RefCell;
 use std::io::IoSlice;
 
 use parext4_format::FileBlock;
@@ -37,8 +36,15 @@ struct PagePart<'a> {
 /// A write that failed after a part of its data was copied.
 struct PartialWrite {
     error: Error,
-    /// Whether other threads may see a part of the data.
-    visible: bool,
+    /// Number of bytes, from the first on, that are in the file.
+    visible: u64,
+}
+
+impl PartialWrite {
+    /// Returns true if space ran out after a part was stored.
+    fn is_cut_short(&self) -> bool {
+        self.visible > 0 && matches!(self.error, Error::NoSpace | Error::QuotaExceeded(_))
+    }
 }
 
 impl File {
@@ -111,6 +117,23 @@ impl File {
         self.append_vectored(&[IoSlice::new(data)])
     }
 
+    /// Like [`append`](Self::append), but if space runs out after a first part of `data` has become visible, succeeds with that part.
+    /// Returns the number of bytes that were appended.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// assert_eq!(file.append_partial(b"text")?, 4);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`write_at`](Self::write_at). After [`Error::NoSpace`] and [`Error::QuotaExceeded`] the file has nothing of `data`.
+    pub fn append_partial(&self, data: &[u8]) -> Result<usize> {
+        let (_, partial) = self.append_with(&[IoSlice::new(data)])?;
+        Ok(partial.map_or(data.len(), |partial| to_usize(partial.visible)))
+    }
+
     /// Like [`append`](Self::append), from one buffer after the other.
     ///
     /// ```
@@ -126,27 +149,32 @@ impl File {
     /// # Errors
     /// The errors of [`append`](Self::append).
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
-        // A second attempt would append after the part that is already visible.
-        let (len, partial) = (total(bufs), RefCell::new(None));
-        self.write_with(bufs, InodeFlags::IMMUTABLE, || {
+        match self.append_with(bufs)? {
+            (offset, None) => Ok(offset),
+            (_, Some(partial)) => Err(partial.error),
+        }
+    }
+
+    /// Appends, and returns the offset of the data. If space ran out after a part was stored, also returns that part.
+    fn append_with(&self, bufs: &[IoSlice<'_>]) -> Result<(u64, Option<PartialWrite>)> {
+        let (len, mut partial) = (total(bufs), None);
+        let offset = self.write_with(bufs, InodeFlags::IMMUTABLE, || {
             if let Some(offset) = self.file.write_inline(bufs, InlineWrite::AtEnd)? {
                 return Ok(offset);
-            }
-            if let Some(error) = &*partial.borrow() {
-                return Err(Error::clone(error));
             }
             let operation = Operation::BufferedWrite { offset: 0, end: len };
             let mut transfer = Transfer::appending(operation, len);
             let mut held = self.file.node.acquire(&mut transfer)?;
             let (offset, end) = (transfer.offset(), transfer.end());
-            let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
-            written.map_err(|failed| {
-                partial.replace(failed.visible.then(|| failed.error.clone()));
-                failed.error
-            })?;
-            held.set_done();
+            match self.file.write_cached(self.cached()?, bufs, offset, end, &held) {
+                Ok(()) => held.set_done(),
+                // A second attempt would append after the part that is already visible.
+                Err(failed) if failed.is_cut_short() => partial = Some(failed),
+                Err(failed) => return Err(failed.error),
+            }
             Ok(offset)
-        })
+        })?;
+        Ok((offset, partial))
     }
 
     /// Runs `write` with the steps that every write needs: checks the `forbidden` flags, waits for the dirty-page
@@ -203,8 +231,8 @@ impl DirectFile {
         end: u64,
         held: &HeldRange<'_>,
     ) -> Result<(), PartialWrite> {
-        // Of a write whose part before byte `at` is copied.
-        let failed = |error, at| PartialWrite { error, visible: at > offset && self.size() > offset };
+        // Of a write whose part before byte `end` stays.
+        let failed = |error, end: u64| PartialWrite { error, visible: end.saturating_sub(offset) };
         if held.admission.zero_tail {
             self.zero_tail(held.hold()).map_err(|error| failed(error, offset))?;
         }
@@ -219,8 +247,8 @@ impl DirectFile {
                 let (data, behind) = rest.split_at(rest.len().min(page_size.bytes() - within));
                 let part = PagePart { index, within, data };
                 if let Err(error) = self.write_part(cached, held.hold(), part, offset) {
-                    self.forget_behind_end(cached, held.hold(), offset, at);
-                    return Err(failed(error, at));
+                    let end = self.forget_behind_end(cached, held.hold(), offset, at);
+                    return Err(failed(error, end));
                 }
                 at += data.len() as u64;
                 rest = behind;
@@ -377,11 +405,13 @@ impl DirectFile {
     }
 
     /// Drops, after a failed write, the pages that it has written of `[start, end)` past the end of the file, so that they need no
-    /// space (H29). Zeroes its part of a page at an edge, which must hold zeros past the end (H23).
-    fn forget_behind_end(&self, cached: &Cached, hold: &Hold<&RangeLock>, start: u64, end: u64) {
-        when_planted!(Fault::FailedWriteNotDiscarded, return);
+    /// space (H29). Zeroes its part of a page at an edge, which must hold zeros past the end (H23). Returns where the part ends that
+    /// stays in the file.
+    fn forget_behind_end(&self, cached: &Cached, hold: &Hold<&RangeLock>, start: u64, end: u64) -> u64 {
+        when_planted!(Fault::FailedWriteNotDiscarded, return self.size().clamp(start, end));
         let page_size = cached.pages.page_size();
-        let mut at = start.max(self.size());
+        let kept = self.size().clamp(start, end);
+        let mut at = kept;
         let whole = page_size.inside(at..end);
         if !whole.is_empty() {
             let whole = hold.pages(self.engine(), self.inode(), whole, Mode::Exclusive);
@@ -395,6 +425,7 @@ impl DirectFile {
             }
             at += len as u64;
         }
+        kept
     }
 }
 

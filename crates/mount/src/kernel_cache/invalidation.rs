@@ -5,9 +5,10 @@
 //! notification to this module, whose threads execute no requests.
 //!
 //! `FUSE_NOTIFY_INVAL_ENTRY` blocks while a request of the kernel holds the directory, as the rename that it follows does.
+//! A rename that holds the directory may in turn wait for a notification of pages. So a thread of its own sends names.
 //!
-//! Invariant: each notification ends, because the server answers every request that locks a page or a directory without this
-//! module.
+//! Invariant: each notification ends. The server answers every request that locks a page without this module, and every
+//! request that locks a directory without the thread that sends names.
 //!
 //! Asynchronous direct I/O counts against the kernel's limit of background requests, as read-ahead and write-back do. At
 //! most half of that limit waits here ([`WaitPermit`]). Above it, a direct write is answered before its pages are dropped,
@@ -24,7 +25,7 @@ use crate::connection::background_requests;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::threads::WorkerPool;
 
-/// Limit of threads that block on the kernel. Further requests queue.
+/// Limit of threads that block on the kernel's pages. Further requests queue.
 const MAX_THREADS: usize = 32;
 
 /// Sends notifications to the kernel.
@@ -54,10 +55,13 @@ impl Kernel for OnceLock<Notifier> {
     }
 }
 
-/// The threads that send the notifications, and their queue.
+/// The threads that send the notifications, and their queues.
 #[derive(Debug)]
 pub struct Invalidation {
+    /// Threads that block on pages.
     threads: WorkerPool,
+    /// The thread that blocks on directories. Requests that hold a directory wait for `threads`, never for this one.
+    name_thread: WorkerPool,
     kernel: Arc<dyn Kernel>,
     /// Direct reads and writes that wait for the kernel.
     waiting_direct: Arc<AtomicUsize>,
@@ -80,10 +84,11 @@ impl Invalidation {
         Self::with_limits(kernel, MAX_THREADS, usize::from(background_requests() / 2))
     }
 
-    /// Limits the threads that block on the kernel, and the direct reads and writes that wait for it.
+    /// Limits the threads that block on the kernel's pages, and the direct reads and writes that wait for it.
     pub fn with_limits(kernel: Arc<dyn Kernel>, max_threads: usize, max_direct: usize) -> Self {
         let threads = WorkerPool::new("parext4-kernel", max_threads);
-        Self { threads, kernel, waiting_direct: Arc::new(AtomicUsize::new(0)), max_direct }
+        let name_thread = WorkerPool::new("parext4-names", 1);
+        Self { threads, name_thread, kernel, waiting_direct: Arc::new(AtomicUsize::new(0)), max_direct }
     }
 
     /// Permits a direct read or write to wait for the kernel. Returns `None` if half of the kernel's background requests
@@ -140,17 +145,18 @@ impl Invalidation {
     /// Has the kernel forget a name of a directory, after the request that holds the directory. Does not block.
     pub fn forget_name(&self, parent: INodeNo, name: OsString) {
         let kernel = Arc::clone(&self.kernel);
-        self.threads.spawn(move || kernel.forget_name(parent, &name));
+        self.name_thread.spawn(move || kernel.forget_name(parent, &name));
     }
 
-    /// Returns the number of requests that wait for the kernel.
+    /// Returns the number of notifications that are queued or wait for the kernel.
     pub fn waiting(&self) -> usize {
-        self.threads.unfinished()
+        self.threads.unfinished() + self.name_thread.unfinished()
     }
 
     /// Sends all queued notifications and joins the threads. Later notifications are dropped.
     pub fn join(&self) {
         self.threads.join();
+        self.name_thread.join();
     }
 }
 

@@ -119,7 +119,7 @@ impl Dispatcher {
         let deferred = Arc::clone(&self.deferred);
         let in_flight = self.server.in_flight.add(info);
         in_flight.enter(Stage::WaitingForKernel);
-        self.request_threads.begin_request().hand_off();
+        let _scope = self.request_threads.begin_request().hand_off();
         self.deferred.invalidation.drop_all(pages, move || {
             deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
                 reply.send(deferred.server.handle_corruption(operation(&deferred.server)));
@@ -140,11 +140,11 @@ impl Dispatcher {
         operation: impl FnOnce(&Arc<Deferred>, InFlightRequest) + Send + 'static,
     ) {
         let in_flight = self.server.in_flight.add(info);
-        let mut scope = self.request_threads.begin_request();
+        let scope = self.request_threads.begin_request();
         if let Some(_executing) = self.request_threads.try_execute(latency) {
             return operation(&self.deferred, in_flight);
         }
-        scope.hand_off();
+        let _scope = scope.hand_off();
         let reserved = self.reserve_memory(&in_flight, MAX_ARGUMENTS);
         self.deferred.run_in_worker(in_flight, move |deferred, in_flight| {
             operation(deferred, in_flight);
@@ -172,5 +172,57 @@ impl Dispatcher {
             in_queues: self.queue_threads.in_flight() as u64,
             in_kernel: self.deferred.invalidation.waiting() as u64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::{Duration, Instant};
+
+    use fuser::INodeNo;
+    use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+
+    use super::*;
+    use crate::options::MountOptions;
+
+    impl Reply<()> for Sender<()> {
+        fn send(self, outcome: Outcome<()>) {
+            outcome.expect("the operation succeeds");
+            // The test may have ended.
+            let _ = Self::send(&self, ());
+        }
+    }
+
+    #[test]
+    fn a_request_is_queued_before_the_thread_that_has_read_it_parks() {
+        let device = MemDevice::new(8 << 20);
+        mkfs(&device, &MkfsOptions::new().device_is_zero(true)).unwrap();
+        let volume = Volume::open_device(Arc::new(device), &VolumeOptions::new()).unwrap();
+        // A thread parks only if one for each four processors is left.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+        let server = Server::new(volume, Path::new("image"), MountOptions::new().threads(threads)).unwrap();
+        let dispatcher = Dispatcher::new(Arc::new(server)).unwrap();
+        let request_threads = dispatcher.request_threads();
+        request_threads.make_busy();
+        let pages = Arc::new(KernelPages::new(INodeNo(12), false));
+        let _writer = pages.add_writer(false);
+        pages.note_fill();
+        let (reply, replies) = channel();
+        std::thread::scope(|scope| {
+            let (info, dispatcher) = (RequestInfo::new("lseek", INodeNo(12)), &dispatcher);
+            scope.spawn(move || dispatcher.execute_after_write_back(info, Some(pages), reply, |_| Ok(())));
+            let start = Instant::now();
+            while !request_threads.has_parked() {
+                assert!(start.elapsed() < Duration::from_secs(10), "the thread parks");
+                std::thread::yield_now();
+            }
+            // In the order in which the request passes from one to the next.
+            let is_queued = dispatcher.deferred.invalidation.waiting() > 0
+                || dispatcher.workers.unfinished() > 0
+                || replies.try_recv().is_ok();
+            assert!(is_queued, "the request waits for the parked thread");
+        });
     }
 }

@@ -262,9 +262,12 @@ impl Parked {
 }
 
 impl RequestScope<'_> {
-    /// Notes that another thread executes the request.
-    pub fn hand_off(&mut self) {
+    /// Notes that another thread executes the request. The calling thread must keep the scope until the request is queued there: it may
+    /// park when the scope is dropped.
+    #[must_use = "the thread may park before the request is queued"]
+    pub fn hand_off(mut self) -> Self {
         self.handed_off = true;
+        self
     }
 }
 
@@ -284,18 +287,26 @@ impl Drop for Executing<'_> {
 }
 
 #[cfg(test)]
+impl RequestThreads {
+    /// Records 100 short requests without gaps. The policy is then to poll, also after up to five late requests.
+    pub fn make_busy(&self) {
+        for _ in 0..100 {
+            let now = Instant::now();
+            self.poll_policy.record_request(now, now);
+        }
+    }
+
+    /// Returns true if a thread is parked.
+    pub fn has_parked(&self) -> bool {
+        self.parked.lock().threads > 0
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use crossbeam_channel::{Receiver, Sender, unbounded};
 
     use super::*;
-
-    /// Records short requests without gaps until the policy is to poll.
-    fn make_busy(threads: &RequestThreads) {
-        while !threads.poll_policy.should_poll() {
-            let now = Instant::now();
-            threads.poll_policy.record_request(now, now);
-        }
-    }
 
     fn readers(threads: &RequestThreads) -> usize {
         threads.readers.load(Ordering::Relaxed)
@@ -352,7 +363,7 @@ mod tests {
             while !threads.parked.lock().has_monitor {
                 std::thread::yield_now();
             }
-            make_busy(&threads);
+            threads.make_busy();
             let executing = threads.try_execute(Latency::Short).expect("the monitor watches");
             while readers(&threads) == 0 {
                 std::thread::yield_now();
@@ -367,7 +378,7 @@ mod tests {
     fn serve(threads: &RequestThreads, requests: &Receiver<(u32, Sender<u32>)>) {
         for (number, reply) in requests {
             let _request = threads.begin_request();
-            make_busy(threads);
+            threads.make_busy();
             // Without the permission this thread stands for the worker that would execute the request.
             let latency = if number % 64 == 1 { Latency::Long } else { Latency::Short };
             let _executing = threads.try_execute(latency);

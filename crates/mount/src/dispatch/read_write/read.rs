@@ -88,7 +88,7 @@ impl Dispatcher {
         }
         let bypasses_cache = read.bypasses_cache(&open);
         let in_flight = self.server.in_flight.add(RequestInfo::new("read", open.pages.ino));
-        let mut scope = self.request_threads.begin_request();
+        let scope = self.request_threads.begin_request();
         let latency = latency(bypasses_cache, read.len);
         if let Some(_executing) = self.try_execute_io(latency, read.len, || read.fits_queue(&open)) {
             let mut buf = BufferPool::global().take(read.len);
@@ -101,7 +101,7 @@ impl Dispatcher {
             }
             return;
         }
-        scope.hand_off();
+        let _scope = scope.hand_off();
         if read.fits_queue(&open) {
             return self.read_in_queue(open, read, reply, in_flight);
         }

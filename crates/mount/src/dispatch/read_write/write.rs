@@ -237,13 +237,13 @@ impl Dispatcher {
         let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(&open, write);
         let in_flight = self.server.in_flight.add(RequestInfo::new("write", open.pages.ino));
         let fits_queue = || self.server.fits_queue(&open, write, data.len());
-        let mut scope = self.request_threads.begin_request();
+        let scope = self.request_threads.begin_request();
         let latency = latency(waits_for_device, data.len());
         if let Some(_executing) = self.try_execute_io(latency, data.len(), fits_queue) {
             let outcome = self.server.write(&open, write, data);
             return self.deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
         }
-        scope.hand_off();
+        let _scope = scope.hand_off();
         if fits_queue() {
             return self.write_in_queue(open, write, data, reply, in_flight);
         }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, setxattr};
+use rustix::fs::{RawDir, XattrFlags, setxattr};
 
 use crate::options::Needle;
 use testkit::command::{run, text};
@@ -91,6 +91,41 @@ fn names_before_a_damaged_block_are_listed() {
     needle.put_back(&fuse);
     fuse.scratch().ok(&["recover", &image]);
     fuse.scratch().fsck();
+}
+
+#[test]
+fn a_listing_of_equal_names_ends() {
+    const NAMES: usize = 15;
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "4096", "-O", "^metadata_csum"], "rw") else {
+        return;
+    };
+    std::fs::create_dir(fuse.path("dir")).unwrap();
+    let start = "equal".repeat(50);
+    (0..NAMES).for_each(|nth| std::fs::write(fuse.path(&format!("dir/{start}{nth:0>5}")), "").unwrap());
+    fuse.umount();
+    let mut image = std::fs::read(fuse.scratch().image()).unwrap();
+    // Also in the journal, where the change does no harm.
+    let is_name = |at: &usize| image[*at..].starts_with(start.as_bytes());
+    let found: Vec<_> = (0..image.len()).filter(is_name).map(|at| at + start.len()).collect();
+    assert!(found.len() >= NAMES);
+    found.into_iter().for_each(|end| image[end..end + 5].fill(b'x'));
+    std::fs::write(fuse.scratch().image(), image).unwrap();
+    for options in ["cache=kernel", "cache=direct"] {
+        fuse.mount(options);
+        let dir = File::open(fuse.path("dir")).unwrap();
+        // The kernel asks for as much as fits this buffer.
+        let mut buf = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut listing = RawDir::new(&dir, &mut buf);
+        let mut names = 0;
+        while let Some(entry) = listing.next().transpose().unwrap() {
+            names += usize::from(entry.file_name().to_bytes().starts_with(start.as_bytes()));
+            assert!(names <= NAMES, "{options}: the listing does not end");
+        }
+        assert_eq!(names, NAMES, "{options}");
+        assert_eq!(std::fs::read_dir(fuse.path("dir")).unwrap().count(), NAMES, "{options}");
+        drop(dir);
+        fuse.umount();
+    }
 }
 
 #[test]

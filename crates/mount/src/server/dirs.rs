@@ -42,39 +42,37 @@ impl Server {
         }
     }
 
-    /// Calls `add` with each entry after `offset`, until it returns true because the reply is full.
+    /// Calls `add` with each entry after `offset`, until it returns true because the reply is full. Each entry that is added has a larger
+    /// offset than the request, so a listing ends.
     fn list(
         &self,
         ino: INodeNo,
-        offset: u64,
+        mut offset: u64,
         mut add: impl FnMut(Listed<'_>) -> Outcome<bool>,
     ) -> Outcome<()> {
         let dir = self.node(ino)?;
-        let mut after = cookie(offset);
         let mut added = false;
         loop {
-            let batch = match dir.read_dir(after) {
+            let batch = match dir.read_dir(cookie(offset)) {
                 // The kernel learns of the inodes that were counted. Its next request fails.
                 Err(error) if added => return self.handle_corruption(Err(error.into())).or(Ok(())),
                 batch => batch?,
             };
-            let Some(last) = batch.last() else {
+            if batch.is_empty() {
                 self.update_atime(&dir);
                 return Ok(());
-            };
-            let end = last.cookie;
-            for (nth, item) in batch.iter().enumerate() {
-                // A listing can continue only before or after all names that share a cookie. The offset of all but the last
-                // is before them: a name may be listed twice, but none is left out.
-                if batch.get(nth + 1).is_none_or(|next| next.cookie != item.cookie) {
-                    after = item.cookie;
-                }
-                if add(Listed { dir: &dir, batch: &batch, nth, next: offset_of(after) })? {
-                    return Ok(());
-                }
-                added = true;
             }
-            after = end;
+            let mut first = 0;
+            for group in batch.chunk_by(|one, next| one.cookie == next.cookie) {
+                let end = offset_of(group[0].cookie);
+                for (nth, next) in left_in_group(offset, end, group.len()) {
+                    if add(Listed { dir: &dir, batch: &batch, nth: first + nth, next })? {
+                        return Ok(());
+                    }
+                    added = true;
+                }
+                (first, offset) = (first + group.len(), end);
+            }
         }
     }
 
@@ -113,6 +111,16 @@ fn add_without_entry(item: &DirItem, next: u64, reply: &mut ReplyDirectoryPlus) 
     reply.add(INodeNo(0), next, name, &CACHE_FOREVER, &entry.attr, Generation(0))
 }
 
+/// Returns the index and the next offset of each entry that a listing from `offset` on has yet to list of a group: `len` entries that share
+/// the cookie of the offset `end`.
+///
+/// Only a damaged directory has such groups, of equal names. The next offset of an entry is `end` less the number of entries of its group
+/// that follow it. So a listing also continues within a group that does not fit one reply.
+fn left_in_group(offset: u64, end: u64, len: usize) -> impl Iterator<Item = (usize, u64)> {
+    let left = usize::try_from(end.saturating_sub(offset)).map_or(len, |left| left.min(len));
+    (len - left..len).map(move |nth| (nth, end.saturating_sub((len - 1 - nth) as u64).max(offset)))
+}
+
 /// Encodes a cookie as an offset, which must not be negative. Bit 32 of a cookie is never set.
 fn offset_of(cookie: u64) -> u64 {
     cookie >> 33 << 32 | cookie & 0xffff_ffff
@@ -125,7 +133,42 @@ fn cookie(offset: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{cookie, offset_of};
+    use super::{cookie, left_in_group, offset_of};
+
+    /// Lists groups, each an offset and a length, in replies of `most` entries.
+    fn list(groups: &[(u64, usize)], most: usize) -> Vec<(u64, usize)> {
+        let (mut offset, mut listed) = (0, Vec::new());
+        loop {
+            let after = groups.iter().filter(|group| group.0 > offset);
+            let mut from = offset;
+            let reply = after.flat_map(|&(end, len)| {
+                left_in_group(std::mem::replace(&mut from, end), end, len)
+                    .map(move |(nth, next)| (end, nth, next))
+            });
+            let reply: Vec<_> = reply.take(most).collect();
+            let Some(&(.., next)) = reply.last() else { return listed };
+            assert!(next > offset, "the next request is another one");
+            listed.extend(reply.into_iter().map(|(end, nth, _)| (end, nth)));
+            offset = next;
+        }
+    }
+
+    #[test]
+    fn a_listing_continues_within_a_group_that_fits_no_reply() {
+        let groups = [(1, 1), (2, 1), (1000, 15), (1015, 1), (1_000_000, 40), (1 << 40, 2)];
+        let all: Vec<_> = groups.iter().flat_map(|&(end, len)| (0..len).map(move |nth| (end, nth))).collect();
+        for most in 1..70 {
+            assert_eq!(list(&groups, most), all, "{most} entries in a reply");
+        }
+    }
+
+    #[test]
+    fn a_listing_ends_if_groups_have_no_offsets_between_them() {
+        for most in 1..20 {
+            let listed = list(&[(1, 9), (2, 9), (3, 1), (5, 9)], most);
+            assert!([1, 2, 3, 5].iter().all(|&end| listed.iter().any(|entry| entry.0 == end)), "{listed:?}");
+        }
+    }
 
     #[test]
     fn cookies_survive_a_round_trip() {

@@ -1,9 +1,11 @@
 //! Reserved blocks, discarding free blocks, and whiteouts.
 
 use std::fs::{File, Permissions};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 
+use parext4::device::AlignedBuf;
 use rustix::fs::{
     CWD, FallocateFlags, RenameFlags, copy_file_range, fallocate, renameat_with, statvfs, syncfs,
 };
@@ -182,6 +184,38 @@ fn a_copy_that_fits_in_part_returns_how_much_it_has_copied() {
         assert!((1..LEN).contains(&copied), "{options}: {copied} bytes");
         assert_eq!(target.metadata().unwrap().len(), copied as u64, "{options}");
         assert!(std::fs::read(fuse.path("target")).unwrap() == vec![7; copied], "{options}");
+        filler.set_len(0).unwrap();
+        drop((source, target, filler));
+        fuse.finish();
+    }
+}
+
+/// Returns the contents of a file as the server has them.
+fn read_directly(path: &Path, len: usize) -> Vec<u8> {
+    let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    let mut contents = AlignedBuf::zeroed(len);
+    file.read_exact_at(&mut contents, 0).unwrap();
+    contents.to_vec()
+}
+
+#[test]
+fn after_a_copy_that_fits_in_part_the_target_reads_as_it_is_stored() {
+    const LEN: usize = 1 << 20;
+    for options in ["cache=kernel", "cache=writeback"] {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        std::fs::write(fuse.path("source"), vec![7; LEN]).unwrap();
+        let source = File::open(fuse.path("source")).unwrap();
+        let target = File::create_new(fuse.path("target")).unwrap();
+        target.set_len(LEN as u64).unwrap();
+        // The kernel has pages with zeros.
+        assert!(std::fs::read(fuse.path("target")).unwrap() == vec![0; LEN]);
+        let filler = fill_all_but(&fuse, 100_000 / BLOCK);
+        let copied = copy_file_range(&source, Some(&mut 0), &target, Some(&mut 0), LEN);
+        let read = std::fs::read(fuse.path("target")).unwrap();
+        assert!(read == read_directly(&fuse.path("target"), LEN), "{options}: {copied:?}");
+        let copied = copied.unwrap();
+        assert!((1..LEN).contains(&copied), "{options}: {copied} bytes");
+        assert!(read[..copied].iter().all(|&byte| byte == 7) && read[copied..].iter().all(|&byte| byte == 0));
         filler.set_len(0).unwrap();
         drop((source, target, filler));
         fuse.finish();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use fuser::FileHandle;
+
 use crate::in_flight::{InFlightRequest, Stage};
 use crate::kernel_cache::Invalidation;
 use crate::server::Server;
@@ -17,6 +19,15 @@ pub(super) struct Deferred {
 }
 
 impl Deferred {
+    /// Has the kernel drop its attributes and pages of an open file after an operation of which only a part was done. The kernel
+    /// keeps what it had before the operation. To be called before the reply.
+    pub fn drop_changed(&self, handle: FileHandle) {
+        if let Ok(open) = self.server.open_file(handle) {
+            self.server.invalidate_attributes(open.pages.ino);
+            self.invalidation.drop_failed(&open.pages);
+        }
+    }
+
     /// Finishes a request in a worker thread.
     pub fn run_in_worker(
         self: &Arc<Self>,

@@ -20,8 +20,8 @@ use super::rename::Rename;
 use super::reply::XattrReply;
 use crate::connection::{allow_idmapped_mounts, negotiate};
 use crate::in_flight::RequestInfo;
-use crate::protocol::Caller;
-use crate::server::{FilePosition, NewAttributes, NewName, Server, is_report, sets_flags};
+use crate::protocol::{Caller, Failure};
+use crate::server::{FilePosition, MAX_COPY, NewAttributes, NewName, Server, is_report, sets_flags};
 use crate::threads::Latency;
 
 fn new_name(request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32) -> NewName {
@@ -30,6 +30,11 @@ fn new_name(request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: 
 
 fn bytes(name: &OsStr) -> Vec<u8> {
     name.as_bytes().to_vec()
+}
+
+/// Returns true if an operation that failed may have changed the file.
+fn may_have_changed(failure: &Failure) -> bool {
+    ![Errno::EOPNOTSUPP, Errno::EPERM, Errno::EINVAL, Errno::EFBIG].contains(&failure.errno())
 }
 
 impl Filesystem for Dispatcher {
@@ -340,13 +345,8 @@ impl Filesystem for Dispatcher {
         let deferred = Arc::clone(&self.deferred);
         self.execute_long(RequestInfo::new("fallocate", ino), reply, move |server| {
             server.allocate(at, len, mode, caller).inspect_err(|failure| {
-                if [Errno::EOPNOTSUPP, Errno::EPERM, Errno::EINVAL, Errno::EFBIG].contains(&failure.errno()) {
-                    return;
-                }
-                // A part may have been done, and after an error the kernel keeps the old attributes and pages.
-                server.invalidate_attributes(ino);
-                if let Ok(open) = server.open_file(handle) {
-                    deferred.invalidation.drop_failed(&open.pages);
+                if may_have_changed(failure) {
+                    deferred.drop_changed(handle);
                 }
             })
         });
@@ -390,11 +390,22 @@ impl Filesystem for Dispatcher {
         let source = self.server.open_file(from.handle).ok();
         let pages = source.filter(|open| from_offset.saturating_add(len) > open.file.size());
         let pages = pages.map(|open| Arc::clone(&open.pages)).filter(|pages| pages.may_be_longer());
+        let deferred = Arc::clone(&self.deferred);
         self.execute_after_write_back(
             RequestInfo::new("copy_file_range", ino),
             pages,
             reply,
-            move |server| server.copy(from, to, len, caller),
+            move |server| {
+                let copied = server.copy(from, to, len, caller);
+                let may_have_failed = match &copied {
+                    Ok(copied) => u64::from(*copied) < len.min(MAX_COPY),
+                    Err(failure) => may_have_changed(failure),
+                };
+                if may_have_failed {
+                    deferred.drop_changed(to.handle);
+                }
+                copied
+            },
         );
     }
 }

@@ -27,9 +27,11 @@ pub(crate) struct FilePosition {
 }
 
 /// Limit of one copy request, in bytes, so that no thread is busy for long.
-const MAX_COPY: u64 = 16 << 20;
+pub(crate) const MAX_COPY: u64 = 16 << 20;
 /// Size of the buffer of a copy, in bytes.
 const COPY_BUFFER: usize = 1 << 20;
+/// A copy that does not fit on the volume as a whole is continued in pieces that end at multiples of this many bytes.
+const PIECE: u64 = 4096;
 
 impl Server {
     /// Opens a file. With `O_TRUNC` the kernel sends a request of its own that truncates it.
@@ -120,7 +122,7 @@ impl Server {
     }
 
     /// Copies up to `len` bytes and returns how many it has copied: fewer at the end of the source, above [`MAX_COPY`], or if
-    /// a part after the first fails.
+    /// a part after the first fails, which may have been written in part.
     ///
     /// # Errors
     /// If nothing was copied. `EPERM` if the target is append-only: the copy has an offset, which may be before the end.
@@ -144,9 +146,8 @@ impl Server {
         let mut done = 0;
         while done < len {
             let wanted = buf.len().min(usize::try_from(len - done).unwrap_or(buf.len()));
-            let read = source.read_at(&mut buf[..wanted], from + done);
-            let copied = read.and_then(|read| target.write_at(&buf[..read], to + done).map(|()| read));
-            let copied = match copied.map_err(Failure::from) {
+            let read = source.read_at(&mut buf[..wanted], from + done).map_err(Failure::from);
+            let copied = match read.and_then(|read| write_what_fits(target, &buf[..read], to + done)) {
                 Ok(copied) => copied,
                 Err(failure) if done == 0 => return Err(failure),
                 // The caller does not see the error.
@@ -159,6 +160,30 @@ impl Server {
         }
         Ok(done)
     }
+}
+
+/// Writes as much of `data` as finds space, and returns how many bytes.
+///
+/// # Errors
+/// If nothing was written, or for another reason than a lack of space.
+fn write_what_fits(target: &File, data: &[u8], offset: u64) -> Outcome<usize> {
+    let write = |part: &[u8], at| target.write_at(part, at).map_err(Failure::from);
+    match write(data, offset) {
+        Ok(()) => return Ok(data.len()),
+        Err(failure) if !failure.lacks_space() => return Err(failure),
+        Err(_) => {}
+    }
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset + done as u64;
+        let len = usize::try_from(PIECE - at % PIECE).unwrap_or(usize::MAX).min(data.len() - done);
+        match write(&data[done..][..len], at) {
+            Ok(()) => done += len,
+            Err(failure) if !failure.lacks_space() || done == 0 => return Err(failure),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// Fails if the inode's flags forbid to open it for writing, or to change its old contents.

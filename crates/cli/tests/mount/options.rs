@@ -1,9 +1,10 @@
 //! Options for owners, read-ahead, the journal, and corruption.
 
 use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::process::Command;
 
+use crate::user::{as_unprivileged, as_unprivileged_of};
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, as_user, tool};
 use testkit::kernel_mount::KernelMount;
@@ -46,6 +47,73 @@ fn all_files_have_the_owner_of_the_options() {
         assert_eq!(std::fs::read_to_string(fuse.path("old")).unwrap(), "oldmore\n");
     }
     fuse.finish();
+}
+
+#[test]
+fn owners_of_the_options_get_no_set_id_bits_of_others() {
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    let mode = |name: &str| std::fs::metadata(fuse.path(name)).unwrap().mode() & 0o7777;
+    let chmod = |name: &str, mode| {
+        std::fs::set_permissions(fuse.path(name), Permissions::from_mode(mode)).unwrap();
+    };
+    let create = |name: &str, mode| {
+        std::fs::File::options().write(true).create_new(true).mode(mode).open(fuse.path(name)).unwrap();
+    };
+    std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+    for name in ["kernel", "writeback", "direct", "kept", "closed"] {
+        std::fs::write(fuse.path(name), "contents").unwrap();
+        chown(fuse.path(name), Some(7), Some(OWNER + 1)).unwrap();
+        chmod(name, if name == "kept" { 0o6755 } else { 0o4755 });
+    }
+    chmod("closed", 0o4600);
+    std::fs::create_dir(fuse.path("group")).unwrap();
+    chown(fuse.path("group"), None, Some(7)).unwrap();
+    chmod("group", 0o2777);
+    fuse.umount();
+
+    for cache in ["kernel", "writeback", "direct"] {
+        fuse.mount(&format!("allow_other,suid,cache={cache},uid={OWNER},gid={}", OWNER + 1));
+        assert_eq!(
+            (mode("kept"), mode("group")),
+            (0o2755, 0o2777),
+            "{cache}: of user 7 and of the shown group"
+        );
+        // A chmod(2) neither sets nor clears what it does not see.
+        chmod("kept", 0o4711);
+        assert_eq!(mode("kept"), 0o711, "{cache}");
+        chmod("kept", 0o2755);
+        // Unless it makes the file executable: its caller does not see that it is a set-ID program.
+        chmod("closed", 0o700);
+        chmod(".", 0o777);
+        as_unprivileged_of(OWNER + 1, || ["own", "group/file"].map(|name| create(name, 0o6777)));
+        let write = format!("echo more >> {}", text(&fuse.path(cache)));
+        if tool(&mut as_user(OWNER, &["sh", "-ec", &write])).is_none() {
+            return;
+        }
+        assert_eq!((mode("own") & 0o6000, mode("group/file") & 0o6000), (0o2000, 0), "{cache}");
+        // Root may create such files.
+        create("roots", 0o4700);
+        assert_eq!(mode("roots"), 0o4700, "{cache}");
+        fuse.umount();
+
+        fuse.mount("rw");
+        assert_eq!((mode("kept"), mode("closed"), mode(cache)), (0o6755, 0o700, 0o755), "{cache}");
+        let created = ["own", "group/file", "roots"];
+        assert_eq!(created.map(|name| mode(name) & 0o6000), [0o2000, 0, 0o4000], "{cache}");
+        created.iter().for_each(|name| std::fs::remove_file(fuse.path(name)).unwrap());
+        fuse.umount();
+    }
+
+    // With another group than the caller's, from the option and from the directory.
+    for options in ["uid=1000,gid=1001", "grpid"] {
+        fuse.mount(&format!("allow_other,suid,{options}"));
+        as_unprivileged(|| create("file", 0o6777));
+        let left = if options == "grpid" { 0o4000 } else { 0 };
+        assert_eq!(mode("file") & 0o6000, left, "{options}");
+        std::fs::remove_file(fuse.path("file")).unwrap();
+        fuse.umount();
+    }
+    fuse.scratch().fsck();
 }
 
 #[test]

@@ -4,7 +4,12 @@ use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread
 
 /// Runs `act` in a thread without privileges, with user and group 65534 and no supplementary groups.
 pub fn as_unprivileged<T: Send>(act: impl FnOnce() -> T + Send) -> T {
-    let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(65534));
+    as_unprivileged_of(65534, act)
+}
+
+/// Like [`as_unprivileged`], with another group.
+pub fn as_unprivileged_of<T: Send>(group: u32, act: impl FnOnce() -> T + Send) -> T {
+    let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(group));
     let enter = || {
         set_thread_groups(&[]).unwrap();
         set_thread_res_gid(gid, gid, gid).unwrap();

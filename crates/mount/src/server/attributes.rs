@@ -95,7 +95,10 @@ impl Server {
             TimeOrNow::Now => now(),
         };
         let set = SetAttributes::new()
-            .permissions(new.mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)))
+            .permissions(
+                new.mode
+                    .map(|mode| self.permissions_to_store(node, u16::try_from(mode & 0o7777).unwrap_or(0))),
+            )
             .uid(uid)
             .gid(gid)
             .atime(new.atime.map(time))

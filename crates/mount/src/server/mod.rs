@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use fuser::{FileHandle, INodeNo, Notifier};
+use fuser::{FileHandle, FileType as Kind, INodeNo, Notifier};
 use parext4::{Credentials, FileType, InodeFlags, Node, OnError, Quota, Space, Volume};
 
 use crate::in_flight::InFlightRequests;
@@ -125,6 +125,7 @@ impl Server {
     fn entry(&self, node: &Node) -> Entry {
         let mut entry = Entry::new(node, self.block_size);
         let attr = &mut entry.attr;
+        attr.perm &= !self.hidden_set_ids(attr.kind == Kind::Directory, (attr.uid, attr.gid));
         (attr.uid, attr.gid) = self.owner(attr.uid, attr.gid);
         entry
     }

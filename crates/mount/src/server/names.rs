@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use fuser::{INodeNo, RenameFlags};
-use parext4::{Error, FileType, InodeFlags, NewInode, Node, RenameMode, Special};
+use parext4::{Error, FileType, InodeFlags, Metadata, NewInode, Node, RenameMode, Special};
 
 use super::Server;
+use super::privileges::S_ISGID;
 use crate::kernel_cache::KernelPages;
 use crate::protocol::attr::{Entry, decode_device};
 use crate::protocol::{Caller, Failure, Outcome};
@@ -50,7 +51,14 @@ impl Server {
         let (uid, gid) = new.caller.new_owner()?;
         let gid = if self.group_of_directory { dir.metadata().gid } else { gid };
         let (uid, gid) = self.owner(uid, gid);
-        Ok(NewInode::new().permissions(bits(new.mode)).umask(bits(new.umask)).uid(uid).gid(gid))
+        // In a set-group-ID directory the volume stores the directory's group. With `idmap` the caller's groups are not known, and the
+        // kernel has checked them already, against the group that the directory shows.
+        let Metadata { permissions, gid: dir_gid, .. } = dir.metadata();
+        let is_checked = self.options.idmap && self.options.gid.is_none();
+        let stored_gid = if permissions & S_ISGID != 0 && !is_checked { dir_gid } else { gid };
+        let permissions = bits(new.mode);
+        let lost = self.set_ids_lost_by_creation(permissions, (uid, stored_gid), new.caller);
+        Ok(NewInode::new().permissions(permissions & !lost).umask(bits(new.umask)).uid(uid).gid(gid))
     }
 
     /// Looks up a name. A name that does not exist has an entry too, which the kernel caches, unless the directory may come to ignore

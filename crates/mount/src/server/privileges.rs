@@ -8,16 +8,56 @@
 //! The kernel caches the last mode that it was told. So no reply lets it cache a mode with set-ID bits, see
 //! [`attr_timeout`](crate::protocol::attr::attr_timeout).
 
-use parext4::{FileType, Node};
+use parext4::{FileType, Metadata, Node};
 
 use super::Server;
 use crate::protocol::{CAP_FOWNER, CAP_FSETID, Caller, Outcome};
 
 const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
+pub(super) const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
+/// The permissions to execute.
+const EXECUTE: u16 = 0o0111;
 
 impl Server {
+    /// Returns the set-ID bits that a new file with this owner and group loses: its creator could act as another user or group by these
+    /// bits. The stored ids can differ from the creator's with `uid`, `gid` and `grpid`, and in a set-group-ID directory. Linux checks
+    /// only the last case, and only from 6.0 on.
+    pub fn set_ids_lost_by_creation(&self, permissions: u16, (uid, gid): (u32, u32), caller: Caller) -> u16 {
+        if permissions & (S_ISUID | S_ISGID) == 0 || caller.has(CAP_FSETID) {
+            return 0;
+        }
+        let loses_user = !caller.owns(uid);
+        let loses_group = permissions & S_IXGRP != 0 && !caller.is_in_group(gid);
+        set_ids(loses_user, loses_group)
+    }
+
+    /// Returns the set-ID bits that an inode with this stored owner and group does not show. The kernel would execute the file as the owner
+    /// or the group that it shows instead.
+    pub fn hidden_set_ids(&self, is_dir: bool, (uid, gid): (u32, u32)) -> u16 {
+        let shown = self.owner(uid, gid);
+        set_ids(!is_dir && shown.0 != uid, !is_dir && shown.1 != gid)
+    }
+
+    /// Returns the permissions to store for a chmod(2) to `permissions`. The caller does not see hidden set-ID bits, so they stay as they
+    /// are, unless the file becomes executable for more users: these could act as its stored owner.
+    pub fn permissions_to_store(&self, node: &Node, permissions: u16) -> u16 {
+        let Metadata { file_type, uid, gid, permissions: stored, .. } = node.metadata();
+        let hidden = self.hidden_set_ids(file_type == FileType::Directory, (uid, gid));
+        let is_more_executable = permissions & !stored & EXECUTE != 0;
+        permissions & !hidden | if is_more_executable { 0 } else { stored & hidden }
+    }
+
+    /// Removes the hidden set-ID bits of a file that `caller` opens for writing with `cache=writeback`. The kernel caches writes to a file
+    /// that shows no set-ID bits, and does not report whether their callers may keep such bits.
+    pub fn drop_hidden_set_ids(&self, node: &Node, caller: Caller) -> Outcome<()> {
+        let Metadata { uid, gid, permissions, .. } = node.metadata();
+        if permissions & self.hidden_set_ids(false, (uid, gid)) != 0 && !caller.has(CAP_FSETID) {
+            self.drop_set_ids(node, caller)?;
+        }
+        Ok(())
+    }
+
     /// Removes the set-ID bits and file capabilities that a file loses if `caller` changes its contents. To be called before
     /// the change.
     pub fn drop_privileges(&self, node: &Node, caller: Caller) -> Outcome<()> {
@@ -69,6 +109,11 @@ impl Server {
     fn is_in_group_of(&self, node: &Node, caller: Caller) -> bool {
         caller.is_in_group(self.entry(node).attr.gid)
     }
+}
+
+/// Returns set-user-ID, set-group-ID, or both.
+fn set_ids(user: bool, group: bool) -> u16 {
+    (if user { S_ISUID } else { 0 }) | (if group { S_ISGID } else { 0 })
 }
 
 fn has_set_ids(node: &Node) -> bool {

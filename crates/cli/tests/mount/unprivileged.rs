@@ -116,6 +116,28 @@ fn set_id_bits_and_devices_of_an_image_have_no_effect() {
     fuse.scratch().fsck();
 }
 
+/// The server of a user who mounts without `allow_other` gets no requests of the kernel's own threads for times.
+#[test]
+fn data_that_is_written_back_late_sets_the_time_without_allow_other() {
+    for cache in ["kernel", "writeback", "direct"] {
+        let Some(fuse) = hostile() else { return };
+        let script = format!(
+            r#"
+            user "$parext4" mount -o cache={cache} "$image" "$dir"
+            user sh -ec 'cd "$1/his"; : > file; touch -d @1000000000 file; echo contents >> file' sh "$dir"
+            user "$parext4" umount "$dir"
+            user "$parext4" mount -o cache={cache} "$image" "$dir"
+            user sh -ec 'cd "$1/his"; cat file; echo $(($(date +%s) - $(stat -c %Y file)))' sh "$dir"
+            user "$parext4" umount "$dir"
+            "#
+        );
+        let Some(printed) = printed(&fuse, &script) else { return };
+        let (contents, age) = printed.trim_end().split_once('\n').unwrap();
+        assert_eq!(contents, "contents", "{cache}");
+        assert!((0..600).contains(&age.parse::<i64>().unwrap()), "{cache}: {age} seconds old");
+    }
+}
+
 #[test]
 fn errors_of_unprivileged_mounts_name_the_cause() {
     let Some(fuse) = hostile() else { return };

@@ -19,7 +19,7 @@ use testkit::fuse_mount::{FuseMount, tool};
 /// while the rest is copied.
 #[test]
 fn appends_to_a_full_volume_are_stored_as_write_reports() {
-    let Some(fuse) = FuseMount::mounted(&[], "page_cache=1M") else { return };
+    let Some(fuse) = FuseMount::mounted(&[], "page_cache=256K") else { return };
     let path = fuse.path("log");
     File::create(&path).unwrap();
     tool(Command::new("chattr").arg("+a").arg(&path));
@@ -37,6 +37,7 @@ fn appends_to_a_full_volume_are_stored_as_write_reports() {
     }
     let seen = std::fs::read(&path).unwrap();
     assert_eq!(seen.len(), stored.len(), "the size of the file and the sum of what write(2) returned");
+    drop(file);
     let differs = seen.iter().zip(&stored).position(|(seen, stored)| seen != stored);
     assert_eq!(differs, None, "the first byte that differs");
     tool(Command::new("chattr").arg("-a").arg(&path));

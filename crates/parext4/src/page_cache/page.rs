@@ -195,7 +195,7 @@ impl WriteBack<'_> {
         bytes::load(self.words, at, buf);
     }
 
-    /// Leaves units out of this write-back, which are clean from now on. Returns those that were reserved, for the caller to release.
+    /// Leaves units out of this write-back, which are clean from now on. Returns the reserved units among them, for the caller to release.
     /// The caller makes sure that no thread dirties the units meanwhile.
     pub fn leave_out(&mut self, units: u8) -> u8 {
         let reserved = self.reserved & units;

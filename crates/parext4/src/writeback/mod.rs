@@ -298,7 +298,7 @@ mod tests {
         let file = direct.buffered().unwrap();
         let (node, delayed) = (direct.node(), || volume.engine.allocator.delayed_blocks());
         let cached = node.inode.cached().unwrap();
-        // What is left of the failed write: zeros, and the space of the block.
+        // A failed write has left zeros and the space of the block.
         file.write_at(&[0; 50], 0).unwrap();
         let space = delayed();
         node.inode.set_size(0);

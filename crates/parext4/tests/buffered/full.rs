@@ -65,7 +65,7 @@ fn appends_until_space_runs_out_are_stored_once() {
         record += 1;
     }
     assert!(was_cut, "no record was stored in part");
-    same(&read_all(&file), &stored, "what the calls returned");
+    same(&read_all(&file), &stored, "the parts that the calls have stored");
     drop(file);
     volume.close().unwrap();
     assert_clean(&device, "full");

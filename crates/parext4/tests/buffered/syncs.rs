@@ -44,8 +44,10 @@ impl Hooks for Appender {
     }
 }
 
+type Call = fn(&Volume, &File);
+
 /// Runs `call` on a file with a dirty page, and returns how many pages were appended meanwhile.
-fn appended_during(memory: &Arc<MemDevice>, call: impl FnOnce(&Volume, &File)) -> u32 {
+fn appended_during(memory: &Arc<MemDevice>, call: Call) -> u32 {
     let device = Arc::new(HookedDevice::new(Arc::clone(memory), Appender::default()));
     let options = untimed().write_back_interval(None);
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
@@ -63,7 +65,7 @@ fn appended_during(memory: &Arc<MemDevice>, call: impl FnOnce(&Volume, &File)) -
 
 #[test]
 fn a_call_that_writes_back_waits_for_no_later_append() {
-    let calls: [(&str, fn(&Volume, &File)); 8] = [
+    let calls: [(&str, Call); 8] = [
         ("sync_data", |_, file| file.sync_data().unwrap()),
         ("sync_all", |_, file| file.sync_all().unwrap()),
         ("sync_range", |_, file| file.sync_range(0, 1 << 40).unwrap()),

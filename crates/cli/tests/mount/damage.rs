@@ -68,15 +68,15 @@ fn a_stopped_volume_refuses_changes_as_the_kernels_ext4() {
 
 #[test]
 fn names_before_a_damaged_block_are_listed() {
-    let Some(fuse) = FuseMount::new(&["--block-size", "1024"]) else { return };
-    let image = text(&fuse.scratch().image());
-    // The names are in the order in which they were made.
-    let mut tune2fs = std::process::Command::new("/usr/sbin/tune2fs");
-    if testkit::fuse_mount::tool(tune2fs.args(["-O", "^dir_index", &image])).is_none() {
-        return;
-    }
-    let needle = Needle::hide_after(&fuse, 40);
     for options in ["cache=direct", "cache=kernel"] {
+        let Some(fuse) = FuseMount::new(&["--block-size", "1024"]) else { return };
+        let image = text(&fuse.scratch().image());
+        // The names are in the order in which they were made.
+        let mut tune2fs = std::process::Command::new("/usr/sbin/tune2fs");
+        if testkit::fuse_mount::tool(tune2fs.args(["-O", "^dir_index", &image])).is_none() {
+            return;
+        }
+        let needle = Needle::hide_after(&fuse, 40);
         fuse.mount(options);
         for _ in 0..2 {
             let mut listing = std::fs::read_dir(fuse.path("dir")).unwrap();
@@ -87,10 +87,10 @@ fn names_before_a_damaged_block_are_listed() {
             assert_eq!(error.and_then(|error| error.raw_os_error()), Some(117), "EUCLEAN");
         }
         fuse.umount();
+        needle.put_back(&fuse);
+        fuse.scratch().ok(&["recover", &image]);
+        fuse.scratch().fsck();
     }
-    needle.put_back(&fuse);
-    fuse.scratch().ok(&["recover", &image]);
-    fuse.scratch().fsck();
 }
 
 #[test]

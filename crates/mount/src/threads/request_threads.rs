@@ -312,6 +312,11 @@ mod tests {
         threads.readers.load(Ordering::Relaxed)
     }
 
+    /// Returns the state of two threads, of which one parks, on a machine with any number of processors.
+    fn two_threads() -> RequestThreads {
+        RequestThreads { min_readers: 1, ..RequestThreads::new(2) }
+    }
+
     #[test]
     fn one_reader_is_always_left() {
         let threads = RequestThreads::new(3);
@@ -326,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_parked_thread_is_woken_before_no_reader_is_left() {
-        let threads = RequestThreads::new(2);
+        let threads = two_threads();
         std::thread::scope(|scope| {
             let parked = scope.spawn(|| threads.park());
             while readers(&threads) == 2 {
@@ -342,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_parked_thread_is_woken_to_read_too() {
-        let threads = RequestThreads::new(2);
+        let threads = two_threads();
         threads.wake_reader();
         std::thread::scope(|scope| {
             let parked = scope.spawn(|| threads.park());
@@ -357,7 +362,7 @@ mod tests {
 
     #[test]
     fn the_monitor_replaces_a_lone_thread_that_executes_for_long() {
-        let threads = RequestThreads::new(2);
+        let threads = two_threads();
         std::thread::scope(|scope| {
             let monitor = scope.spawn(|| threads.park());
             while !threads.parked.lock().has_monitor {

@@ -73,6 +73,8 @@ pub(super) struct Inodes {
     pub(super) uninit: bool,
     checksum: u32,
     pub(super) bitmap: Option<Arc<MetaBlock>>,
+    /// Whether the bitmap was ever in memory, so that numbers may have been given to new inodes.
+    pub(super) was_loaded: bool,
 }
 
 impl Group {
@@ -107,6 +109,7 @@ impl Group {
             uninit: uninit(GroupFlags::INODE_UNINIT),
             checksum: desc.inode_bitmap_csum,
             bitmap: None,
+            was_loaded: false,
         };
         Self {
             number,
@@ -321,7 +324,7 @@ impl Group {
             let problem = format_args!("inode {ino} of the file system itself is marked free");
             return Err(Error::corrupt_field("inode bitmap", "bit", problem).in_group(self.number));
         }
-        inodes.bitmap = Some(Arc::clone(&bitmap));
+        (inodes.bitmap, inodes.was_loaded) = (Some(Arc::clone(&bitmap)), true);
         Ok(bitmap)
     }
 

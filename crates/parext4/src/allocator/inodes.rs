@@ -39,23 +39,34 @@ impl Allocator {
     /// # Errors
     /// Returns an error if the volume has no such inode, or its group's bitmap is corrupt.
     pub(crate) fn inode_in_use(&self, ino: InodeNo) -> Result<bool> {
-        let (group, index) = self.layout.inode_place(ino)?;
-        let group = self.group(group);
-        let mut inodes = group.inodes.lock();
-        let bitmap = group.load_inodes(&self.cache, &mut inodes)?;
-        Ok(bitmap::test(&bitmap.snapshot(), index))
+        let (_, index) = self.layout.inode_place(ino)?;
+        Ok(bitmap::test(&self.inode_bitmap(ino)?.snapshot(), index))
     }
 
-    /// Returns true if the number `ino` may be given to a new inode, as far as is known without a read: no number is given to one before
-    /// the bitmap of its group is in memory.
+    /// Returns the bitmap that has inode `ino`. It stays in memory while the caller keeps it.
+    ///
+    /// # Errors
+    /// As [`inode_in_use`](Self::inode_in_use).
+    pub(crate) fn inode_bitmap(&self, ino: InodeNo) -> Result<Arc<MetaBlock>> {
+        let (group, _) = self.layout.inode_place(ino)?;
+        let group = self.group(group);
+        group.load_inodes(&self.cache, &mut group.inodes.lock())
+    }
+
+    /// Returns true if the number `ino` may be given to a new inode. Reads the bitmap only if it was in memory before: no number is given
+    /// to an inode until then, nor if the bitmap cannot be read.
     ///
     /// # Errors
     /// Corruption: the volume has no such inode.
     pub(crate) fn offers_inode(&self, ino: InodeNo) -> Result<bool> {
         let (group, index) = self.layout.inode_place(ino)?;
-        let inodes = self.group(group).inodes.lock();
-        let is_clear = |bitmap: &Arc<MetaBlock>| !bitmap::test(&bitmap.snapshot(), index);
-        Ok(inodes.bitmap.as_ref().map_or(inodes.uninit, is_clear))
+        let group = self.group(group);
+        let mut inodes = group.inodes.lock();
+        if !inodes.was_loaded {
+            return Ok(inodes.uninit);
+        }
+        let bitmap = group.load_inodes(&self.cache, &mut inodes);
+        Ok(bitmap.is_ok_and(|bitmap| !bitmap::test(&bitmap.snapshot(), index)))
     }
 
     /// Allocates an inode for a new entry of directory `parent`, in the parent's group if possible. Directories directly below the root

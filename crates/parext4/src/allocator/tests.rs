@@ -10,7 +10,7 @@ use crate::memory::Evict;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::{Credentials, Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
-use parext4_format::{BlockRange, FileBlock, FsBlock};
+use parext4_format::{BlockRange, FileBlock, FsBlock, InodeNo};
 
 /// A volume of four groups, of which the last is short.
 pub(super) fn volume() -> Volume {
@@ -225,6 +225,12 @@ fn groups_that_are_evicted_come_back_as_they_were() {
         evict_all();
         assert_eq!(loaded(), 0);
     }
+    let offered = InodeNo(1000);
+    assert!(!allocator.offers_inode(offered).unwrap(), "the bitmap was never read");
+    assert!(!allocator.inode_in_use(offered).unwrap() && allocator.offers_inode(offered).unwrap());
+    evict_all();
+    assert_eq!(loaded(), 0);
+    assert!(allocator.offers_inode(offered).unwrap(), "a new inode may have the number");
     // A window keeps its group's free extents in memory, as its blocks are free in the bitmap.
     let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
     for nth in 0..20 {

@@ -60,6 +60,8 @@ impl Use {
     /// Frees the inode and its block of attributes. Returns false, with nothing changed, if this became the last user of the block, and
     /// the block has values in inodes of their own.
     fn free_deleted(&self, inode: &Arc<Inode>) -> Result<bool> {
+        // A failed read of the bitmap after the first change would stop the volume.
+        let _bitmap = self.allocator.inode_bitmap(inode.ino())?;
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
             // The values in a block that other inodes use stay, but no longer count for this inode.
@@ -108,5 +110,42 @@ impl Engine {
             self.orphans.remove_named(self, handle, inode);
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parext4_device::{Device, FaultDevice, FaultKind, FaultPlan, MemDevice};
+
+    use crate::file::OpenOptions;
+    use crate::journal::EmptiedLog;
+    use crate::memory::Evict;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::sync::Arc;
+    use crate::volume::{Volume, VolumeOptions};
+
+    #[test]
+    fn an_inode_whose_bitmap_cannot_be_read_again_stays_an_orphan() {
+        let memory = Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*memory, &MkfsOptions::new()).unwrap();
+        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as Arc<dyn Device>, FaultPlan::default()));
+        let options = VolumeOptions::new().commit_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
+        let free = volume.space().free_inodes;
+        let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
+        volume.remove_file("/file").unwrap();
+        volume.empty_journal(EmptiedLog::Kept).unwrap();
+        // More than the groups, and the blocks in the cache.
+        (0..8).for_each(|_| Evict::evict(&*volume.engine.allocator));
+        (0..4096).for_each(|_| Evict::evict(&*volume.engine.cache));
+        device.arm(FaultPlan::at(1).kind(FaultKind::Reads));
+        drop(file);
+        assert!(device.failed().is_some(), "no bitmap was read");
+        assert!(volume.stopped().is_none());
+        volume.mkdir("/dir", 0o755).unwrap();
+        volume.close().unwrap();
+        let volume = Volume::open_device(memory, &options).unwrap();
+        assert_eq!(volume.space().free_inodes, free - 1, "of the directory");
+        volume.close().unwrap();
     }
 }

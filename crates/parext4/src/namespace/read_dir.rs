@@ -56,8 +56,8 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotDirectory`](crate::Error::NotDirectory); corruption, failed reads. The entries that are read before the error are a batch
-    /// of their own, after which the next one has the error.
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory); failed reads; corruption. The entries before
+    /// damage are a batch of their own, after which the next one has the error.
     pub fn read_dir(&self, after: u64) -> Result<DirBatch> {
         let dir = self.dir()?;
         let changes = self.inode.read_entries();
@@ -113,7 +113,8 @@ impl Dir<'_> {
     fn list(&self, after: u64) -> Result<Vec<DirItem>> {
         let mut items = Vec::new();
         match self.list_into(&mut items, after) {
-            Err(_) if !items.is_empty() => {}
+            // The next batch has this error, too. A failed read may not, and the order of the names in a leaf is not that of the batch.
+            Err(Error::Corrupt(_)) if !items.is_empty() => {}
             result => result?,
         }
         // Only the items of a leaf are not in this order.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Error, Policy, ResearchOptions};
+use parext4::{Error, Policy, ResearchOptions, SetAttributes, Timestamp};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
 use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
@@ -53,8 +53,11 @@ fn appends_until_space_runs_out_are_stored_once() {
     loop {
         let sectors = (0..512_u32).flat_map(|nth| (record * 512 + nth).to_le_bytes().repeat(128));
         let data: Vec<u8> = sectors.collect();
+        let long_ago = Timestamp { seconds: 1, nanoseconds: 0 };
+        file.direct().node().set_attributes(&SetAttributes::new().mtime(long_ago)).unwrap();
         match file.append_partial(&data) {
             Ok(appended) => {
+                assert_ne!(file.direct().node().metadata().mtime, long_ago, "of {appended} bytes");
                 stored.extend(&data[..appended]);
                 was_cut |= appended < data.len();
             }

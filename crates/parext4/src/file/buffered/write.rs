@@ -169,7 +169,10 @@ impl File {
             match self.file.write_cached(self.cached()?, bufs, offset, end, &held) {
                 Ok(()) => held.set_done(),
                 // A second attempt would append after the part that is already visible.
-                Err(failed) if failed.is_cut_short() => partial = Some(failed),
+                Err(failed) if failed.is_cut_short() => {
+                    self.file.touch();
+                    partial = Some(failed);
+                }
                 Err(failed) => return Err(failed.error),
             }
             Ok(offset)
@@ -264,10 +267,15 @@ impl DirectFile {
         }
         when_planted!(Fault::DiskSizeFirst, self.inode().raise_size(end));
         self.inode().raise_visible_size(end);
+        self.touch();
+        Ok(())
+    }
+
+    /// Sets the times of a change of the contents, if this handle sets any.
+    fn touch(&self) {
         if self.dates {
             self.engine().touch_lazily(self.inode());
         }
-        Ok(())
     }
 
     /// Writes a part into its page, for a write that began at byte `began`.

@@ -70,13 +70,6 @@ pub struct Place {
     pub name: OsString,
 }
 
-/// Whether a directory outside was made by this command, or was there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    Made,
-    Found,
-}
-
 /// All directories that were made, each after its parent.
 pub struct Directories {
     /// The directory of the first copy, and its path.
@@ -101,12 +94,13 @@ impl Directories {
         Ok((directories, Place { dir: None, name }))
     }
 
-    /// Makes a directory that only this user can read until it has its own attributes, unless there is one. Returns its index.
-    pub fn make(&mut self, place: Place) -> Result<(usize, Origin)> {
+    /// Makes a directory that only this user can read until it has its own attributes, unless there is one. Returns its index, and
+    /// true if the directory is new.
+    pub fn make(&mut self, place: Place) -> Result<(usize, bool)> {
         let parent = self.open(place.dir)?;
-        let origin = match mkdirat(&*parent, &place.name, Mode::RWXU) {
-            Ok(()) => Origin::Made,
-            Err(Errno::EXIST) => Origin::Found,
+        let is_new = match mkdirat(&*parent, &place.name, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
         };
         // A symbolic link to a directory does not count: it may come from the image.
@@ -119,7 +113,7 @@ impl Directories {
         let index = self.made.len();
         self.made.push((place, Identity::of(&*dir)?));
         self.keep(index, dir);
-        Ok((index, origin))
+        Ok((index, is_new))
     }
 
     /// Returns the directory with an index, or the one of the first copy.

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, makedev, mknodat, symlinkat};
 use super::file::FileJob;
 use super::made::Made;
 use super::once::Singles;
-use super::outside::{Dir, Directories, Identity, Origin, Place, replace};
+use super::outside::{Dir, Directories, Identity, Place, replace};
 use super::{Shared, attributes};
 use crate::transfer::Submit;
 use crate::tree::{self, Entries, Visited};
@@ -28,9 +28,8 @@ pub struct Walker {
     /// Further names of such files, which are made when the files are.
     links: Vec<(InodeNo, Place)>,
     outside: Directories,
-    /// The directories in the volume, with the indices of their copies in `outside`, and whether each copy was made or was there. Kept by
-    /// number, because there may be millions.
-    directories: Vec<(NodeId, Origin)>,
+    /// The directories in the volume, at the indices of their copies in `outside`. Kept by number, because there may be millions.
+    directories: Vec<NodeId>,
 }
 
 /// Bytes of a path that the kernel accepts, with the zero byte at its end (`PATH_MAX`). Copies below would be of no use to most programs.
@@ -144,23 +143,33 @@ impl Walker {
             shared.progress.file_done();
         }
         // Entries before their directory: its permissions may forbid access, and changes of entries set its times.
-        for (index, (id, origin)) in directories.into_iter().enumerate().rev() {
+        for (index, id) in directories.into_iter().enumerate().rev() {
             let path = outside.path(outside.place(index));
             let mut set = || {
                 let (node, dir) = (volume.node(id)?, outside.open(Some(index))?);
                 let made = Made::resolve(&dir, OsStr::new("."))?;
-                let set = if origin == Origin::Made { attributes::set } else { attributes::merge };
-                set(&made, &path, &node, &node.metadata(), &shared)
+                attributes::merge(&made, &path, &node, &node.metadata(), &shared)
             };
             set().with_context(|| path.display().to_string())?;
         }
         Ok(())
     }
 
+    /// Makes a directory outside. Removes the access control lists that a new one inherits, before it has entries that would inherit
+    /// them. A command that fails leaves the directory, and a repeated command keeps the lists of a directory that is there.
+    fn make(&mut self, place: Place) -> Result<usize> {
+        let (index, is_new) = self.outside.make(place)?;
+        if is_new {
+            let dir = self.outside.open(Some(index))?;
+            Made::Resolved(dir.try_clone()?).remove_inherited_lists(FileType::Directory)?;
+        }
+        Ok(index)
+    }
+
     fn directory(&mut self, dir: &Node, path: &Path, place: Place) -> Result<Level> {
         self.visited.enter(dir).with_context(|| self.shared.source_of(path))?;
-        let (index, origin) = self.outside.make(place).with_context(|| path.display().to_string())?;
-        self.directories.push((dir.id(), origin));
+        let index = self.make(place).with_context(|| path.display().to_string())?;
+        self.directories.push(dir.id());
         let entries = tree::entries(dir).with_context(|| self.shared.source_of(path))?;
         Ok(Level { entries, index })
     }

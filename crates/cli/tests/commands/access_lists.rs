@@ -21,6 +21,35 @@ fn list(path: &Path, name: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// A directory of an earlier run that failed counts as one that was there before.
+#[test]
+fn directories_of_a_failed_run_have_no_inherited_access_lists() {
+    let scratch = ScratchImage::new(&[]);
+    let dest = scratch.path("dest");
+    let inherited = access_list(1001, &[(OWNER, 7), (USER, 7), (GROUP, 5), (MASK, 7), (OTHER, 5)]);
+    fs::create_dir(&dest).unwrap();
+    if lsetxattr(&dest, DEFAULT, &inherited, XattrFlags::empty()).is_err() {
+        return testkit::skipped("no access control lists here");
+    }
+    let too_deep = format!("/{}", "d".repeat(250)).repeat(17);
+    scratch.ok(&["mkdir", "-p", &scratch.inside(&format!("/tree{too_deep}"))]);
+    let get = ["get".to_owned(), "-q".to_owned(), scratch.inside("/tree"), text(&dest)];
+    let has_none = |name: &str| {
+        for kind in [ACCESS, DEFAULT] {
+            assert_eq!(list(&dest.join(name), kind), None, "{kind} of {name}");
+        }
+    };
+    assert!(scratch.fails(&get).contains("the path is too long"));
+    let below = format!("tree{}", &too_deep[..251]);
+    has_none("tree");
+    has_none(&below);
+    scratch.ok(&["rm", "-r", &scratch.inside(&format!("/tree{}", &too_deep[..502]))]);
+    scratch.ok(&get);
+    has_none("tree");
+    has_none(&below);
+    assert_eq!(list(&dest, DEFAULT), Some(inherited));
+}
+
 /// The default list of the directory outside is not that of the copies: another user could read them.
 #[test]
 fn copies_do_not_inherit_access_lists() {

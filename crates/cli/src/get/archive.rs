@@ -3,12 +3,15 @@
 //! The archive has the PAX format with GNU tar's names of records: times with nanoseconds, extended attributes with access control
 //! lists, and sparse files (format 1.0).
 //!
-//! An archive that could not be completed ends within a member, so that no program takes it for a whole one.
+//! An archive that could not be completed ends within a member, or is an empty file if the end could not be written. GNU tar and
+//! `put --tar` refuse both. The archive may end anywhere if a signal or a panic ends the process, or if it goes to something other
+//! than a regular file and cannot be written.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,12 +47,13 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
         volume.resolve_no_follow(&source.path)
     };
     let node = node.with_context(|| source.to_string())?;
-    let output: Box<dyn Write> = if path == Path::new("-") {
-        Box::new(output::lock())
+    let (output, file): (Box<dyn Write>, _) = if path == Path::new("-") {
+        (Box::new(output::lock()), None)
     } else {
-        Box::new(File::create(path).with_context(|| path.display().to_string())?)
+        let file = Arc::new(File::create(path).with_context(|| path.display().to_string())?);
+        (Box::new(Arc::clone(&file)), Some(file))
     };
-    let builder = Builder::new(BufWriter::with_capacity(CHUNK, output));
+    let builder = ManuallyDrop::new(Builder::new(BufWriter::with_capacity(CHUNK, output)));
     let progress = Arc::new(Progress::new(quiet));
     let mut packer = Packer {
         builder,
@@ -61,18 +65,24 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
         visited: Visited::none(volume),
         source,
     };
-    if let Err(error) = packer.tree(node) {
-        packer.cut();
-        return Err(error);
+    let written = packer.tree(node);
+    let ended = match written {
+        Ok(()) => ManuallyDrop::into_inner(packer.builder).into_inner().and_then(|mut output| output.flush()),
+        Err(_) => packer.cut(),
+    };
+    if let (Err(_), Some(file)) = (&ended, file) {
+        // The part that is in the file may end between two members. Only a regular file can be emptied.
+        let _ = file.set_len(0);
     }
-    let named = |error| anyhow::Error::new(error).context(path.display().to_string());
-    packer.builder.into_inner().and_then(|mut output| output.flush()).map_err(named)?;
+    written?;
+    ended.with_context(|| path.display().to_string())?;
     Ok(packer.progress.summary())
 }
 
 struct Packer<'a> {
-    builder: Builder<BufWriter<Box<dyn Write>>>,
-    /// A member is begun and not complete.
+    /// Not dropped, because the drop writes the end of an archive.
+    builder: ManuallyDrop<Builder<BufWriter<Box<dyn Write>>>>,
+    /// True while a member is being written.
     is_within_member: bool,
     progress: Arc<Progress>,
     /// The first names of files that have several.
@@ -255,7 +265,7 @@ impl Packer<'_> {
     }
 
     /// Ends the archive within a member. Programs accept an archive that ends between two members.
-    fn cut(mut self) {
+    fn cut(&mut self) -> io::Result<()> {
         let output = self.builder.get_mut();
         if !self.is_within_member {
             // Announces records that do not follow.
@@ -263,12 +273,9 @@ impl Packer<'_> {
             header.set_entry_type(EntryType::XHeader);
             header.set_size(BLOCK as u64);
             header.set_cksum();
-            let _ = output.write_all(header.as_bytes());
+            output.write_all(header.as_bytes())?;
         }
-        // The error that is reported came before.
-        let _ = output.flush();
-        // Dropping the builder would write the end of an archive.
-        std::mem::forget(self.builder);
+        output.flush()
     }
 
     fn file(

@@ -40,7 +40,8 @@ pub struct Args {
     #[arg(required_unless_present = "tar", conflicts_with = "tar")]
     dest: Option<PathBuf>,
     /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files. If the command
-    /// fails, it leaves an archive that ends within a member, which tar and put --tar report
+    /// fails, it leaves an archive that ends within a member, or an empty file, which GNU tar and put --tar refuse. A signal, or an error
+    /// of an output that is not a regular file, may end the archive anywhere
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
     /// Number of threads; by default the number of cores

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
-use testkit::command::{ScratchImage, run, text};
+use testkit::command::{ScratchImage, program, run, text};
 use testkit::tool;
 
 /// Returns a header of an empty file.
@@ -145,6 +145,35 @@ fn an_archive_that_could_not_be_completed_is_refused() {
     assert!(!output.status.success());
     fs::write(&archive, output.stdout).unwrap();
     scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/dest")]);
+}
+
+#[test]
+fn an_archive_that_could_not_be_written_is_empty() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = text(&scratch.path("out.tar"));
+    // The archive of `small` fits in memory until its end, and that of `large` does not.
+    for (name, size) in [("small", 0), ("large", 3 << 20)] {
+        let tree = scratch.path(name);
+        fs::create_dir(&tree).unwrap();
+        for file in ["a", "b", "c"] {
+            fs::write(tree.join(file), vec![7; size]).unwrap();
+        }
+        scratch.ok(&["put", "-q", &text(&tree), &scratch.inside("/")]);
+        // A member without data is 1536 bytes. A limit of 3 units of 512 or 1024 bytes ends the file between two members.
+        let limited = "trap '' XFSZ; ulimit -f 3; exec \"$@\"";
+        let output = Command::new("sh")
+            .args(["-c", limited, "sh"])
+            .arg(program())
+            .args(["get", "-q", "--tar", &archive, &scratch.inside(&format!("/{name}"))])
+            .output()
+            .unwrap();
+        let said = testkit::tool::text(&output);
+        assert!(output.status.code() == Some(1) && said.contains("file too large"), "{name}: {said}");
+        assert_eq!(fs::metadata(&archive).unwrap().len(), 0, "{name}");
+        if let Some(output) = gnu_tar(&["-tf", &archive]) {
+            assert!(!output.status.success(), "{}", testkit::tool::text(&output));
+        }
+    }
 }
 
 #[test]

@@ -180,23 +180,32 @@ fn an_archive_that_could_not_be_written_is_empty() {
 fn an_archive_without_an_end_is_unpacked_with_a_warning() {
     let scratch = ScratchImage::new(&[]);
     let archive = scratch.path("in.tar");
-    let put = |archive: &Path| run(&["put", "-q", "--tar", &text(archive), &scratch.inside("/")]);
+    let put = || run(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
+    let warning =
+        format!("parext4: {}: ends without an end mark, and may be incomplete\n", archive.display());
+    let warns = || {
+        let output = put();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said, warning);
+    };
     let first = header("first");
     let mut second = header("second");
     second.set_size(600);
     second.set_cksum();
     let whole = [first.as_bytes(), second.as_bytes(), &[b'x'; 600][..], &[0; 424]].concat();
     fs::write(&archive, &whole).unwrap();
-    let output = put(&archive);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
-    let warning =
-        format!("parext4: {}: ends without an end mark, and may be incomplete\n", archive.display());
-    assert_eq!(said, warning);
+    warns();
     assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "first\nlost+found\nsecond\n");
-    // One block of zeros is an end.
-    fs::write(&archive, [&whole[..], &[0; 512]].concat()).unwrap();
-    assert!(put(&archive).stderr.is_empty());
+    // One block of zeros at the end of the file is an end, and one before other members is not.
+    for zeros in [512, 612, 1024, 10240] {
+        fs::write(&archive, [&whole[..], &vec![0; zeros]].concat()).unwrap();
+        assert!(put().stderr.is_empty());
+    }
+    for after in [&whole[..], b"x"] {
+        fs::write(&archive, [&whole[..], &[0; 512], after].concat()).unwrap();
+        warns();
+    }
     for cut in [100, 512 + 100, 1024, 1024 + 100, whole.len() - 1] {
         fs::write(&archive, &whole[..cut]).unwrap();
         let error = scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);

@@ -40,7 +40,8 @@ impl<R: Read> Reader<R> {
         Self { input, left: 0, padding: 0, has_end: false }
     }
 
-    /// Returns true if the archive had an end mark, a block of zeros. Without one, its last members may be missing.
+    /// Returns true if the archive had an end mark: two blocks of zeros, or one at the end of the file. Without one, its last members may
+    /// be missing.
     pub fn has_end(&self) -> bool {
         self.has_end
     }
@@ -81,22 +82,22 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the next header. An archive ends with zeros, or where its file ends.
+    /// Reads the next header. An archive ends with a block of zeros, or where its file ends.
     fn header(&mut self) -> Result<Option<Header>> {
         let rest = self.left + self.padding;
         let skipped = io::copy(&mut (&mut self.input).take(rest), &mut io::sink())?;
         ensure!(skipped == rest, "the archive ends within a file");
         let mut header = Header::new_old();
-        let mut len = 0;
-        while len < BLOCK {
-            match self.input.read(&mut header.as_mut_bytes()[len..])? {
-                0 if len == 0 => return Ok(None),
-                0 => bail!("the archive ends within a header"),
-                count => len += count,
-            }
+        match self.block(header.as_mut_bytes())? {
+            0 => return Ok(None),
+            BLOCK => {}
+            _ => bail!("the archive ends within a header"),
         }
-        if header.as_bytes().iter().all(|&byte| byte == 0) {
-            self.has_end = true;
+        if is_zero(header.as_bytes()) {
+            // A damaged archive may have a block of zeros before other members.
+            let mut second = [0; BLOCK];
+            self.block(&mut second)?;
+            self.has_end = is_zero(&second);
             return Ok(None);
         }
         let sum: u32 = header.as_bytes().iter().map(|&byte| u32::from(byte)).sum();
@@ -104,6 +105,18 @@ impl<R: Read> Reader<R> {
         // The field itself counts as eight spaces.
         ensure!(header.cksum().ok() == Some(sum - field + 8 * 32), "not a tar archive, or a damaged one");
         Ok(Some(header))
+    }
+
+    /// Reads a block, or what precedes the end of the file. Returns the number of bytes.
+    fn block(&mut self, block: &mut [u8; BLOCK]) -> Result<usize> {
+        let mut len = 0;
+        while len < BLOCK {
+            match self.input.read(&mut block[len..])? {
+                0 => break,
+                count => len += count,
+            }
+        }
+        Ok(len)
     }
 
     fn begin(&mut self, size: u64) -> Result<()> {
@@ -150,6 +163,10 @@ impl<R: Read> Read for Reader<R> {
         self.left -= count as u64;
         Ok(count)
     }
+}
+
+fn is_zero(block: &[u8; BLOCK]) -> bool {
+    block.iter().all(|&byte| byte == 0)
 }
 
 fn without_zeros(mut name: Vec<u8>) -> Vec<u8> {

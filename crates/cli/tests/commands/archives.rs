@@ -177,6 +177,18 @@ fn an_archive_that_could_not_be_written_is_empty() {
 }
 
 #[test]
+fn empty_input_is_no_archive() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let put = ["put", "-q", "--tar", &text(&archive), &scratch.inside("/")].map(str::to_owned);
+    fs::write(&archive, "").unwrap();
+    assert!(scratch.fails(&put).contains("in.tar: not a tar archive"));
+    // An archive without members.
+    fs::write(&archive, [0; 10240]).unwrap();
+    scratch.ok(&put);
+}
+
+#[test]
 fn an_archive_without_an_end_is_unpacked_with_a_warning() {
     let scratch = ScratchImage::new(&[]);
     let archive = scratch.path("in.tar");

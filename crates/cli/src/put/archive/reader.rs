@@ -32,12 +32,14 @@ pub struct Reader<R> {
     /// Bytes of the member that were not read yet, and of the padding after them.
     left: u64,
     padding: u64,
+    /// True once a header was read.
+    has_begun: bool,
     has_end: bool,
 }
 
 impl<R: Read> Reader<R> {
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, has_end: false }
+        Self { input, left: 0, padding: 0, has_begun: false, has_end: false }
     }
 
     /// Returns true if the archive had an end mark: two blocks of zeros, or one at the end of the file. Without one, its last members may
@@ -89,7 +91,10 @@ impl<R: Read> Reader<R> {
         ensure!(skipped == rest, "the archive ends within a file");
         let mut header = Header::new_old();
         match self.block(header.as_mut_bytes())? {
-            0 => return Ok(None),
+            0 => {
+                ensure!(self.has_begun, "not a tar archive: it is empty");
+                return Ok(None);
+            }
             BLOCK => {}
             _ => bail!("the archive ends within a header"),
         }
@@ -104,6 +109,7 @@ impl<R: Read> Reader<R> {
         let field: u32 = header.as_bytes()[148..156].iter().map(|&byte| u32::from(byte)).sum();
         // The field itself counts as eight spaces.
         ensure!(header.cksum().ok() == Some(sum - field + 8 * 32), "not a tar archive, or a damaged one");
+        self.has_begun = true;
         Ok(Some(header))
     }
 

@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
     /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files. An archive that ends within a member is an
-    /// error, and one without an end mark gives a warning; what precedes is unpacked
+    /// error, and one without an end mark gives a warning; members before that point are unpacked
     #[arg(long)]
     tar: bool,
     #[command(flatten)]

@@ -189,6 +189,27 @@ fn empty_input_is_no_archive() {
 }
 
 #[test]
+fn directories_of_an_incomplete_archive_have_their_attributes() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let mut directory = header("dir/");
+    directory.set_entry_type(tar::EntryType::Directory);
+    directory.set_mode(0o3751);
+    directory.set_cksum();
+    let mut file = header("dir/file");
+    file.set_size(600);
+    file.set_cksum();
+    fs::write(&archive, [directory.as_bytes(), file.as_bytes(), &[b'x'; 100][..]].concat()).unwrap();
+    let error = scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
+    assert!(error.contains("the archive ends within the file"), "{error}");
+    let listed = scratch.ok(&["ls", "--json", &scratch.inside("/")]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let found = listed.as_array().unwrap().iter().find(|entry| entry["name"] == "dir").unwrap();
+    assert_eq!((&found["mode"], &found["mtime"]), (&"3751".into(), &"1970-01-01T00:00:03Z".into()));
+    scratch.fsck();
+}
+
+#[test]
 fn an_archive_without_an_end_is_unpacked_with_a_warning() {
     let scratch = ScratchImage::new(&[]);
     let archive = scratch.path("in.tar");

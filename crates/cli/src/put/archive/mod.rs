@@ -54,14 +54,20 @@ pub fn unpack(
     let mut unpacker =
         Unpacker { inside, shared: Arc::clone(shared), directories: Vec::new(), buf: vec![0; CHUNK] };
     let name = || path.display().to_string();
-    while let Some(member) = archive.next().with_context(name)? {
-        unpacker.member(&mut archive, member).with_context(name)?;
-    }
-    if !archive.has_end() {
+    let mut members = || -> Result<()> {
+        while let Some(member) = archive.next()? {
+            unpacker.member(&mut archive, member)?;
+        }
+        Ok(())
+    };
+    let unpacked = members().with_context(name);
+    if unpacked.is_ok() && !archive.has_end() {
         let text = format!("{}: ends without an end mark, and may be incomplete", name());
         shared.progress.warn(&text);
     }
-    unpacker.finish(volume)
+    // Also after an error: the members before it are unpacked.
+    let finished = unpacker.finish(volume);
+    unpacked.and(finished)
 }
 
 struct Unpacker {

@@ -47,6 +47,7 @@ fn empty_fields_of_a_header_are_zero() {
         // Major and minor number.
         scratch.ok(&put(&format!("device{n}"), 329, &[byte; 16], Char));
     }
+    scratch.ok(&put("size", 124, &[0; 12], Regular));
     let listed = scratch.ok(&["ls", "--json", &scratch.inside("/")]);
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     for file in listed.as_array().unwrap() {
@@ -57,10 +58,14 @@ fn empty_fields_of_a_header_are_zero() {
             assert_eq!(file["mtime"], "1970-01-01T00:00:00Z");
         } else if name.starts_with("device") {
             assert_eq!(file["rdev"], serde_json::json!([0, 0]));
+        } else if name == "size" {
+            assert_eq!(file["size"], 0);
         }
     }
-    assert_eq!(listed.as_array().unwrap().len(), 7);
-    for (at, field) in [(100, "x"), (108, "  9 "), (116, "\0\x001"), (136, "now"), (136, "-")] {
+    assert_eq!(listed.as_array().unwrap().len(), 8);
+    for (at, field) in
+        [(100, "x"), (108, "  9 "), (116, "\0\x001"), (124, "            "), (136, "now"), (136, "-")]
+    {
         let error = scratch.fails(&put("wrong", at, field.as_bytes(), Regular));
         assert!(error.contains("wrong"), "{error}");
     }

@@ -61,7 +61,7 @@ impl<R: Read> Reader<R> {
             is_described |=
                 matches!(kind, EntryType::XHeader | EntryType::GNULongName | EntryType::GNULongLink);
             // A hard link may state the size of its file, and has no data.
-            self.begin(if kind == EntryType::Link { 0 } else { header.entry_size()? })?;
+            self.begin(if kind == EntryType::Link { 0 } else { size(&header)? })?;
             match kind {
                 EntryType::XHeader => records = pax::parse(&self.extension()?)?,
                 EntryType::GNULongName => name = Some(without_zeros(self.extension()?)),
@@ -169,6 +169,11 @@ impl<R: Read> Read for Reader<R> {
         self.left -= count as u64;
         Ok(count)
     }
+}
+
+/// Returns the size field of a header. A field that contains only zero bytes counts as 0, because some programs leave it empty.
+fn size(header: &Header) -> io::Result<u64> {
+    if header.as_old().size == [0; 12] { Ok(0) } else { header.entry_size() }
 }
 
 fn is_zero(block: &[u8; BLOCK]) -> bool {

@@ -115,6 +115,28 @@ fn names_of_attributes_may_contain_the_separator_of_records() {
     has_all(&scratch.path("unpacked/file"));
 }
 
+#[test]
+fn names_of_attributes_of_libarchive_are_decoded() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let mut builder = tar::Builder::new(fs::File::create(&archive).unwrap());
+    let records = [
+        ("LIBARCHIVE.xattr.user.a%20b%3D%25%C3%A4%zz", "MQ=="),
+        ("SCHILY.xattr.user.a%20b%3D%25%C3%A4%zz", "1"),
+        // Of another program.
+        ("SCHILY.xattr.user.c%20d%3D", "2"),
+    ];
+    builder.append_pax_extensions(records.map(|(key, value)| (key, value.as_bytes()))).unwrap();
+    builder.append(&header("file"), std::io::empty()).unwrap();
+    builder.finish().unwrap();
+    scratch.ok(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
+    let ours = run(&["get", "-q", "--tar", "-", &scratch.inside("/file")]).stdout;
+    for record in ["user.a b%3D%25ä%25zz=1\n", "user.c%2520d%3D=2\n"] {
+        let record = format!(" SCHILY.xattr.{record}");
+        assert!(ours.windows(record.len()).any(|bytes| bytes == record.as_bytes()), "{record}");
+    }
+}
+
 /// Returns an image with a directory `/tree`, of which the files `a` and `b` can be read and `c` cannot.
 fn damaged() -> Option<ScratchImage> {
     let scratch = ScratchImage::new(&[]);

@@ -1,5 +1,6 @@
 //! Records of the PAX format: names, times, owners, attributes, and the maps of sparse files.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +12,8 @@ use crate::transfer::MOST_RUNS;
 const BLOCK: u64 = 512;
 /// Names of attributes begin so in records of GNU tar, bsdtar and star.
 const XATTR: &str = "SCHILY.xattr.";
+/// libarchive (bsdtar) writes each attribute under this name, too, with a value in base64.
+const LIBARCHIVE_XATTR: &str = "LIBARCHIVE.xattr.";
 
 /// The records of one file.
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub struct Records {
     pub sparse: Option<Sparse>,
     /// Records that were not understood and that matter.
     pub ignored: Vec<String>,
+    /// Names of attributes, as libarchive encodes them.
+    of_libarchive: HashSet<Vec<u8>>,
 }
 
 /// A sparse file, in one of GNU tar's PAX formats.
@@ -53,6 +58,9 @@ pub fn parse(mut bytes: &[u8]) -> Result<Records> {
         let key = String::from_utf8_lossy(&record[..equals]);
         all.record(&key, &record[equals + 1..]).with_context(|| format!("record {key}"))?;
         bytes = &bytes[len..];
+    }
+    for (name, _) in &mut all.xattrs {
+        *name = decoded(name, all.of_libarchive.contains(name));
     }
     // The format 1.0 has the name and the map elsewhere.
     if let Some(name) = all.name.take() {
@@ -94,9 +102,9 @@ impl Records {
             "SCHILY.acl.access" | "SCHILY.acl.default" => self.ignored.push(format!("{key} (as text)")),
             _ => {
                 if let Some(name) = key.strip_prefix(XATTR) {
-                    // As GNU tar encodes them.
-                    let name = name.replace("%3D", "=").replace("%25", "%");
-                    self.xattrs.push((name.into_bytes(), value.to_vec()));
+                    self.xattrs.push((name.into(), value.to_vec()));
+                } else if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
+                    self.of_libarchive.insert(name.into());
                 }
             }
         }
@@ -142,6 +150,25 @@ impl Sparse {
         std::io::copy(&mut lines.take(padding), &mut std::io::sink())?;
         Ok(runs)
     }
+}
+
+/// Decodes the name of an attribute: `%3D` and `%25`, which GNU tar writes for `=` and `%`, or every `%XX` of libarchive.
+fn decoded(name: &[u8], is_of_libarchive: bool) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let [first, after @ ..] = rest {
+        let digits = after.first_chunk::<2>().filter(|_| *first == b'%');
+        let is_encoded = |digits: &[u8; 2]| match is_of_libarchive {
+            true => digits.iter().all(u8::is_ascii_hexdigit),
+            false => matches!(digits, b"3D" | b"25"),
+        };
+        let byte = digits
+            .filter(|digits| is_encoded(digits))
+            .and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok());
+        decoded.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    decoded
 }
 
 /// Parses seconds with a fraction, such as `-1.5`.

@@ -16,8 +16,8 @@ use crate::{error, image, json, output};
 
 /// The meaning of the exit status, for the help and the manual page.
 const EXIT_STATUS: &str = "\
-Exit status: 0 if nothing is wrong, 1 if there are findings, 8 if the volume could not be checked or the result not be printed, 2
-if the command line is wrong. That the reader of the output ended first changes nothing.";
+Exit status: 0 if nothing is wrong, 1 if there are findings, 8 if the volume could not be checked or the result could not be
+printed, 2 if the command line is wrong. A reader of the output that ends early does not change the status.";
 
 /// Check all structures of a volume without changing it, like e2fsck -fn
 ///

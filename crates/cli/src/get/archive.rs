@@ -192,7 +192,7 @@ impl Packer<'_> {
         node.visit_xattrs(|xattr| -> Result<()> {
             // A record's name is text. Names of attributes that are not are left out by GNU tar as well.
             let Ok(name) = str::from_utf8(xattr.name()) else { return Ok(()) };
-            // The first `=` ends the name of a record. GNU tar encodes it so.
+            // The first `=` ends the name of a record, so `=` and `%` are encoded, as GNU tar does.
             let key = format!("SCHILY.xattr.{}", name.replace('%', "%25").replace('=', "%3D"));
             let fits = |len: usize| len <= MOST_VALUE && key.len() + len <= left;
             let value = if fits(xattr.stored_len()) { Some(xattr.value()?) } else { None };

@@ -167,7 +167,7 @@ fn an_archive_that_could_not_be_completed_is_refused() {
     if let Some(output) = gnu_tar(&["-tf", &text(&archive)]) {
         assert!(!output.status.success(), "{}", testkit::tool::text(&output));
     }
-    // An archive of nothing is incomplete, too.
+    // An archive whose first member fails is incomplete, too.
     let output = run(&["get", "-q", "--tar", "-", &scratch.inside("/tree/c")]);
     assert!(!output.status.success());
     fs::write(&archive, output.stdout).unwrap();

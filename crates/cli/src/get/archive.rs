@@ -4,8 +4,8 @@
 //! lists, and sparse files (format 1.0).
 //!
 //! An archive that could not be completed ends within a member, or is an empty file if the end could not be written. GNU tar and
-//! `put --tar` refuse both. The archive may end anywhere if a signal or a panic ends the process, or if it goes to something other
-//! than a regular file and cannot be written.
+//! `put --tar` refuse both. The archive may end anywhere if a signal or a panic ends the process, or if standard output or something
+//! other than a regular file cannot be written.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -41,7 +41,7 @@ pub struct Args {
     dest: Option<PathBuf>,
     /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files. If the command
     /// fails, it leaves an archive that ends within a member, or an empty file, which GNU tar and put --tar refuse. A signal, or an error
-    /// of an output that is not a regular file, may end the archive anywhere
+    /// of standard output or of a FILE that is not a regular file, may end the archive anywhere
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
     /// Number of threads; by default the number of cores

@@ -73,7 +73,7 @@ pub(super) struct Inodes {
     pub(super) uninit: bool,
     checksum: u32,
     pub(super) bitmap: Option<Arc<MetaBlock>>,
-    /// Whether the bitmap was ever in memory, so that numbers may have been given to new inodes.
+    /// Whether the bitmap was in memory, and could be read since, so that numbers may be given to new inodes.
     pub(super) was_loaded: bool,
 }
 

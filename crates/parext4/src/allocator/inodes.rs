@@ -53,8 +53,8 @@ impl Allocator {
         group.load_inodes(&self.cache, &mut group.inodes.lock())
     }
 
-    /// Returns true if the number `ino` may be given to a new inode. Reads the bitmap only if it was in memory before: no number is given
-    /// to an inode until then, nor if the bitmap cannot be read.
+    /// Returns true if the number `ino` may be given to a new inode. Reads the bitmap only if it was in memory before. Returns false if
+    /// it cannot be read: no number is given to an inode while the bitmap is not in memory.
     ///
     /// # Errors
     /// Corruption: the volume has no such inode.
@@ -65,8 +65,12 @@ impl Allocator {
         if !inodes.was_loaded {
             return Ok(inodes.uninit);
         }
-        let bitmap = group.load_inodes(&self.cache, &mut inodes);
-        Ok(bitmap.is_ok_and(|bitmap| !bitmap::test(&bitmap.snapshot(), index)))
+        let Ok(bitmap) = group.load_inodes(&self.cache, &mut inodes) else {
+            // The next allocation in the group reports the error.
+            inodes.was_loaded = false;
+            return Ok(false);
+        };
+        Ok(!bitmap::test(&bitmap.snapshot(), index))
     }
 
     /// Allocates an inode for a new entry of directory `parent`, in the parent's group if possible. Directories directly below the root

@@ -39,7 +39,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the tree needs a block, and there is
-    /// none. Corruption, a failed read; the volume then stops, unless it is a bitmap that cannot be read for the first change.
+    /// none. Corruption, a failed read; the volume then stops, unless it is the bitmap of an extent that cannot be read.
     pub(crate) fn remove_range(
         &self,
         handle: &Handle<'_>,
@@ -74,8 +74,11 @@ impl Engine {
             let len = self.allocator.freeable_tail(last.physical, upto).min(inside.count()).min(most);
             let keep = upto - len;
             let physical = last.physical + u64::from(keep);
-            // Before the change, because a failed read after it stops the volume.
-            self.allocator.read_bitmaps(physical, len)?;
+            // A failed read after a change stops the volume. The next handle has it before its first change.
+            match self.allocator.read_bitmaps(physical, len) {
+                Err(_) if changed => return Ok(false),
+                read => read?,
+            }
             let plan = map.plan_remove(handle.tid(), last.blocks().skip(keep).take(len))?;
             let mut reservation = match self.reserve_nodes(&plan, last.physical) {
                 Err(Error::NoSpace) if changed => return Ok(false),

@@ -113,7 +113,8 @@ impl Dir<'_> {
     fn list(&self, after: u64) -> Result<Vec<DirItem>> {
         let mut items = Vec::new();
         match self.list_into(&mut items, after) {
-            // The next batch has this error, too. A failed read may not, and the order of the names in a leaf is not that of the batch.
+            // The next batch has this error, too. A read that failed may succeed then, and names of its leaf that precede the last
+            // cookie would be left out.
             Err(Error::Corrupt(_)) if !items.is_empty() => {}
             result => result?,
         }

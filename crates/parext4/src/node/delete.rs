@@ -1,7 +1,7 @@
 //! Deleting an inode without names and users, and finishing a truncation.
 
-use parext4_format::BlockRange;
 use parext4_format::inode::InodeFlags;
+use parext4_format::{BlockRange, FsBlock};
 use rangelock::{ByteRange, Mode};
 
 use super::{Hold, Node};
@@ -60,15 +60,16 @@ impl Use {
     /// Frees the inode and its block of attributes. Returns false, with nothing changed, if this became the last user of the block, and
     /// the block has values in inodes of their own.
     fn free_deleted(&self, inode: &Arc<Inode>) -> Result<bool> {
-        // A failed read of the bitmap after the first change would stop the volume.
-        let _bitmap = self.allocator.inode_bitmap(inode.ino())?;
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
+            // The bitmaps before the first change, after which a failed read would stop the volume.
+            let _bitmap = self.allocator.inode_bitmap(inode.ino())?;
             // The values in a block that other inodes use stay, but no longer count for this inode.
             let mut values = 0;
             let may_free = |block: &[u8]| Self::values_in(block) == 0;
             if let Some(block) = self.xattr_block_of(inode)? {
                 values = Self::values_in(&block.snapshot()) as u64;
+                self.allocator.read_bitmaps(FsBlock(inode.core().file_acl), 1)?;
             }
             if !self.try_release_xattr_block(handle, inode, may_free)? {
                 return Ok(false);

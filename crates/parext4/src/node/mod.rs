@@ -155,8 +155,8 @@ impl Drop for Node {
             self.engine.allocator.close_windows(&self.inode.windows, FileBlock::ZERO);
         }
         if deleted {
-            // There is no caller to report an error to. The orphan list keeps the inode for the next open, and a device error
-            // has stopped the volume.
+            // There is no caller to report an error to. The orphan list keeps the inode for the next open. A failed
+            // write has stopped the volume.
             if let Err(error) = self.engine.delete_inode(&self.inode) {
                 tracing::warn!("deleting inode {}: {error}", self.inode.ino());
             }

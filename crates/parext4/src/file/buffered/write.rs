@@ -169,10 +169,7 @@ impl File {
             match self.file.write_cached(self.cached()?, bufs, offset, end, &held) {
                 Ok(()) => held.set_done(),
                 // A second attempt would append after the part that is already visible.
-                Err(failed) if failed.is_cut_short() => {
-                    self.file.touch();
-                    partial = Some(failed);
-                }
+                Err(failed) if failed.is_cut_short() => partial = Some(failed),
                 Err(failed) => return Err(failed.error),
             }
             Ok(offset)
@@ -235,7 +232,12 @@ impl DirectFile {
         held: &HeldRange<'_>,
     ) -> Result<(), PartialWrite> {
         // Of a write whose part before byte `end` stays.
-        let failed = |error, end: u64| PartialWrite { error, visible: end.saturating_sub(offset) };
+        let failed = |error, end: u64| {
+            if end > offset {
+                self.touch();
+            }
+            PartialWrite { error, visible: end.saturating_sub(offset) }
+        };
         if held.admission.zero_tail {
             self.zero_tail(held.hold()).map_err(|error| failed(error, offset))?;
         }

@@ -262,7 +262,7 @@ impl Check<'_, '_> {
                 PR_1_BAD_I_SIZE,
             );
         }
-        if inode.file_type() == FileType::Directory {
+        if inode.file_type() == FileType::Directory && !self.is_deleted() {
             found.inline_dirs.push((self.ino, [&inode.block[..], rest].concat().into()));
         }
     }
@@ -296,7 +296,7 @@ impl Check<'_, '_> {
             }
             return is_exact.then_some(own_blocks);
         }
-        let is_directory = inode.file_type() == FileType::Directory;
+        let is_directory = inode.file_type() == FileType::Directory && !self.is_deleted();
         let first_run = found.runs.len();
         let mut mapper = Mapper::new(volume, self.ino, is_directory.then_some(&mut found.runs));
         map::walk(volume, self.ino, inode, &mut mapper);
@@ -309,6 +309,7 @@ impl Check<'_, '_> {
             self.blocks(blocks);
         }
         match inode.file_type() {
+            FileType::Directory | FileType::Symlink if self.is_deleted() => {}
             FileType::Directory => {
                 let runs = first_run..found.runs.len();
                 self.directory_size(mapped.end, mapped.is_complete);
@@ -324,6 +325,11 @@ impl Check<'_, '_> {
             _ => {}
         }
         blocks
+    }
+
+    /// Returns true for an orphan without names: its deletion may have freed a part of it, and names in it do not count.
+    fn is_deleted(&self) -> bool {
+        self.inode.links == 0
     }
 
     fn directory_size(&self, end: u64, is_complete: bool) {

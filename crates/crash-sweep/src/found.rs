@@ -1,6 +1,6 @@
 //! The tree that a volume has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parext4::{DirectFile, FileType, Node, Volume};
 
@@ -19,6 +19,8 @@ pub fn read_tree(volume: &Volume, root: &str) -> Result<Tree, String> {
     let mut tree = Tree::default();
     let mut keys = BTreeMap::new();
     let mut dirs = vec![String::new()];
+    // A damaged volume can have a directory below itself.
+    let mut visited = BTreeSet::new();
     while let Some(dir) = dirs.pop() {
         let path = if root.is_empty() && dir.is_empty() { "/".to_owned() } else { format!("{root}{dir}") };
         let entries = volume.read_dir(&path).map_err(|e| format!("{path}: {e}"))?;
@@ -31,6 +33,9 @@ pub fn read_tree(volume: &Volume, root: &str) -> Result<Tree, String> {
             let node = entry.node().map_err(|e| format!("{name}: {e}"))?;
             let kind = kind(&node, &mut tree, &mut keys).map_err(|e| format!("{name}: {e}"))?;
             if kind == Kind::Directory {
+                if !visited.insert(node.ino().get()) {
+                    return Err(format!("{name}: a second name of a directory"));
+                }
                 dirs.push(name.clone());
             }
             let xattr = node.get_xattr(b"user.x").map_err(|e| format!("{name}: {e}"))?;

@@ -4,6 +4,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::process::Command;
 
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
 use crate::user::{as_unprivileged, as_unprivileged_of};
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, as_user, tool};
@@ -49,6 +51,13 @@ fn all_files_have_the_owner_of_the_options() {
     fuse.finish();
 }
 
+/// Stores through a shared mapping, and waits for the write-back.
+fn store_through_mapping(path: &std::path::Path) {
+    let code = "import mmap, os, sys; fd = os.open(sys.argv[1], os.O_RDWR); m = mmap.mmap(fd, 4); m[:] = b'EVIL'; m.flush()";
+    let status = Command::new("python3").args(["-c", code]).arg(path).status().unwrap();
+    assert!(status.success(), "{}", path.display());
+}
+
 #[test]
 fn owners_of_the_options_get_no_set_id_bits_of_others() {
     let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
@@ -66,6 +75,14 @@ fn owners_of_the_options_get_no_set_id_bits_of_others() {
         chmod(name, if name == "kept" { 0o6755 } else { 0o4755 });
     }
     chmod("closed", 0o4600);
+    for cache in ["kernel", "writeback", "direct"] {
+        let mapped = format!("mapped-{cache}");
+        std::fs::write(fuse.path(&mapped), "contents").unwrap();
+        chmod(&mapped, 0o4755);
+        // cap_setuid, permitted and effective.
+        let capability = [1, 0, 0, 2, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        setxattr(fuse.path(&mapped), "security.capability", &capability, XattrFlags::empty()).unwrap();
+    }
     std::fs::create_dir(fuse.path("group")).unwrap();
     chown(fuse.path("group"), None, Some(7)).unwrap();
     chmod("group", 0o2777);
@@ -78,12 +95,13 @@ fn owners_of_the_options_get_no_set_id_bits_of_others() {
             (0o2755, 0o2777),
             "{cache}: of user 7 and of the shown group"
         );
-        // A chmod(2) neither sets nor clears what it does not see.
+        // A chmod(2) does not set what the file does not show.
         chmod("kept", 0o4711);
         assert_eq!(mode("kept"), 0o711, "{cache}");
         chmod("kept", 0o2755);
-        // Unless it makes the file executable: its caller does not see that it is a set-ID program.
+        // Its caller does not see that it is a set-ID program.
         chmod("closed", 0o700);
+        store_through_mapping(&fuse.path(&format!("mapped-{cache}")));
         chmod(".", 0o777);
         as_unprivileged_of(OWNER + 1, || ["own", "group/file"].map(|name| create(name, 0o6777)));
         let write = format!("echo more >> {}", text(&fuse.path(cache)));
@@ -97,7 +115,10 @@ fn owners_of_the_options_get_no_set_id_bits_of_others() {
         fuse.umount();
 
         fuse.mount("rw");
-        assert_eq!((mode("kept"), mode("closed"), mode(cache)), (0o6755, 0o700, 0o755), "{cache}");
+        assert_eq!((mode("kept"), mode("closed"), mode(cache)), (0o2755, 0o700, 0o755), "{cache}");
+        let mapped = format!("mapped-{cache}");
+        assert_eq!(mode(&mapped), 0o755, "{cache}");
+        assert!(getxattr(fuse.path(&mapped), "security.capability", &mut [0; 64]).is_err(), "{cache}");
         let created = ["own", "group/file", "roots"];
         assert_eq!(created.map(|name| mode(name) & 0o6000), [0o2000, 0, 0o4000], "{cache}");
         created.iter().for_each(|name| std::fs::remove_file(fuse.path(name)).unwrap());

@@ -5,7 +5,7 @@
 //! notification to this module, whose threads execute no requests.
 //!
 //! `FUSE_NOTIFY_INVAL_ENTRY` blocks while a request of the kernel holds the directory, as the rename that it follows does.
-//! A rename that holds the directory may in turn wait for a notification of pages. So a thread of its own sends names.
+//! A rename that holds the directory may in turn wait for a notification of pages. So threads of their own send names.
 //!
 //! Invariant: each notification ends. The server answers every request that locks a page without this module, and every
 //! request that locks a directory without the thread that sends names.
@@ -61,7 +61,7 @@ pub struct Invalidation {
     /// Threads that block on pages.
     threads: WorkerPool,
     /// The thread that blocks on directories. Requests that hold a directory wait for `threads`, never for this one.
-    name_thread: WorkerPool,
+    name_threads: WorkerPool,
     kernel: Arc<dyn Kernel>,
     /// Direct reads and writes that wait for the kernel.
     waiting_direct: Arc<AtomicUsize>,
@@ -87,8 +87,8 @@ impl Invalidation {
     /// Limits the threads that block on the kernel's pages, and the direct reads and writes that wait for it.
     pub fn with_limits(kernel: Arc<dyn Kernel>, max_threads: usize, max_direct: usize) -> Self {
         let threads = WorkerPool::new("parext4-kernel", max_threads);
-        let name_thread = WorkerPool::new("parext4-names", 1);
-        Self { threads, name_thread, kernel, waiting_direct: Arc::new(AtomicUsize::new(0)), max_direct }
+        let name_threads = WorkerPool::new("parext4-names", max_threads);
+        Self { threads, name_threads, kernel, waiting_direct: Arc::new(AtomicUsize::new(0)), max_direct }
     }
 
     /// Permits a direct read or write to wait for the kernel. Returns `None` if half of the kernel's background requests
@@ -145,18 +145,18 @@ impl Invalidation {
     /// Has the kernel forget a name of a directory, after the request that holds the directory. Does not block.
     pub fn forget_name(&self, parent: INodeNo, name: OsString) {
         let kernel = Arc::clone(&self.kernel);
-        self.name_thread.spawn(move || kernel.forget_name(parent, &name));
+        self.name_threads.spawn(move || kernel.forget_name(parent, &name));
     }
 
     /// Returns the number of notifications that are queued or wait for the kernel.
     pub fn waiting(&self) -> usize {
-        self.threads.unfinished() + self.name_thread.unfinished()
+        self.threads.unfinished() + self.name_threads.unfinished()
     }
 
     /// Sends all queued notifications and joins the threads. Later notifications are dropped.
     pub fn join(&self) {
         self.threads.join();
-        self.name_thread.join();
+        self.name_threads.join();
     }
 }
 

@@ -9,7 +9,6 @@ use super::Server;
 use super::names::NewName;
 use crate::inodes::OpenFile;
 use crate::kernel_cache::KernelPages;
-use crate::options::Cache;
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
 
@@ -43,9 +42,6 @@ impl Server {
             return Err(Failure::READ_ONLY);
         }
         check_flags(&node, writable && flags & libc::O_APPEND == 0, writable)?;
-        if writable && self.options.cache == Cache::Writeback {
-            self.drop_hidden_set_ids(&node, caller)?;
-        }
         self.opened(DirectFile::new(node)?, flags)
     }
 

@@ -142,6 +142,12 @@ impl Server {
         (self.options.uid.unwrap_or(uid), self.options.gid.unwrap_or(gid))
     }
 
+    /// Returns true if inodes may show another owner or group than the stored one. The shown owner may then write to a file, and make it
+    /// executable, by which the stored owner has rights.
+    pub fn has_shown_ids(&self) -> bool {
+        self.options.uid.is_some() || self.options.gid.is_some()
+    }
+
     /// Returns the credentials of a caller: whether it may use the reserved blocks, and exceed quotas. The protocol names one group
     /// of the caller. With the option `idmap` it names no caller, and no caller may do either.
     fn credentials(&self, caller: Caller) -> Credentials {

@@ -16,8 +16,6 @@ use crate::protocol::{CAP_FOWNER, CAP_FSETID, Caller, Outcome};
 const S_ISUID: u16 = 0o4000;
 pub(super) const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
-/// The permissions to execute.
-const EXECUTE: u16 = 0o0111;
 
 impl Server {
     /// Returns the set-ID bits that a new file with this owner and group loses: its creator could act as another user or group by these
@@ -39,23 +37,29 @@ impl Server {
         set_ids(!is_dir && shown.0 != uid, !is_dir && shown.1 != gid)
     }
 
-    /// Returns the permissions to store for a chmod(2) to `permissions`. The caller does not see hidden set-ID bits, so they stay as they
-    /// are, unless the file becomes executable for more users: these could act as its stored owner.
+    /// Returns the permissions to store for a chmod(2) to `permissions`: a set-ID bit that the inode does not show cannot be set, and goes.
     pub fn permissions_to_store(&self, node: &Node, permissions: u16) -> u16 {
-        let Metadata { file_type, uid, gid, permissions: stored, .. } = node.metadata();
-        let hidden = self.hidden_set_ids(file_type == FileType::Directory, (uid, gid));
-        let is_more_executable = permissions & !stored & EXECUTE != 0;
-        permissions & !hidden | if is_more_executable { 0 } else { stored & hidden }
+        permissions & !self.hidden_set_ids_of(node)
     }
 
-    /// Removes the hidden set-ID bits of a file that `caller` opens for writing with `cache=writeback`. The kernel caches writes to a file
-    /// that shows no set-ID bits, and does not report whether their callers may keep such bits.
-    pub fn drop_hidden_set_ids(&self, node: &Node, caller: Caller) -> Outcome<()> {
-        let Metadata { uid, gid, permissions, .. } = node.metadata();
-        if permissions & self.hidden_set_ids(false, (uid, gid)) != 0 && !caller.has(CAP_FSETID) {
-            self.drop_set_ids(node, caller)?;
+    /// Returns true if the file has set-ID bits that it does not show.
+    pub fn has_hidden_set_ids(&self, node: &Node) -> bool {
+        self.has_shown_ids() && node.metadata().permissions & self.hidden_set_ids_of(node) != 0
+    }
+
+    /// Removes the set-ID bits that a file does not show. For changes of which the kernel does not report whether the caller may keep such
+    /// bits: it caches writes, and stores through mappings, to a file that shows none.
+    pub fn drop_hidden_set_ids(&self, node: &Node) -> Outcome<()> {
+        if self.has_hidden_set_ids(node) {
+            let hidden = self.hidden_set_ids_of(node);
+            node.clear_set_ids(|_| hidden)?;
         }
         Ok(())
+    }
+
+    fn hidden_set_ids_of(&self, node: &Node) -> u16 {
+        let Metadata { file_type, uid, gid, .. } = node.metadata();
+        self.hidden_set_ids(file_type == FileType::Directory, (uid, gid))
     }
 
     /// Removes the set-ID bits and file capabilities that a file loses if `caller` changes its contents. To be called before

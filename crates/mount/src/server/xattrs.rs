@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 
 use fuser::INodeNo;
-use parext4::{Error, XattrMode};
+use parext4::{Error, Node, XattrMode};
 
 use super::Server;
 use crate::protocol::{CAP_SYS_ADMIN, Caller, Failure, Outcome};
@@ -53,6 +53,7 @@ impl Server {
             _ => return Err(Failure::INVALID),
         };
         let node = self.node_for(ino, caller)?;
+        self.before_change_of(name, &node)?;
         node.set_xattr(name, value, mode)?;
         match name {
             b"system.posix_acl_access" => self.drop_set_group_id(&node, caller)?,
@@ -62,12 +63,18 @@ impl Server {
         self.after_change(&node)
     }
 
+    /// An access control list can make a file executable for more users, like chmod(2).
+    fn before_change_of(&self, name: &[u8], node: &Node) -> Outcome<()> {
+        if name == b"system.posix_acl_access" { self.drop_hidden_set_ids(node) } else { Ok(()) }
+    }
+
     /// Removes an attribute.
     pub fn remove_xattr(&self, ino: INodeNo, name: &[u8], caller: Caller) -> Outcome<()> {
         if is_report(ino, name) {
             return Err(Failure::NOT_PERMITTED);
         }
         let node = self.node_for(ino, caller)?;
+        self.before_change_of(name, &node)?;
         match node.remove_xattr(name) {
             // A file without an access control list has the one that its permissions imply, so removing none succeeds.
             Err(Error::NoAttribute(_)) if name.starts_with(b"system.posix_acl_") => Ok(()),

@@ -157,8 +157,12 @@ impl Server {
         if write.drops_set_ids {
             self.drop_set_ids(node, write.caller)?;
         }
-        // The kernel removes the capabilities itself before it caches a write that it sends later.
-        if write.origin != Origin::WriteBack {
+        if write.origin == Origin::WriteBack {
+            self.drop_hidden_set_ids(node)?;
+        }
+        // The kernel removes the capabilities itself before it caches a write that it sends later, but not before a store through a
+        // mapping. ext4 keeps them then, too, but lets no user write whom the stored owner has not permitted to.
+        if write.origin != Origin::WriteBack || self.has_shown_ids() {
             self.open_files.remove_capabilities(open)?;
         }
         Ok(())
@@ -184,6 +188,7 @@ impl Server {
             && !write.drops_set_ids
             && !write.overwrites_append_only(open)
             && !self.open_files.may_have_capabilities(open)
+            && (write.origin != Origin::WriteBack || !self.has_hidden_set_ids(open.file.node()))
     }
 }
 

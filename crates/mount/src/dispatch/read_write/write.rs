@@ -161,7 +161,7 @@ impl Server {
             self.drop_hidden_set_ids(node)?;
         }
         // The kernel removes the capabilities itself before it caches a write that it sends later, but not before a store through a
-        // mapping. ext4 keeps them then, too, but lets no user write whom the stored owner has not permitted to.
+        // mapping. ext4 keeps them then, too, but there a user needs a permission of the stored owner to write.
         if write.origin != Origin::WriteBack || self.has_shown_ids() {
             self.open_files.remove_capabilities(open)?;
         }

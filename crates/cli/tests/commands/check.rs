@@ -160,6 +160,26 @@ fn damage(rng: &mut Rng, image: &Path) -> String {
     request
 }
 
+/// A crash leaves such a directory between its removal and its deletion.
+#[test]
+fn the_names_in_a_deleted_directory_do_not_count() {
+    let Some(image) = Image::mke2fs(8, &["-b", "1024"]) else { return };
+    assert!(debugfs(&image.path(), "mkdir d"));
+    let stat = image.debugfs("stat d");
+    let number = stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    let sif = format!("sif <{number}> links_count 0");
+    let orphan = format!("ssv last_orphan {number}");
+    for request in ["unlink d", &sif, &orphan, "sif / links_count 3"] {
+        assert!(debugfs(&image.path(), request), "{request}");
+    }
+    let (is_sound, printed) = check(&image.path());
+    assert!(is_sound && printed.contains("1 orphans"), "{printed}");
+    // Its blocks are freed before the inode.
+    assert!(debugfs(&image.path(), &format!("punch <{number}> 0")));
+    let (is_sound, printed) = check(&image.path());
+    assert!(is_sound, "{printed}");
+}
+
 #[test]
 fn no_damage_that_e2fsck_finds_is_missed() {
     let scratch = ScratchImage::empty();

@@ -39,7 +39,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the tree needs a block, and there is
-    /// none. Corruption, a failed read; the volume then stops, unless it is the bitmap of an extent that cannot be read.
+    /// none. Corruption, a failed read; the volume then stops, unless it is a bitmap that cannot be read for the first change, or in a deletion.
     pub(crate) fn remove_range(
         &self,
         handle: &Handle<'_>,
@@ -58,6 +58,8 @@ impl Engine {
                 return Ok(true);
             }
         };
+        // Of a file with names, the rest would be visible again if the file grew.
+        let may_stop_here = inode.core().links == 0;
         let mut map = map.lock();
         let metadata = inode.holds_metadata();
         let (mut changed, mut revoked) = (false, 0);
@@ -74,9 +76,9 @@ impl Engine {
             let len = self.allocator.freeable_tail(last.physical, upto).min(inside.count()).min(most);
             let keep = upto - len;
             let physical = last.physical + u64::from(keep);
-            // A failed read after a change stops the volume. The next handle has it before its first change.
+            // A failed read after a change stops the volume. In a deletion, the next handle has it before its first change.
             match self.allocator.read_bitmaps(physical, len) {
-                Err(_) if changed => return Ok(false),
+                Err(_) if changed && may_stop_here => return Ok(false),
                 read => read?,
             }
             let plan = map.plan_remove(handle.tid(), last.blocks().skip(keep).take(len))?;

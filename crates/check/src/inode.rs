@@ -309,7 +309,7 @@ impl Check<'_, '_> {
             self.blocks(blocks);
         }
         match inode.file_type() {
-            FileType::Directory | FileType::Symlink if self.is_deleted() => {}
+            _ if self.is_deleted() => {}
             FileType::Directory => {
                 let runs = first_run..found.runs.len();
                 self.directory_size(mapped.end, mapped.is_complete);

@@ -12,6 +12,8 @@ use testkit::fuse_mount::{FuseMount, as_user, tool};
 use testkit::kernel_mount::KernelMount;
 
 const OWNER: u32 = 1000;
+/// `cap_setuid`, permitted and effective.
+const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 #[test]
 fn all_files_have_the_owner_of_the_options() {
@@ -79,9 +81,7 @@ fn owners_of_the_options_get_no_set_id_bits_of_others() {
         let mapped = format!("mapped-{cache}");
         std::fs::write(fuse.path(&mapped), "contents").unwrap();
         chmod(&mapped, 0o4755);
-        // cap_setuid, permitted and effective.
-        let capability = [1, 0, 0, 2, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        setxattr(fuse.path(&mapped), "security.capability", &capability, XattrFlags::empty()).unwrap();
+        setxattr(fuse.path(&mapped), "security.capability", &CAPABILITY, XattrFlags::empty()).unwrap();
     }
     std::fs::create_dir(fuse.path("group")).unwrap();
     chown(fuse.path("group"), None, Some(7)).unwrap();
@@ -102,6 +102,14 @@ fn owners_of_the_options_get_no_set_id_bits_of_others() {
         // Its caller does not see that it is a set-ID program.
         chmod("closed", 0o700);
         store_through_mapping(&fuse.path(&format!("mapped-{cache}")));
+        // What was written before does not remove the capability.
+        let mut capable = std::fs::File::create(fuse.path("capable")).unwrap();
+        std::io::Write::write_all(&mut capable, b"contents").unwrap();
+        setxattr(fuse.path("capable"), "security.capability", &CAPABILITY, XattrFlags::empty()).unwrap();
+        capable.sync_all().unwrap();
+        drop(capable);
+        getxattr(fuse.path("capable"), "security.capability", &mut [0; 64]).unwrap();
+        std::fs::remove_file(fuse.path("capable")).unwrap();
         chmod(".", 0o777);
         as_unprivileged_of(OWNER + 1, || ["own", "group/file"].map(|name| create(name, 0o6777)));
         let write = format!("echo more >> {}", text(&fuse.path(cache)));

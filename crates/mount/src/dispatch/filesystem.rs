@@ -285,7 +285,10 @@ impl Filesystem for Dispatcher {
         reply: ReplyEmpty,
     ) {
         let (name, value, caller) = (bytes(name), value.to_vec(), request.into());
-        self.execute(RequestInfo::new("setxattr", ino), reply, move |server| {
+        // The write-back of older data would remove the capabilities.
+        let is_first = name == b"security.capability" && self.server.has_shown_ids();
+        let pages = is_first.then(|| self.server.lookup_counts.kernel_pages(ino).ok()).flatten();
+        self.execute_after_write_back(RequestInfo::new("setxattr", ino), pages, reply, move |server| {
             server.set_xattr(ino, &name, &value, flags, caller)
         });
     }

@@ -8,7 +8,7 @@
 //! A rename that holds the directory may in turn wait for a notification of pages. So threads of their own send names.
 //!
 //! Invariant: each notification ends. The server answers every request that locks a page without this module, and every
-//! request that locks a directory without the thread that sends names.
+//! request that locks a directory without the threads that send names.
 //!
 //! Asynchronous direct I/O counts against the kernel's limit of background requests, as read-ahead and write-back do. At
 //! most half of that limit waits here ([`WaitPermit`]). Above it, a direct write is answered before its pages are dropped,
@@ -60,7 +60,7 @@ impl Kernel for OnceLock<Notifier> {
 pub struct Invalidation {
     /// Threads that block on pages.
     threads: WorkerPool,
-    /// The thread that blocks on directories. Requests that hold a directory wait for `threads`, never for this one.
+    /// Threads that block on directories. Requests that hold a directory wait for `threads`, never for these.
     name_threads: WorkerPool,
     kernel: Arc<dyn Kernel>,
     /// Direct reads and writes that wait for the kernel.

@@ -102,7 +102,7 @@ fn owners_of_the_options_get_no_set_id_bits_of_others() {
         // Its caller does not see that it is a set-ID program.
         chmod("closed", 0o700);
         store_through_mapping(&fuse.path(&format!("mapped-{cache}")));
-        // What was written before does not remove the capability.
+        // The write-back of older data does not remove the capability.
         let mut capable = std::fs::File::create(fuse.path("capable")).unwrap();
         std::io::Write::write_all(&mut capable, b"contents").unwrap();
         setxattr(fuse.path("capable"), "security.capability", &CAPABILITY, XattrFlags::empty()).unwrap();

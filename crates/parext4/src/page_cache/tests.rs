@@ -234,6 +234,19 @@ fn a_unit_that_is_reserved_again_during_the_write_back_stays_reserved() {
 }
 
 #[test]
+fn units_that_a_write_back_leaves_out_are_clean_and_not_reserved() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let page = use_page(&file, 0);
+    page.mark_dirty(0b0111, 0b0011);
+    let mut write_back = page.begin_write_back().unwrap();
+    assert_eq!(write_back.leave_out(0b0110), 0b0010, "only that one was reserved");
+    assert_eq!((write_back.dirty(), write_back.reserved(), page.marks()), (0b0001, 0b0001, (0, 0b0001)));
+    write_back.finish(false);
+    assert_eq!((page.marks(), cache.dirty_pages()), ((0b0001, 0b0001), 1));
+}
+
+#[test]
 fn pages_that_are_pinned_or_filled_are_busy() {
     let cache = small();
     let file = FilePages::new(&cache);

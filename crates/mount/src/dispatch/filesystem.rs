@@ -285,12 +285,15 @@ impl Filesystem for Dispatcher {
         reply: ReplyEmpty,
     ) {
         let (name, value, caller) = (bytes(name), value.to_vec(), request.into());
+        let info = RequestInfo::new("setxattr", ino);
         // The write-back of older data would remove the capabilities.
-        let is_first = name == b"security.capability" && self.server.has_shown_ids();
-        let pages = is_first.then(|| self.server.lookup_counts.kernel_pages(ino).ok()).flatten();
-        self.execute_after_write_back(RequestInfo::new("setxattr", ino), pages, reply, move |server| {
-            server.set_xattr(ino, &name, &value, flags, caller)
-        });
+        let waits = name == b"security.capability" && self.server.has_shown_ids();
+        let operation = move |server: &Server| server.set_xattr(ino, &name, &value, flags, caller);
+        if !waits {
+            return self.execute(info, reply, operation);
+        }
+        let pages = self.server.lookup_counts.kernel_pages(ino).ok();
+        self.execute_after_write_back(info, pages, reply, operation);
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -30,8 +30,8 @@ pub(crate) struct FilePosition {
 pub(crate) const MAX_COPY: u64 = 16 << 20;
 /// Size of the buffer of a copy, in bytes.
 const COPY_BUFFER: usize = 1 << 20;
-/// A copy that does not fit on the volume as a whole is continued in pieces that end at multiples of this many bytes.
-const PIECE: u64 = 4096;
+/// A write that does not fit on the volume as a whole is continued in pieces that end at multiples of this many bytes.
+pub(crate) const PIECE: usize = 4096;
 
 impl Server {
     /// Opens a file. With `O_TRUNC` the kernel sends a request of its own that truncates it.
@@ -147,7 +147,7 @@ impl Server {
         while done < len {
             let wanted = buf.len().min(usize::try_from(len - done).unwrap_or(buf.len()));
             let read = source.read_at(&mut buf[..wanted], from + done).map_err(Failure::from);
-            let copied = match read.and_then(|read| write_what_fits(target, &buf[..read], to + done)) {
+            let copied = match read.and_then(|read| write_what_fits(target, &buf[..read], to + done, false)) {
                 Ok(copied) => copied,
                 Err(failure) if done == 0 => return Err(failure),
                 // The caller does not see the error.
@@ -162,28 +162,26 @@ impl Server {
     }
 }
 
-/// Writes as much of `data` as finds space, and returns how many bytes.
+/// Writes through the volume's page cache, and returns the number of bytes written: fewer than `data` has if the volume is full or a limit
+/// of a quota is reached. With `skips`, the pieces after one that does not fit are written, too, and the result is then an error.
 ///
 /// # Errors
-/// If nothing was written, or for another reason than a lack of space.
-fn write_what_fits(target: &File, data: &[u8], offset: u64) -> Outcome<usize> {
-    let write = |part: &[u8], at| target.write_at(part, at).map_err(Failure::from);
-    match write(data, offset) {
-        Ok(()) => return Ok(data.len()),
-        Err(failure) if !failure.lacks_space() => return Err(failure),
-        Err(_) => {}
-    }
-    let mut done = 0;
+/// `ENOSPC` or `EDQUOT` if nothing was written, and with `skips` if any piece was not. Any other error of a piece.
+pub(crate) fn write_what_fits(file: &File, data: &[u8], offset: u64, skips: bool) -> Outcome<usize> {
+    let skew = usize::try_from(offset % PIECE as u64).unwrap_or(0);
+    let (mut done, mut next, mut full) = (0, data.len(), None);
     while done < data.len() {
-        let at = offset + done as u64;
-        let len = usize::try_from(PIECE - at % PIECE).unwrap_or(usize::MAX).min(data.len() - done);
-        match write(&data[done..][..len], at) {
-            Ok(()) => done += len,
-            Err(failure) if !failure.lacks_space() || done == 0 => return Err(failure),
-            Err(_) => break,
+        match file.write_at(&data[done..next], offset + done as u64).map_err(Failure::from) {
+            Ok(()) => done = next,
+            Err(failure) if !failure.lacks_space() => return Err(failure),
+            Err(_) if done == 0 && next == data.len() && next > PIECE => {}
+            Err(failure) if skips => (done, full) = (next, Some(failure)),
+            Err(_) if done > 0 => break,
+            Err(failure) => return Err(failure),
         }
+        next = data.len().min((skew + done) / PIECE * PIECE + PIECE - skew);
     }
-    Ok(done)
+    full.map_or(Ok(done), Err)
 }
 
 /// Fails if the inode's flags forbid to open it for writing, or to change its old contents.

@@ -28,7 +28,7 @@ use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
 
 pub(crate) use attributes::NewAttributes;
-pub(crate) use files::{FilePosition, MAX_COPY, Opened};
+pub(crate) use files::{FilePosition, MAX_COPY, Opened, PIECE, write_what_fits};
 pub(crate) use inode_flags::sets_flags;
 pub(crate) use names::NewName;
 pub(crate) use xattrs::is_report;

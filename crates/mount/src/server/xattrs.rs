@@ -77,11 +77,9 @@ impl Server {
         self.before_change_of(name, &node)?;
         match node.remove_xattr(name) {
             // A file without an access control list has the one that its permissions imply, so removing none succeeds.
-            Err(Error::NoAttribute(_)) if name.starts_with(b"system.posix_acl_") => Ok(()),
-            result => {
-                result?;
-                self.after_change(&node)
-            }
+            Err(Error::NoAttribute(_)) if name.starts_with(b"system.posix_acl_") => {}
+            result => result?,
         }
+        self.after_change(&node)
     }
 }

@@ -5,21 +5,18 @@ use std::sync::Arc;
 use fuser::{Errno, ReplyWrite, WriteFlags};
 use parext4::{InodeFlags, IoRequest};
 
-use super::{Origin, is_aligned, latency, to_usize};
+use super::{Origin, is_aligned, latency};
 use crate::dispatch::Dispatcher;
 use crate::dispatch::deferred::Deferred;
 use crate::dispatch::reply::Reply;
 use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
 use crate::inodes::{Durability, OpenFile};
 use crate::protocol::{Caller, Failure, Outcome};
-use crate::server::{FilePosition, Server};
+use crate::server::{FilePosition, PIECE, Server, write_what_fits};
 use crate::threads::SharedBuf;
 
 /// A write-back request of at least this many bytes bypasses the volume's page cache.
 const LARGE_WRITE_BACK: u64 = 128 << 10;
-
-/// A write that does not fit on the volume as a whole is retried in pieces that end at multiples of this many bytes.
-const PIECE: u64 = 4096;
 
 /// The arguments of a write request, without its data.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +130,7 @@ impl Server {
             match file.append_partial(&data[done..next]).map_err(Failure::from) {
                 Ok(appended) => done += appended,
                 Err(failure) if done == 0 => {
-                    let is_whole = next == data.len() && next > PIECE as usize;
+                    let is_whole = next == data.len() && next > PIECE;
                     if !(is_whole && failure.lacks_space()) {
                         return Err(failure);
                     }
@@ -144,7 +141,7 @@ impl Server {
                     break;
                 }
             }
-            next = data.len().min(done + PIECE as usize);
+            next = data.len().min(done + PIECE);
         }
         Ok(done as u64)
     }
@@ -201,32 +198,11 @@ fn write_directly(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
     }
 }
 
-/// Writes through the volume's page cache. Returns the number of bytes written: fewer than `data` has if the volume is
-/// full or a limit of a quota is reached.
-///
-/// # Errors
-/// `ENOSPC` or `EDQUOT` if nothing was written. For write-back also if a part was not: the kernel ignores the count and marks all of its pages clean,
-/// so only an error makes a later fsync(2) fail. The pieces that need no space are written nevertheless.
+/// Writes what fits through the volume's page cache. The kernel ignores the count of a write-back and marks all of its pages clean, so only
+/// an error makes a later fsync(2) fail. The pieces that need no space are written nevertheless.
 fn write_cached(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
-    let (file, offset) = (open.buffered()?, write.at.offset);
-    let (end, mut at) = (offset + data.len() as u64, offset);
-    let (mut next, mut full) = (end, None);
-    while at < end {
-        let piece = &data[to_usize(at - offset)..to_usize(next - offset)];
-        match file.write_at(piece, at).map_err(Failure::from) {
-            Ok(()) => at = next,
-            Err(failure) if !failure.lacks_space() => return Err(failure),
-            Err(_) if at == offset && next == end && end - at > PIECE => {}
-            Err(failure) if write.origin == Origin::WriteBack => {
-                full = Some(failure);
-                at = next;
-            }
-            Err(_) if at > offset => break,
-            Err(failure) => return Err(failure),
-        }
-        next = end.min((at / PIECE + 1) * PIECE);
-    }
-    full.map_or(Ok(at - offset), Err)
+    let skips = write.origin == Origin::WriteBack;
+    Ok(write_what_fits(open.buffered()?, data, write.at.offset, skips)? as u64)
 }
 
 impl Dispatcher {

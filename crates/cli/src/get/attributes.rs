@@ -10,7 +10,8 @@ use super::made::Made;
 use super::{Shared, xattrs};
 
 /// Sets owner, extended attributes, permissions and times of a file that this command has made, but not of a directory. `path` is its
-/// name in messages. The file gets only the access control lists of `node`, because the lists of the directory outside could let other users read it.
+/// name in messages. The file gets only the access control lists of `node`, because the lists of the directory outside could let other
+/// users read it.
 pub fn set(made: &Made<'_>, path: &Path, node: &Node, metadata: &Metadata, shared: &Shared) -> Result<()> {
     made.remove_inherited_lists(metadata.file_type)?;
     merge(made, path, node, metadata, shared)

@@ -39,7 +39,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the tree needs a block, and there is
-    /// none. Corruption, a failed read; the volume then stops, unless it is a bitmap that cannot be read for the first change, or in a deletion.
+    /// none. Corruption, a failed read; the volume then stops, unless it is a bitmap that cannot be read for the first change, or in a
+    /// deletion.
     pub(crate) fn remove_range(
         &self,
         handle: &Handle<'_>,

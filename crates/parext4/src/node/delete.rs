@@ -69,7 +69,8 @@ impl Use {
             let may_free = |block: &[u8]| Self::values_in(block) == 0;
             if let Some(block) = self.xattr_block_of(inode)? {
                 values = Self::values_in(&block.snapshot()) as u64;
-                self.allocator.read_bitmaps(FsBlock(inode.core().file_acl), 1)?;
+                let number = FsBlock(inode.core().file_acl);
+                self.allocator.read_bitmaps(number, 1)?;
             }
             if !self.try_release_xattr_block(handle, inode, may_free)? {
                 return Ok(false);

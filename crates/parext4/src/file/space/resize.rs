@@ -89,6 +89,63 @@ impl DirectFile {
             engine.orphans.add(engine, handle, inode)?;
             Ok(false)
         })?;
-        if done { Ok(()) } else { engine.finish_truncation(inode) }
+        if done {
+            return Ok(());
+        }
+        // A later growth would show the blocks that are left.
+        engine.finish_truncation(inode).map_err(|error| engine.health.stop(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parext4_device::{FaultDevice, FaultKind, FaultPlan, MemDevice};
+
+    use crate::file::OpenOptions;
+    use crate::journal::EmptiedLog;
+    use crate::memory::Evict;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::sync::Arc;
+    use crate::volume::{Volume, VolumeOptions};
+
+    const SIZE: u64 = 84 << 20;
+
+    /// Returns a volume with small groups, and the device below it. A file has many runs in a few groups, and one run in each of as
+    /// many groups as several transactions free. No bitmap is in memory.
+    fn volume() -> (Volume, Arc<FaultDevice>) {
+        let memory = Arc::new(MemDevice::new(128 << 20));
+        let options = MkfsOptions::new().block_size(1024).blocks_per_group(256).journal_blocks(1024);
+        mkfs(&*memory, &options).unwrap();
+        let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
+        let options = VolumeOptions::new().commit_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
+        let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
+        (0..1100).for_each(|run| file.allocate(run * 2048, 1024, false).unwrap());
+        file.allocate(4 << 20, SIZE - (4 << 20), false).unwrap();
+        volume.empty_journal(EmptiedLog::Kept).unwrap();
+        (0..2000).for_each(|_| Evict::evict(&*volume.engine.allocator));
+        (0..4096).for_each(|_| Evict::evict(&*volume.engine.cache));
+        (volume, device)
+    }
+
+    /// The truncation reads the bitmaps of the first runs before its first change, and each of the rest when it needs it: also as the first
+    /// step of a transaction.
+    #[test]
+    fn a_growth_does_not_show_what_a_failed_truncation_left() {
+        for n in 1.. {
+            let (volume, device) = volume();
+            let file = volume.open_direct("/file", &OpenOptions::read_write()).unwrap();
+            device.arm(FaultPlan::at(n).kind(FaultKind::Reads));
+            let truncated = file.set_len(0);
+            if device.failed().is_none() {
+                truncated.unwrap();
+                assert!(n > 100, "too few bitmaps for several transactions");
+                break;
+            }
+            truncated.unwrap_err();
+            if file.size() == 0 && file.set_len(SIZE).is_ok() {
+                assert_eq!(file.metadata().sectors, 0, "read {n}");
+            }
+        }
     }
 }

@@ -263,7 +263,9 @@ impl<'a, 'v> Check<'a, 'v> {
         let Some(state) = self.volume.inode(ino) else {
             return fail("which is not in use", PR_2_UNUSED_INODE);
         };
-        if state.hidden && state.links > 0 {
+        if state.links == 0 {
+            fail("an orphan, which the next mount deletes", PR_2_UNUSED_INODE);
+        } else if state.hidden {
             fail("which no directory may name", PR_2_BAD_INO);
         }
         state.names.fetch_add(1, Ordering::Relaxed);

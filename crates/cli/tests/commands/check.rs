@@ -162,16 +162,20 @@ fn damage(rng: &mut Rng, image: &Path) -> String {
 
 /// A crash leaves such a directory between its removal and its deletion.
 #[test]
-fn the_names_in_a_deleted_directory_do_not_count() {
+fn a_deleted_directory_has_no_name_and_the_names_in_it_do_not_count() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024"]) else { return };
     assert!(debugfs(&image.path(), "mkdir d"));
     let stat = image.debugfs("stat d");
     let number = stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
     let sif = format!("sif <{number}> links_count 0");
     let orphan = format!("ssv last_orphan {number}");
-    for request in ["unlink d", &sif, &orphan, "sif / links_count 3"] {
+    for request in [&sif, &orphan, "sif / links_count 3"] {
         assert!(debugfs(&image.path(), request), "{request}");
     }
+    let (is_sound, printed) = check(&image.path());
+    assert!(!is_sound && printed.contains("PR_2_UNUSED_INODE"), "still named: {printed}");
+    assert!(e2fsck(&image.path()).is_none_or(|output| !output.status.success()));
+    assert!(debugfs(&image.path(), "unlink d"));
     let (is_sound, printed) = check(&image.path());
     assert!(is_sound && printed.contains("1 orphans"), "{printed}");
     // Its blocks are freed before the inode.

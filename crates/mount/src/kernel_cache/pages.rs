@@ -81,7 +81,8 @@ impl KernelPages {
         self.writeback && self.has_writer()
     }
 
-    fn has_writer(&self) -> bool {
+    /// Returns true if a handle may write to the file, or a mapping that was made by it.
+    pub fn has_writer(&self) -> bool {
         self.writers.load(Ordering::SeqCst) > 0
     }
 

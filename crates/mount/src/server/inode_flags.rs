@@ -96,10 +96,13 @@ impl Server {
     fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<()> {
         self.check_may_set_flags(node, flags, caller)?;
         if flags.intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE)
-            && self.kernel_pages(node).is_some_and(|pages| pages.may_be_longer())
+            && let Some(pages) = self.kernel_pages(node).filter(|pages| pages.has_writer())
         {
-            // The kernel sends its own time after the flags, and the flags then forbid it.
-            node.touch_modified()?;
+            // Before the flags forbid it: the kernel sends its own time after them, and set-ID bits go with a write-back.
+            if pages.may_be_longer() {
+                node.touch_modified()?;
+            }
+            self.drop_hidden_set_ids(node)?;
         }
         node.set_flags(flags)?;
         // The kernel does not expect the new time of change.

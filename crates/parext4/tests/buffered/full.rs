@@ -1,8 +1,11 @@
 //! Buffered writes on volumes that are nearly full.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use std::{io, thread};
 
-use parext4::{Error, Policy, ResearchOptions, SetAttributes, Timestamp};
+use parext4::{Device, Error, File, OpenOptions, Policy, ResearchOptions, SetAttributes, Timestamp, Volume};
+use testkit::device::{HookedDevice, Hooks};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
 use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
@@ -72,6 +75,51 @@ fn appends_until_space_runs_out_are_stored_once() {
     drop(file);
     volume.close().unwrap();
     assert_clean(&device, "full");
+}
+
+/// Reads a file when the device is flushed.
+#[derive(Debug, Default)]
+struct ReadsAtFlush {
+    reader: Mutex<Option<thread::JoinHandle<Vec<u8>>>>,
+    file: Mutex<Option<File>>,
+}
+
+impl Hooks for ReadsAtFlush {
+    fn flush(&self, inner: &dyn Device) -> io::Result<()> {
+        if let Some(file) = self.file.lock().unwrap().take() {
+            let reader = thread::spawn(move || read_all(&file));
+            // Long enough for a read that nothing holds up.
+            thread::sleep(Duration::from_millis(100));
+            *self.reader.lock().unwrap() = Some(reader);
+        }
+        inner.flush()
+    }
+}
+
+/// The first page of a write has its block, and the second one finds no space until the blocks of a deleted file are committed.
+#[test]
+fn no_read_sees_half_of_a_write_that_waits_for_space() {
+    let memory = Arc::new(Shape::new(16, 1024, true).make());
+    let device = Arc::new(HookedDevice::new(memory, ReadsAtFlush::default()));
+    let options = untimed().write_back_interval(None);
+    let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
+    let file = create(&volume, "/f");
+    file.direct().write_at(&[1; 4096], 0).unwrap();
+    file.set_len(8192).unwrap();
+    let ballast = volume.create_direct("/ballast").unwrap();
+    ballast.allocate(0, 64 << 10, false).unwrap();
+    let rest = volume.create_direct("/rest").unwrap();
+    rest.allocate(0, (volume.space().free_blocks - POOL) * BLOCK, false).unwrap();
+    volume.sync().unwrap();
+    drop(ballast);
+    volume.remove_file("/ballast").unwrap();
+    *device.hooks().file.lock().unwrap() = Some(volume.open("/f", &OpenOptions::read_write()).unwrap());
+    file.write_at(&[2; 8192], 0).unwrap();
+    let seen = device.hooks().reader.lock().unwrap().take().expect("the write commits").join().unwrap();
+    assert!(seen == [2; 8192] || seen == [vec![1; 4096], vec![0; 4096]].concat(), "half a write");
+    drop((file, rest));
+    volume.close().unwrap();
+    assert_clean(device.inner(), "full");
 }
 
 /// A write that fails has dirtied pages over blocks that are preallocated. The next attempt frees these blocks.

@@ -87,16 +87,22 @@ impl File {
         let end = self.file.node.end_of(offset, total(bufs))?;
         let cached = self.cached()?;
         cached.pages.prefetch(cached.pages.page_size().page_at(offset));
+        let mut partial = None;
         self.write_with(bufs, self.file.refusing, || {
             if self.file.write_inline(bufs, InlineWrite::At(offset))?.is_some() {
                 return Ok(offset);
             }
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.node.acquire(&mut Transfer::extending(operation, end))?;
-            let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
-            written.map(|()| offset).map_err(|partial| partial.error)
+            match self.file.write_cached(self.cached()?, bufs, offset, end, &held) {
+                Ok(()) => {}
+                // A read between two attempts would see a part of the data.
+                Err(failed) if failed.is_cut_short() => partial = Some(failed.error),
+                Err(failed) => return Err(failed.error),
+            }
+            Ok(offset)
         })?;
-        Ok(())
+        partial.map_or(Ok(()), Err)
     }
 
     /// Writes all of `data` at the end of the file and returns the offset at which it was written, as
@@ -251,7 +257,13 @@ impl DirectFile {
                 let (index, within) = page_size.locate(at);
                 let (data, behind) = rest.split_at(rest.len().min(page_size.bytes() - within));
                 let part = PagePart { index, within, data };
-                if let Err(error) = self.write_part(cached, held.hold(), part, offset) {
+                let mut result = self.write_part(cached, held.hold(), part, offset);
+                if matches!(result, Err(Error::NoSpace | Error::QuotaExceeded(_)))
+                    && self.size().min(at) > offset
+                {
+                    result = self.write_part_with_room(cached, held.hold(), part, offset);
+                }
+                if let Err(error) = result {
                     let end = self.forget_behind_end(cached, held.hold(), offset, at);
                     return Err(failed(error, end));
                 }
@@ -321,6 +333,26 @@ impl DirectFile {
                 }
             }
         }
+    }
+
+    /// Writes a part for which there was no space, after parts before it have become visible: frees the space that can be freed without
+    /// releasing the range, so that no read sees the parts before it alone (H22).
+    fn write_part_with_room(
+        &self,
+        cached: &Cached,
+        hold: &Hold<&RangeLock>,
+        part: PagePart<'_>,
+        began: u64,
+    ) -> Result<()> {
+        let page_size = self.engine().page_size();
+        let here = page_size.start(part.index) + part.within as u64;
+        // Cached data reserves more than it will need.
+        let own = page_size.inside(began..here.min(self.size()));
+        if !own.is_empty() {
+            self.node.write_back_held(hold.pages(self.engine(), self.inode(), own, Mode::Exclusive))?;
+        }
+        self.engine().write_back_unheld();
+        self.engine().with_space(|| self.write_part(cached, hold, part, began))
     }
 
     fn write_page(&self, cached: &Cached, page: &Page<'_>, part: PagePart<'_>, touched: u8) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Permissions, access control lists and attributes, for programs without root's privileges.
 
 use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -68,6 +68,33 @@ fn access_control_lists_are_enforced_and_inherited() {
     let mut value = [0_u8; 256];
     let len = getxattr(dir.join("sub"), "system.posix_acl_default", &mut value[..]).unwrap();
     assert_eq!(value[..len], list(UNPRIVILEGED, 6));
+    fuse.finish();
+}
+
+/// Sets an access list that has too many entries for the attributes of an inode.
+const TOO_LONG: &str = "
+import errno, os, struct, sys
+entry = lambda tag, permissions, id=0xffffffff: struct.pack('<HHI', tag, permissions, id)
+users = b''.join(entry(2, 7, user) for user in range(1, 506))
+value = struct.pack('<I', 2) + entry(1, 7) + users + entry(4, 7) + entry(16, 7) + entry(32, 5)
+try:
+    os.setxattr(sys.argv[1], 'system.posix_acl_access', value)
+except OSError as error:
+    sys.exit(error.errno != errno.ENOSPC)
+sys.exit('the list fits')
+";
+
+/// The list lets more users execute the file, with the rights of its group, to which the owner does not belong.
+#[test]
+fn set_group_id_goes_before_an_access_list_takes_effect() {
+    let Some(fuse) = open_to_others() else { return };
+    let path = fuse.path("program");
+    std::fs::write(&path, "contents").unwrap();
+    chown(&path, Some(OWNER), Some(7)).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o2750)).unwrap();
+    let Some(is_refused) = can(OWNER, &format!("python3 -c \"{TOO_LONG}\" $0"), &path) else { return };
+    assert!(is_refused);
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o750);
     fuse.finish();
 }
 

@@ -9,6 +9,9 @@ use super::Server;
 use crate::protocol::{CAP_SYS_ADMIN, Caller, Failure, Outcome};
 use crate::report::ATTRIBUTE;
 
+/// The attribute that contains the access control list of an inode.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
 /// Returns true if an attribute is the server's [report](crate::report).
 pub(crate) fn is_report(ino: INodeNo, name: &[u8]) -> bool {
     ino == INodeNo::ROOT && name == ATTRIBUTE.as_bytes()
@@ -54,18 +57,20 @@ impl Server {
         };
         let node = self.node_for(ino, caller)?;
         self.before_change_of(name, &node)?;
+        if name == ACCESS_LIST {
+            // Before the list lets more users execute the file. If the list is then refused, the bit is gone nevertheless.
+            self.drop_set_group_id(&node, caller)?;
+        }
         node.set_xattr(name, value, mode)?;
-        match name {
-            b"system.posix_acl_access" => self.drop_set_group_id(&node, caller)?,
-            b"security.capability" => self.open_files.note_capabilities_set(),
-            _ => {}
+        if name == b"security.capability" {
+            self.open_files.note_capabilities_set();
         }
         self.after_change(&node)
     }
 
     /// An access control list can make a file executable for more users, like chmod(2).
     fn before_change_of(&self, name: &[u8], node: &Node) -> Outcome<()> {
-        if name == b"system.posix_acl_access" { self.drop_hidden_set_ids(node) } else { Ok(()) }
+        if name == ACCESS_LIST { self.drop_hidden_set_ids(node) } else { Ok(()) }
     }
 
     /// Removes an attribute.

@@ -35,7 +35,7 @@ use walk::Walker;
 /// Copy files and trees into a volume, like cp -a
 ///
 /// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
-/// Existing files are replaced, existing directories merged. SRC/. means the contents of SRC. With --tar, SRC are archives,
+/// Existing files are replaced, also by those of a later SRC, and existing directories merged. SRC/. means the contents of SRC. With --tar, SRC are archives,
 /// whose contents go into an existing directory; no name in an archive leads out of it. With SOURCE_DATE_EPOCH in the environment, copies
 /// of the same files into the same volume give the same bytes each time: they are made in the order of their names, by one thread, and all
 /// times that the files do not have are that time, in seconds since 1970.
@@ -155,14 +155,18 @@ fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Value>
 /// Copies files and trees from outside.
 fn copy_trees(volume: &Volume, args: &Args, threads: usize, shared: &Arc<Shared>) -> Result<()> {
     let targets = target::find(volume, &args.src, &args.dest)?;
-    let mut walker = Walker::new(Arc::clone(shared));
+    let mut walker = Walker::new(volume.clone(), Arc::clone(shared));
     let state = || SmallFiles::new(volume, shared.source_date.is_some());
-    let walk = |jobs: &transfer::Submit<'_, _>| {
-        targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
-    };
-    match shared.source_date {
-        Some(_) => transfer::run_in_order(state, walk)?,
-        None => transfer::run(threads, state, walk)?,
+    // A source that may have names of the sources before it is copied after they are complete, and so replaces their files.
+    for part in targets.chunk_by(|(_, before), (_, after)| before.is_apart_from(after)) {
+        let walk = |jobs: &transfer::Submit<'_, _>| {
+            part.iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
+        };
+        match shared.source_date {
+            Some(_) => transfer::run_in_order(state, walk)?,
+            None => transfer::run(threads, state, walk)?,
+        }
+        walker.link()?;
     }
-    walker.finish(volume)
+    walker.finish()
 }

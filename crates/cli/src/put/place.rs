@@ -31,6 +31,15 @@ impl Place {
         Ok(make(&self.parent, &self.name)?)
     }
 
+    /// Makes this entry a name of `node`; a file of this name is removed first, unless it is `node` itself.
+    pub fn link(&self, node: &Node) -> Result<()> {
+        match self.parent.link(&self.name, node) {
+            Err(Error::Exists(_)) if self.parent.lookup(&self.name)?.id() == node.id() => Ok(()),
+            Err(Error::Exists(_)) => self.replace(|parent, name| parent.link(name, node)),
+            linked => Ok(linked?),
+        }
+    }
+
     /// Returns the directory of this name; makes it if it does not exist.
     pub fn directory(&self, new: &NewInode) -> Result<Node> {
         match self.parent.mkdir(&self.name, new) {

@@ -18,6 +18,13 @@ pub enum Target {
     Contents { dir: Node, path: PathBuf },
 }
 
+impl Target {
+    /// Returns true if the two sources have no file of the same name in the volume, because [`find`] refuses equal names.
+    pub fn is_apart_from(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Entry { .. }, Self::Entry { .. }))
+    }
+}
+
 /// Pairs the sources with their targets.
 pub fn find<'a>(
     volume: &Volume,

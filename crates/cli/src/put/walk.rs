@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::{Node, NodeId, SetAttributes, Volume};
+use parext4::{Error, Node, NodeId, SetAttributes, Volume};
 
 use super::Shared;
 use super::attributes::special;
@@ -29,10 +29,13 @@ struct Link {
 
 /// Copies trees: directories and special files itself, regular files as jobs.
 pub struct Walker {
+    volume: Volume,
     shared: Arc<Shared>,
-    /// Files with several names by device and inode number, as far as they have been met.
+    /// Files with several names by device and inode number, as far as they have been met since the last [`link`](Self::link).
     linked: HashMap<(u64, u64), Slot>,
-    /// Further names of such files, made when the files are.
+    /// The copies of such files that were met before. They are complete, and may have been replaced.
+    complete: HashMap<(u64, u64), NodeId>,
+    /// Further names of files in `linked`, made when the files are.
     links: Vec<Link>,
     /// Directories outside, their copies and their attributes, set when nothing more goes into them.
     /// Kept by number, because there may be millions.
@@ -40,39 +43,45 @@ pub struct Walker {
 }
 
 impl Walker {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, linked: HashMap::new(), links: Vec::new(), directories: Vec::new() }
+    pub fn new(volume: Volume, shared: Arc<Shared>) -> Self {
+        let (linked, complete) = Default::default();
+        Self { volume, shared, linked, complete, links: Vec::new(), directories: Vec::new() }
     }
 
     /// Copies the tree at `source`.
-    pub fn copy(&mut self, jobs: &Submit<'_, FileJob>, source: &Path, target: Target) -> Result<()> {
+    pub fn copy(&mut self, jobs: &Submit<'_, FileJob>, source: &Path, target: &Target) -> Result<()> {
         match target {
             Target::Entry { parent, name, path } => {
                 let metadata = source.symlink_metadata().with_context(|| source.display().to_string())?;
-                self.entry(jobs, source, &metadata, Place { parent, name, path })
+                let place = Place { parent: parent.clone(), name: name.clone(), path: path.clone() };
+                self.entry(jobs, source, &metadata, place)
             }
             Target::Contents { dir, path } => {
                 let metadata = source.metadata().with_context(|| source.display().to_string())?;
-                self.contents(jobs, source, &metadata, dir, &path)
+                self.contents(jobs, source, &metadata, dir.clone(), path)
             }
         }
     }
 
-    /// Makes the links, and gives the directories their attributes. All jobs are done.
-    pub fn finish(self, volume: &Volume) -> Result<()> {
-        for Link { first, parent, name, path } in self.links {
+    /// Makes the further names of the files that have been met. All jobs are done.
+    pub fn link(&mut self) -> Result<()> {
+        for Link { first, parent, name, path } in std::mem::take(&mut self.links) {
             // Every first name was made, or its job has failed and with it the command.
             let Some(&first) = first.get() else { continue };
-            let place = Place { parent: volume.node(parent)?, name, path };
-            let node = volume.node(first)?;
-            place
-                .replace(|parent, name| parent.link(name, &node))
-                .with_context(|| self.shared.name(&place.path))?;
-            self.shared.progress.file_done();
-            self.shared.durable.complete(place.path)?;
+            let place = Place { parent: self.volume.node(parent)?, name, path };
+            let node = self.volume.node(first)?;
+            place.link(&node).with_context(|| self.shared.name(&place.path))?;
+            self.done(place.path)?;
         }
+        let linked = self.linked.drain();
+        self.complete.extend(linked.filter_map(|(id, slot)| Some((id, *slot.get()?))));
+        Ok(())
+    }
+
+    /// Gives the directories their attributes. All links are made.
+    pub fn finish(self) -> Result<()> {
         for (source, id, set) in self.directories {
-            let node = volume.node(id)?;
+            let node = self.volume.node(id)?;
             xattrs::copy(&Source::Path(&source), &node, &self.shared.progress)
                 .and_then(|()| self.shared.rules.set_xattrs(&node))
                 .with_context(|| source.display().to_string())?;
@@ -102,6 +111,11 @@ impl Walker {
                 self.links.push(Link { first, parent: parent.id(), name, path });
                 return Ok(());
             }
+            if let Some(&copy) = self.complete.get(&id)
+                && self.link_to(copy, &place).with_context(|| self.shared.name(&place.path))?
+            {
+                return self.done(place.path);
+            }
             let first = Slot::default();
             self.linked.insert(id, Arc::clone(&first));
             slot = Some(first);
@@ -116,8 +130,23 @@ impl Walker {
         if let Some(slot) = slot {
             let _ = slot.set(node.id());
         }
+        self.done(place.path)
+    }
+
+    /// Makes `place` a further name of a complete copy. Returns false if the copy has lost its last name, because files of a later
+    /// source replaced it.
+    fn link_to(&self, copy: NodeId, place: &Place) -> Result<bool> {
+        let link = || place.link(&self.volume.node(copy)?);
+        match link() {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::NotFound(_))) => Ok(false),
+            linked => linked.map(|()| true),
+        }
+    }
+
+    /// Counts a file that is complete.
+    fn done(&self, path: PathBuf) -> Result<()> {
         self.shared.progress.file_done();
-        self.shared.durable.complete(place.path)
+        self.shared.durable.complete(path)
     }
 
     /// Returns the entries of a directory; in the order of their names if the copy is to be the same each time.

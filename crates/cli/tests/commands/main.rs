@@ -11,6 +11,7 @@ mod hostile;
 mod journal_device;
 mod json;
 mod manual;
+mod merged;
 mod messages;
 mod mke2fs;
 mod mkfs;

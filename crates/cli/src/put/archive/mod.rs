@@ -144,13 +144,7 @@ impl Unpacker {
         let shown = String::from_utf8_lossy(target).into_owned();
         let target = target_place.with_context(|| shown.clone())?;
         let node = target.parent.lookup(&target.name).with_context(|| format!("hard link to {shown}"))?;
-        match place.parent.lookup(&place.name) {
-            // Unpacked twice.
-            Ok(existing) if existing.id() == node.id() => return Ok(()),
-            Ok(_) | Err(Error::NotFound(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-        place.replace(|parent, name| parent.link(name, &node))
+        place.link(&node)
     }
 
     fn file(&mut self, input: &mut Input, place: &Place, set: &Attributes, mut member: Member) -> Result<()> {

@@ -44,6 +44,7 @@ mod takeover;
 mod transfer;
 mod tree;
 mod umount;
+mod volume_files;
 
 use std::process::ExitCode;
 

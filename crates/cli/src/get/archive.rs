@@ -9,10 +9,11 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::transfer::MOST_RUNS;
 use crate::tree::{self, Entries, Visited};
+use crate::volume_files::VolumeFiles;
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -50,7 +52,8 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
     let (output, file): (Box<dyn Write>, _) = if path == Path::new("-") {
         (Box::new(output::lock()), None)
     } else {
-        let file = Arc::new(File::create(path).with_context(|| path.display().to_string())?);
+        let file = create(path, &source.image).with_context(|| path.display().to_string())?;
+        let file = Arc::new(file);
         (Box::new(Arc::clone(&file)), Some(file))
     };
     let builder = ManuallyDrop::new(Builder::new(BufWriter::with_capacity(CHUNK, output)));
@@ -77,6 +80,17 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
     written?;
     ended.with_context(|| path.display().to_string())?;
     Ok(packer.progress.summary())
+}
+
+/// Creates the file of an archive, or empties it unless it holds the volume in `image`.
+fn create(path: &Path, image: &Path) -> Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let metadata = file.metadata()?;
+    VolumeFiles::of(image).refuse(metadata.dev(), metadata.ino())?;
+    if metadata.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 struct Packer<'a> {

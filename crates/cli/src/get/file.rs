@@ -40,7 +40,7 @@ impl Job for FileJob {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
             let open = || openat(&*self.dir, &self.name, flags, mode);
-            let dest = fs::File::from(replace(&self.dir, &self.name, open)?);
+            let dest = fs::File::from(replace(&self.shared.volume_files, &self.dir, &self.name, open)?);
             // Ranges that are not written stay holes.
             dest.set_len(self.metadata.size)?;
             anyhow::Ok(dest)

@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::image;
 use crate::image_path::{ImagePath, PathInImage, means_contents};
 use crate::progress::Progress;
+use crate::volume_files::VolumeFiles;
 use crate::{json, transfer};
 use once::DataLimit;
 use walk::Walker;
@@ -62,6 +63,8 @@ struct Shared {
     /// Only root may change owners and make device nodes.
     is_root: bool,
     source: ImagePath,
+    /// The files that `source` is in.
+    volume_files: VolumeFiles,
     /// Where the copy of `source` goes.
     dest: PathBuf,
 }
@@ -101,7 +104,8 @@ fn copy(volume: &Volume, args: &Args, dest: &Path) -> Result<Value> {
     let dest = target(path, node.file_type(), dest)?;
     let (progress, source) = (Progress::new(args.quiet), args.src.clone());
     let data_limit = DataLimit::of(volume);
-    let shared = Arc::new(Shared { progress, data_limit, is_root, source, dest: dest.clone() });
+    let volume_files = VolumeFiles::of(&source.image);
+    let shared = Arc::new(Shared { progress, data_limit, is_root, source, volume_files, dest: dest.clone() });
     let (mut walker, top) =
         Walker::new(volume, Arc::clone(&shared)).with_context(|| dest.display().to_string())?;
     transfer::run(threads, || (), |jobs| walker.tree(jobs, node, top))?;

@@ -28,6 +28,8 @@ use anyhow::{Result, bail, ensure};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, mkdirat, openat, statat, statx, unlinkat};
 use rustix::io::Errno;
 
+use crate::volume_files::VolumeFiles;
+
 /// Number of directories that are kept open for further copies. A tree may be deeper.
 const OPEN: usize = 64;
 /// Flags to open a directory for copies in it, which needs no permission to read it.
@@ -168,8 +170,13 @@ impl Directories {
     }
 }
 
-/// Makes a file with `make`, which fails if there is one; a file with that name is removed first.
-pub fn replace<R>(dir: &Dir, name: &OsStr, make: impl Fn() -> rustix::io::Result<R>) -> Result<R> {
+/// Makes a file with `make`, which fails if there is one; a file with that name is removed first, unless it is one of `kept`.
+pub fn replace<R>(
+    kept: &VolumeFiles,
+    dir: &Dir,
+    name: &OsStr,
+    make: impl Fn() -> rustix::io::Result<R>,
+) -> Result<R> {
     match make() {
         Err(Errno::EXIST) => {}
         made => return Ok(made?),
@@ -179,6 +186,7 @@ pub fn replace<R>(dir: &Dir, name: &OsStr, make: impl Fn() -> rustix::io::Result
         !rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir(),
         "is a directory, and would have to be replaced by a file"
     );
+    kept.refuse(found.st_dev, found.st_ino)?;
     unlinkat(&**dir, name, AtFlags::empty())?;
     Ok(make()?)
 }
@@ -246,11 +254,14 @@ mod tests {
         let open = directories.open(place.dir).unwrap();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         let name = OsStr::new("link");
-        replace(&open, name, || openat(&*open, name, flags, Mode::RUSR)).unwrap();
+        let kept = VolumeFiles::default();
+        replace(&kept, &open, name, || openat(&*open, name, flags, Mode::RUSR)).unwrap();
         assert!(dir.path().join("dest/a/b/link").symlink_metadata().unwrap().is_file());
         assert!(
-            replace(&directories.open(Some(1)).unwrap(), OsStr::new("b"), || Err::<(), _>(Errno::EXIST))
-                .is_err()
+            replace(&kept, &directories.open(Some(1)).unwrap(), OsStr::new("b"), || {
+                Err::<(), _>(Errno::EXIST)
+            })
+            .is_err()
         );
     }
 

@@ -17,6 +17,7 @@ use super::outside::{Dir, Directories, Identity, Place, replace};
 use super::{Shared, attributes};
 use crate::transfer::Submit;
 use crate::tree::{self, Entries, Visited};
+use crate::volume_files::VolumeFiles;
 
 /// Copies trees: directories and special files itself, regular files as jobs.
 pub struct Walker {
@@ -122,8 +123,8 @@ impl Walker {
                 .warn(&format!("{}: only root can make device nodes; skipped", path.display()));
             return Ok(None);
         }
-        let made = small(&node, &dir, &name, &metadata, self.shared.is_root)
-            .with_context(|| path.display().to_string())?;
+        let made =
+            small(&node, &dir, &name, &metadata, &self.shared).with_context(|| path.display().to_string())?;
         attributes::set(&made, path, &node, &metadata, &self.shared)
             .with_context(|| path.display().to_string())?;
         if let Some(identity) = identity {
@@ -138,7 +139,7 @@ impl Walker {
         let Self { shared, linked, links, mut outside, directories, .. } = self;
         for (ino, further) in links {
             let Some((first, identity)) = linked.get(&ino) else { continue };
-            link(&mut outside, first, identity.get(), &further)
+            link(&mut outside, &shared.volume_files, first, identity.get(), &further)
                 .with_context(|| outside.path(&further).display().to_string())?;
             shared.progress.file_done();
         }
@@ -178,6 +179,7 @@ impl Walker {
 /// Gives a copy a further name.
 fn link(
     outside: &mut Directories,
+    kept: &VolumeFiles,
     first: &Place,
     identity: Option<&Identity>,
     further: &Place,
@@ -186,11 +188,17 @@ fn link(
     let is_same = Some(&made.identity()?) == identity;
     ensure!(is_same, "{} was replaced while it was copied", outside.path(first).display());
     let dir = outside.open(further.dir)?;
-    replace(&dir, &further.name, || made.link(&dir, &further.name))
+    replace(kept, &dir, &further.name, || made.link(&dir, &further.name))
 }
 
 /// Makes a symbolic link or special file.
-fn small(node: &Node, dir: &Dir, name: &OsStr, metadata: &Metadata, is_root: bool) -> Result<Made<'static>> {
+fn small(
+    node: &Node,
+    dir: &Dir,
+    name: &OsStr,
+    metadata: &Metadata,
+    shared: &Shared,
+) -> Result<Made<'static>> {
     use rustix::fs::FileType as Kind;
     let kind = match metadata.file_type {
         FileType::CharDevice => Some(Kind::CharacterDevice),
@@ -203,16 +211,18 @@ fn small(node: &Node, dir: &Dir, name: &OsStr, metadata: &Metadata, is_root: boo
     let target = match kind {
         Some(kind) => {
             let device = metadata.rdev.map_or(0, |(major, minor)| makedev(major, minor));
-            replace(dir, name, || mknodat(&**dir, name, kind, Mode::RUSR | Mode::WUSR, device))?;
+            replace(&shared.volume_files, dir, name, || {
+                mknodat(&**dir, name, kind, Mode::RUSR | Mode::WUSR, device)
+            })?;
             None
         }
         None => {
             let target = OsString::from_vec(node.read_link()?);
-            replace(dir, name, || symlinkat(&target, &**dir, name))?;
+            replace(&shared.volume_files, dir, name, || symlinkat(&target, &**dir, name))?;
             Some(target)
         }
     };
     let made = Made::resolve(dir, name)?;
-    made.expect(metadata, target.as_deref(), is_root)?;
+    made.expect(metadata, target.as_deref(), shared.is_root)?;
     Ok(made)
 }

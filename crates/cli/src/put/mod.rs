@@ -26,6 +26,7 @@ use crate::image;
 use crate::image_path::{ImagePath, PathInImage};
 use crate::policy::PolicyArgs;
 use crate::progress::Progress;
+use crate::volume_files::VolumeFiles;
 use crate::{json, source_date, transfer};
 use durable::Durable;
 use rules::RuleArgs;
@@ -35,10 +36,10 @@ use walk::Walker;
 /// Copy files and trees into a volume, like cp -a
 ///
 /// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
-/// Existing files are replaced, also by those of a later SRC, and existing directories merged. SRC/. means the contents of SRC. With --tar, SRC are archives,
-/// whose contents go into an existing directory; no name in an archive leads out of it. With SOURCE_DATE_EPOCH in the environment, copies
-/// of the same files into the same volume give the same bytes each time: they are made in the order of their names, by one thread, and all
-/// times that the files do not have are that time, in seconds since 1970.
+/// Existing files are replaced, also the copies of an earlier SRC, and existing directories merged. SRC/. means the contents of SRC.
+/// With --tar, SRC are archives, whose contents go into an existing directory; no name in an archive leads out of it. With
+/// SOURCE_DATE_EPOCH in the environment, copies of the same files into the same volume give the same bytes each time: they are made in the
+/// order of their names, by one thread, and all times that the files do not have are that time, in seconds since 1970.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The files and trees to copy
@@ -85,6 +86,8 @@ struct Shared {
     durable: Durable,
     /// The image that the files go into.
     image: PathBuf,
+    /// The files that hold its volume.
+    volume_files: VolumeFiles,
     rules: RuleArgs,
 }
 
@@ -117,7 +120,8 @@ pub fn put_bytes(volume: &Volume, bytes: Vec<u8>, is_manifest: bool) -> Result<(
     }
     let durable = Durable::new(volume.clone(), None, false);
     let (progress, rules, image) = (Progress::new(true), RuleArgs::default(), dest.image.clone());
-    let shared = Arc::new(Shared { source_date: None, progress, durable, image, rules });
+    let volume_files = VolumeFiles::default();
+    let shared = Arc::new(Shared { source_date: None, progress, durable, image, volume_files, rules });
     archive::unpack(volume, Box::new(std::io::Cursor::new(bytes)), Path::new("archive"), &dest, &shared)
 }
 
@@ -127,7 +131,8 @@ fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Value>
     let durable = Durable::new(volume.clone(), args.sync_every, args.report);
     let (progress, mut rules) = (Progress::new(args.quiet), args.rules.clone());
     rules.access_time = source_date.map(|seconds| Timestamp { seconds: seconds.into(), nanoseconds: 0 });
-    let shared = Arc::new(Shared { source_date, progress, durable, image: args.dest.image.clone(), rules });
+    let (image, volume_files) = (args.dest.image.clone(), VolumeFiles::of(&args.dest.image));
+    let shared = Arc::new(Shared { source_date, progress, durable, image, volume_files, rules });
     if args.tar {
         args.src.iter().try_for_each(|archive| archive::put(volume, archive, &args.dest, &shared))?;
     } else {

@@ -121,6 +121,8 @@ impl Walker {
             slot = Some(first);
         }
         if metadata.is_file() {
+            let refused = self.shared.volume_files.refuse(metadata.dev(), metadata.ino());
+            refused.with_context(|| source.display().to_string())?;
             self.shared.progress.expect(metadata.len());
             let shared = Arc::clone(&self.shared);
             return jobs.submit(FileJob { source: source.to_owned(), place, slot, shared });

@@ -15,6 +15,7 @@ mod merged;
 mod messages;
 mod mke2fs;
 mod mkfs;
+mod own_image;
 mod partitions;
 mod quota;
 mod reproducible;

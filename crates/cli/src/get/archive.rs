@@ -23,6 +23,7 @@ use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
 use super::once::{DataLimit, Singles};
+use super::records::Records;
 use super::runs::{self, Data};
 use super::walk::PATH_MAX;
 use crate::image_path::{ImagePath, means_contents};
@@ -107,9 +108,6 @@ struct Packer<'a> {
     source: &'a ImagePath,
 }
 
-/// The records of one entry.
-type Records = Vec<(String, Vec<u8>)>;
-
 impl Packer<'_> {
     /// Writes `node` and all below it. Does not recurse, because the image decides how deep the tree is.
     fn tree(&mut self, node: Node) -> Result<()> {
@@ -167,7 +165,7 @@ impl Packer<'_> {
             if let Some(first) = self.linked.get(&metadata.ino) {
                 header.set_entry_type(EntryType::Link);
                 let first = first.clone();
-                self.append(header, Vec::new(), path, Some(&first), io::empty())?;
+                self.append(header, Records::default(), path, Some(&first), io::empty())?;
                 self.progress.file_done();
                 return Ok(());
             }
@@ -198,26 +196,22 @@ impl Packer<'_> {
 
     /// Returns the times, and the extended attributes, with a warning for each that exceeds a limit.
     fn records(&self, node: &Node, metadata: &Metadata, path: &Path) -> Result<Records> {
-        let mut records = Vec::new();
-        for (key, time) in [("mtime", metadata.mtime), ("atime", metadata.atime)] {
-            records.push((key.to_owned(), decimal(time).into_bytes()));
-        }
+        let mut records = Records::default();
+        records.push_time(b"mtime", metadata.mtime);
+        records.push_time(b"atime", metadata.atime);
         let mut left = MOST_XATTRS;
         node.visit_xattrs(|xattr| -> Result<()> {
-            // A record's name is text. Names of attributes that are not are left out by GNU tar as well.
-            let Ok(name) = str::from_utf8(xattr.name()) else { return Ok(()) };
-            // The first `=` ends the name of a record, so `=` and `%` are encoded, as GNU tar does.
-            let key = format!("SCHILY.xattr.{}", name.replace('%', "%25").replace('=', "%3D"));
+            let key = key(xattr.name());
             let fits = |len: usize| len <= MOST_VALUE && key.len() + len <= left;
             let value = if fits(xattr.stored_len()) { Some(xattr.value()?) } else { None };
             let len = value.as_ref().map_or(xattr.stored_len(), Vec::len);
             match value.filter(|value| fits(value.len())) {
                 Some(value) => {
                     left -= key.len() + len;
-                    records.push((key, value));
+                    records.push(&key, &value);
                 }
                 None => {
-                    let path = path.display();
+                    let (path, name) = (path.display(), OsStr::from_bytes(xattr.name()).display());
                     self.progress.warn(&format!("{path}: attribute {name} of {len} bytes is left out"));
                 }
             }
@@ -260,18 +254,22 @@ impl Packer<'_> {
         target: Option<&Path>,
         data: impl Read,
     ) -> Result<()> {
-        let path = fitting(&mut records, "path", path);
+        let path = fitting(&mut records, b"path", path);
         if let Some(target) = target {
             // The target of a symbolic link is any text, which the header takes as it is.
-            let target = fitting(&mut records, "linkpath", target);
+            let target = fitting(&mut records, b"linkpath", target);
             header.set_link_name_literal(target.as_os_str().as_bytes())?;
         }
         header.set_path(path)?;
         header.set_cksum();
         self.is_within_member = true;
+        let records = records.as_bytes();
         if !records.is_empty() {
-            let records = records.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
-            self.builder.append_pax_extensions(records)?;
+            let mut of_records = Header::new_ustar();
+            of_records.set_entry_type(EntryType::XHeader);
+            of_records.set_size(records.len() as u64);
+            of_records.set_cksum();
+            self.builder.append(&of_records, records)?;
         }
         self.builder.append(&header, data)?;
         self.is_within_member = false;
@@ -317,10 +315,10 @@ impl Packer<'_> {
         map.resize(map.len().next_multiple_of(BLOCK), 0);
         let data: u64 = runs.iter().map(|(_, len)| len).sum();
         header.set_size(map.len() as u64 + data);
-        records.push(("GNU.sparse.major".to_owned(), b"1".to_vec()));
-        records.push(("GNU.sparse.minor".to_owned(), b"0".to_vec()));
-        records.push(("GNU.sparse.name".to_owned(), path.as_os_str().as_bytes().to_vec()));
-        records.push(("GNU.sparse.realsize".to_owned(), metadata.size.to_string().into_bytes()));
+        records.push(b"GNU.sparse.major", b"1");
+        records.push(b"GNU.sparse.minor", b"0");
+        records.push(b"GNU.sparse.name", path.as_os_str().as_bytes());
+        records.push(b"GNU.sparse.realsize", metadata.size.to_string().as_bytes());
         // Programs that do not know the format unpack the map and the data under this name.
         let stand_in = format!("GNUSparseFile.0/{}", metadata.ino);
         let reader = io::Cursor::new(map).chain(Data::new(&file, runs, &progress));
@@ -328,15 +326,28 @@ impl Packer<'_> {
     }
 }
 
+/// Returns the key of the record of an attribute. The first `=` ends a key, so `=` and `%` are encoded, as GNU tar does.
+fn key(name: &[u8]) -> Vec<u8> {
+    let mut key = b"SCHILY.xattr.".to_vec();
+    for &byte in name {
+        match byte {
+            b'%' => key.extend(b"%25"),
+            b'=' => key.extend(b"%3D"),
+            _ => key.push(byte),
+        }
+    }
+    key
+}
+
 /// Returns a name that fits the header: `name` itself, or the end of it, with the whole name as a record.
-fn fitting(records: &mut Records, key: &str, name: &Path) -> PathBuf {
+fn fitting(records: &mut Records, key: &[u8], name: &Path) -> PathBuf {
     /// Bytes of the field of the header.
     const FIELD: usize = 100;
     let bytes = name.as_os_str().as_bytes();
     if bytes.len() < FIELD {
         return name.to_owned();
     }
-    records.push((key.to_owned(), bytes.to_vec()));
+    records.push(key, bytes);
     let end = bytes.split(|&byte| byte == b'/').rfind(|part| !part.is_empty()).unwrap_or_default();
     OsStr::from_bytes(&end[..end.len().min(FIELD - 1)]).into()
 }
@@ -350,16 +361,4 @@ fn header(metadata: &Metadata) -> Header {
     header.set_mtime(metadata.mtime.seconds.try_into().unwrap_or(0));
     header.set_size(0);
     header
-}
-
-/// Returns seconds with a fraction. The fraction of a negative number counts away from zero.
-fn decimal(time: parext4::Timestamp) -> String {
-    match (time.seconds, time.nanoseconds) {
-        (seconds, 0) => seconds.to_string(),
-        (seconds, nanoseconds) if seconds < 0 => {
-            let whole = (seconds + 1).unsigned_abs();
-            format!("-{whole}.{:09}", 1_000_000_000 - nanoseconds)
-        }
-        (seconds, nanoseconds) => format!("{seconds}.{nanoseconds:09}"),
-    }
 }

@@ -6,6 +6,7 @@ mod file;
 mod made;
 mod once;
 mod outside;
+mod records;
 mod runs;
 mod walk;
 mod xattrs;

@@ -9,7 +9,7 @@ use testkit::command::{ScratchImage, program, run, text};
 use testkit::tool;
 
 /// Returns a header of an empty file.
-fn header(name: &str) -> tar::Header {
+pub fn header(name: &str) -> tar::Header {
     let mut header = tar::Header::new_ustar();
     header.set_path(name).unwrap();
     header.set_mode(0o644);
@@ -22,7 +22,7 @@ fn header(name: &str) -> tar::Header {
 }
 
 /// Runs GNU tar with attributes. `None` if it is not installed.
-fn gnu_tar(arguments: &[&str]) -> Option<Output> {
+pub fn gnu_tar(arguments: &[&str]) -> Option<Output> {
     let all = ["--xattrs", "--xattrs-include=*", "--numeric-owner"];
     tool(Command::new("tar").args(all).args(arguments))
 }

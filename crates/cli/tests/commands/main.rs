@@ -18,6 +18,7 @@ mod mkfs;
 mod own_image;
 mod partitions;
 mod quota;
+mod records;
 mod reproducible;
 mod swapped;
 

@@ -1,5 +1,6 @@
 //! Records of the PAX format: names, times, owners, attributes, and the maps of sparse files.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 
@@ -11,9 +12,9 @@ use crate::transfer::MOST_RUNS;
 /// Bytes of a block of an archive.
 const BLOCK: u64 = 512;
 /// Names of attributes begin so in records of GNU tar, bsdtar and star.
-const XATTR: &str = "SCHILY.xattr.";
+const XATTR: &[u8] = b"SCHILY.xattr.";
 /// libarchive (bsdtar) writes each attribute under this name, too, with a value in base64.
-const LIBARCHIVE_XATTR: &str = "LIBARCHIVE.xattr.";
+const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
 
 /// The records of one file.
 #[derive(Debug, Default)]
@@ -55,8 +56,8 @@ pub fn parse(mut bytes: &[u8]) -> Result<Records> {
         let record = bytes.get(space + 1..len).and_then(|record| record.strip_suffix(b"\n"));
         let record = record.context("a record that passes the end")?;
         let equals = record.iter().position(|&byte| byte == b'=').context("a record without a value")?;
-        let key = String::from_utf8_lossy(&record[..equals]);
-        all.record(&key, &record[equals + 1..]).with_context(|| format!("record {key}"))?;
+        let key = &record[..equals];
+        all.record(key, &record[equals + 1..]).with_context(|| format!("record {}", shown(key)))?;
         bytes = &bytes[len..];
     }
     for (name, _) in &mut all.xattrs {
@@ -70,36 +71,38 @@ pub fn parse(mut bytes: &[u8]) -> Result<Records> {
 }
 
 impl Records {
-    fn record(&mut self, key: &str, value: &[u8]) -> Result<()> {
+    fn record(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let text = || std::str::from_utf8(value).context("is not a number");
         match key {
-            "path" => self.path = Some(value.to_vec()),
-            "linkpath" => self.linkpath = Some(value.to_vec()),
-            "size" => self.size = Some(text()?.parse()?),
-            "uid" => self.uid = Some(text()?.parse()?),
-            "gid" => self.gid = Some(text()?.parse()?),
-            "mtime" => self.mtime = Some(time(text()?)?),
-            "atime" => self.atime = Some(time(text()?)?),
-            "GNU.sparse.major" => self.sparse().is_before_data = text()? == "1",
-            "GNU.sparse.size" | "GNU.sparse.realsize" => self.sparse().size = text()?.parse()?,
-            "GNU.sparse.name" => self.name = Some(value.to_vec()),
-            "GNU.sparse.offset" => {
+            b"path" => self.path = Some(value.to_vec()),
+            b"linkpath" => self.linkpath = Some(value.to_vec()),
+            b"size" => self.size = Some(text()?.parse()?),
+            b"uid" => self.uid = Some(text()?.parse()?),
+            b"gid" => self.gid = Some(text()?.parse()?),
+            b"mtime" => self.mtime = Some(time(text()?)?),
+            b"atime" => self.atime = Some(time(text()?)?),
+            b"GNU.sparse.major" => self.sparse().is_before_data = text()? == "1",
+            b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.sparse().size = text()?.parse()?,
+            b"GNU.sparse.name" => self.name = Some(value.to_vec()),
+            b"GNU.sparse.offset" => {
                 let offset = text()?.parse()?;
                 self.sparse().add(offset, 0)?;
             }
-            "GNU.sparse.numbytes" => {
+            b"GNU.sparse.numbytes" => {
                 let len = text()?.parse()?;
                 if let Some(run) = self.sparse().runs.last_mut() {
                     run.1 = len;
                 }
             }
-            "GNU.sparse.map" => {
+            b"GNU.sparse.map" => {
                 let numbers: Vec<u64> = text()?.split(',').map(str::parse).collect::<Result<_, _>>()?;
                 for pair in numbers.chunks_exact(2) {
                     self.sparse().add(pair[0], pair[1])?;
                 }
             }
-            "SCHILY.acl.access" | "SCHILY.acl.default" => self.ignored.push(format!("{key} (as text)")),
+            b"SCHILY.acl.access" | b"SCHILY.acl.default" => {
+                self.ignored.push(format!("{} (as text)", shown(key)));
+            }
             _ => {
                 if let Some(name) = key.strip_prefix(XATTR) {
                     self.xattrs.push((name.into(), value.to_vec()));
@@ -150,6 +153,10 @@ impl Sparse {
         std::io::copy(&mut lines.take(padding), &mut std::io::sink())?;
         Ok(runs)
     }
+}
+
+fn shown(key: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(key)
 }
 
 /// Decodes the name of an attribute: `%3D` and `%25`, which GNU tar writes for `=` and `%`, or every `%XX` of libarchive.

@@ -1,4 +1,4 @@
-//! Records of PAX archives: attributes whose names are not text.
+//! Records of PAX archives: attributes whose names are not text, and defaults for all members.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use testkit::command::{ScratchImage, text};
 
-use crate::archives::gnu_tar;
+use crate::archives::{gnu_tar, header};
 
 /// Unpacks an archive into a new directory of the image. Returns the directory.
 fn put(scratch: &ScratchImage, archive: &Path, dir: &str) -> String {
@@ -48,4 +48,73 @@ fn names_of_attributes_are_bytes() {
     fs::create_dir(&unpacked).unwrap();
     assert!(gnu_tar(&["-C", &text(&unpacked), "-xf", &text(&ours)]).unwrap().status.success());
     has_all(&unpacked.join("file"));
+}
+
+#[test]
+fn global_records_are_the_defaults_of_all_members_that_follow() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let mut out = Vec::new();
+    let records = |out: &mut Vec<u8>, kind, records: &[u8]| {
+        let mut header = header("records");
+        header.set_entry_type(kind);
+        header.set_size(records.len() as u64);
+        header.set_cksum();
+        out.extend_from_slice(header.as_bytes());
+        out.extend_from_slice(records);
+        out.resize(out.len().next_multiple_of(512), 0);
+    };
+    use tar::EntryType::{XGlobalHeader, XHeader};
+    out.extend_from_slice(header("before").as_bytes());
+    records(&mut out, XGlobalHeader, b"10 uid=77\n10 gid=88\n11 mtime=5\n13 comment=a\n");
+    out.extend_from_slice(header("plain").as_bytes());
+    records(&mut out, XHeader, b"8 uid=6\n");
+    out.extend_from_slice(header("own").as_bytes());
+    records(&mut out, XGlobalHeader, b"10 uid=99\n");
+    out.extend_from_slice(header("after").as_bytes());
+    out.resize(out.len() + 1024, 0);
+    fs::write(&archive, out).unwrap();
+    let listed = scratch.ok(&["ls", "--json", &put(&scratch, &archive, "/dir")]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let found = |name: &str| {
+        let file = listed.as_array().unwrap().iter().find(|file| file["name"] == name).unwrap();
+        let seconds = file["mtime"].as_str().unwrap()[17..19].to_owned();
+        format!("{} {} {seconds}", file["uid"], file["gid"])
+    };
+    assert_eq!(found("before"), "1 2 03");
+    assert_eq!(found("plain"), "77 88 05");
+    assert_eq!(found("own"), "6 88 05");
+    assert_eq!(found("after"), "99 88 05");
+}
+
+#[test]
+fn global_records_of_gnu_tar_are_obeyed() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    fs::write(scratch.path("a"), "x").unwrap();
+    // Without the own record of the file, which overrides the global one.
+    let pack = ["--format=posix", "--pax-option=mtime=5,uid=77,delete=mtime"];
+    let files = ["-C", &text(&scratch.path("")), "-cf", &text(&archive), "a"];
+    let Some(output) = gnu_tar(&[&pack[..], &files].concat()) else { return };
+    assert!(output.status.success());
+    let listed = scratch.ok(&["ls", "--json", &put(&scratch, &archive, "/dir")]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed[0]["uid"], &listed[0]["mtime"]), (&77.into(), &"1970-01-01T00:00:05Z".into()));
+}
+
+#[test]
+fn global_records_have_the_limit_of_the_records_of_a_member() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let mut global = header("global");
+    global.set_entry_type(tar::EntryType::XGlobalHeader);
+    global.set_size(5 << 20);
+    global.set_cksum();
+    let mut records = format!("{} comment=", 5 << 20).into_bytes();
+    records.resize((5 << 20) - 1, b'x');
+    records.push(b'\n');
+    let one = [global.as_bytes(), &records[..]].concat();
+    fs::write(&archive, [&one[..], &one, header("file").as_bytes(), &[0; 1024]].concat()).unwrap();
+    let error = scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
+    assert!(error.contains("records of 10485760 bytes"), "{error}");
 }

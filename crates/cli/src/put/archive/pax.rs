@@ -47,19 +47,11 @@ pub struct Sparse {
     is_before_data: bool,
 }
 
-/// Parses records, each of which is its length in decimal digits, a space, `KEY=VALUE`, and a line end.
-pub fn parse(mut bytes: &[u8]) -> Result<Records> {
+/// Parses the records of a member, after the ones of global headers, which they override.
+pub fn parse(global: &[u8], own: &[u8]) -> Result<Records> {
     let mut all = Records::default();
-    while !bytes.is_empty() {
-        let space = bytes.iter().position(|&byte| byte == b' ').context("a record without its length")?;
-        let len: usize = str::from_utf8(&bytes[..space])?.parse().context("a record without its length")?;
-        let record = bytes.get(space + 1..len).and_then(|record| record.strip_suffix(b"\n"));
-        let record = record.context("a record that passes the end")?;
-        let equals = record.iter().position(|&byte| byte == b'=').context("a record without a value")?;
-        let key = &record[..equals];
-        all.record(key, &record[equals + 1..]).with_context(|| format!("record {}", shown(key)))?;
-        bytes = &bytes[len..];
-    }
+    all.add(global)?;
+    all.add(own)?;
     for (name, _) in &mut all.xattrs {
         *name = decoded(name, all.of_libarchive.contains(name));
     }
@@ -71,6 +63,22 @@ pub fn parse(mut bytes: &[u8]) -> Result<Records> {
 }
 
 impl Records {
+    /// Adds records, each of which is its length in decimal digits, a space, `KEY=VALUE`, and a line end.
+    fn add(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let space = bytes.iter().position(|&byte| byte == b' ').context("a record without its length")?;
+            let len: usize =
+                str::from_utf8(&bytes[..space])?.parse().context("a record without its length")?;
+            let record = bytes.get(space + 1..len).and_then(|record| record.strip_suffix(b"\n"));
+            let record = record.context("a record that passes the end")?;
+            let equals = record.iter().position(|&byte| byte == b'=').context("a record without a value")?;
+            let key = &record[..equals];
+            self.record(key, &record[equals + 1..]).with_context(|| format!("record {}", shown(key)))?;
+            bytes = &bytes[len..];
+        }
+        Ok(())
+    }
+
     fn record(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let text = || std::str::from_utf8(value).context("is not a number");
         match key {
@@ -212,22 +220,22 @@ mod tests {
         bytes.resize(512, 0);
         bytes.extend(b"data");
         let records = b"22 GNU.sparse.major=1\n31 GNU.sparse.realsize=2000000\n";
-        let mut sparse = parse(records).unwrap().sparse.unwrap();
+        let mut sparse = parse(b"", records).unwrap().sparse.unwrap();
         let mut data = &bytes[..];
         assert_eq!(sparse.runs(&mut data).unwrap(), [(0, 512), (1_048_576, 3)]);
         assert_eq!((data, sparse.size), (&b"data"[..], 2_000_000));
         let old = b"21 GNU.sparse.size=9\n26 GNU.sparse.map=1,2,5,4\n";
-        let mut sparse = parse(old).unwrap().sparse.unwrap();
+        let mut sparse = parse(b"", old).unwrap().sparse.unwrap();
         assert_eq!(sparse.runs(&mut &b""[..]).unwrap(), [(1, 2), (5, 4)]);
     }
 
     #[test]
     fn values_may_contain_line_ends() {
-        let records = parse(b"27 SCHILY.xattr.user.x=1\n2\n11 path=ab\n").unwrap();
+        let records = parse(b"", b"27 SCHILY.xattr.user.x=1\n2\n11 path=ab\n").unwrap();
         assert_eq!(records.xattrs, [(b"user.x".to_vec(), b"1\n2".to_vec())]);
         assert_eq!(records.path.as_deref(), Some(&b"ab"[..]));
         for wrong in [&b"9 path=ab\n"[..], b"99 path=ab\n", b"path=ab\n", b"10 path ab\n", b"0 a=b\n"] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
+            assert!(parse(b"", wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use super::pax::{self, Records, Sparse};
 
 /// Bytes of a block, and of a header.
 const BLOCK: usize = 512;
-/// The largest number of bytes of a name, or of all records of a member.
+/// The largest number of bytes of a name, of all records of a member, or of all global headers.
 const MOST: u64 = 8 << 20;
 
 /// A member of the archive. [`Reader`] returns its data.
@@ -32,6 +32,8 @@ pub struct Reader<R> {
     /// Bytes of the member that were not read yet, and of the padding after them.
     left: u64,
     padding: u64,
+    /// The records of global headers: defaults of all members that follow. Later records override earlier ones.
+    global: Vec<u8>,
     /// True once a header was read.
     has_begun: bool,
     has_end: bool,
@@ -39,7 +41,7 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, has_begun: false, has_end: false }
+        Self { input, left: 0, padding: 0, global: Vec::new(), has_begun: false, has_end: false }
     }
 
     /// Returns true if the archive had an end mark: two blocks of zeros, or one at the end of the file. Without one, its last members may
@@ -50,7 +52,7 @@ impl<R: Read> Reader<R> {
 
     /// Returns the next member, after the rest of the one before. `None` at the end of the archive.
     pub fn next(&mut self) -> Result<Option<Member>> {
-        let (mut name, mut target, mut records) = (None, None, Records::default());
+        let (mut name, mut target, mut records) = (None, None, Vec::new());
         let mut is_described = false;
         loop {
             let Some(header) = self.header()? else {
@@ -63,11 +65,12 @@ impl<R: Read> Reader<R> {
             // A hard link may state the size of its file, and has no data.
             self.begin(if kind == EntryType::Link { 0 } else { size(&header)? })?;
             match kind {
-                EntryType::XHeader => records = pax::parse(&self.extension()?)?,
+                EntryType::XHeader => records = self.extension()?,
                 EntryType::GNULongName => name = Some(without_zeros(self.extension()?)),
                 EntryType::GNULongLink => target = Some(without_zeros(self.extension()?)),
-                EntryType::XGlobalHeader => {}
+                EntryType::XGlobalHeader => self.global_header()?,
                 _ => {
+                    let mut records = pax::parse(&self.global, &records)?;
                     if kind == EntryType::GNUSparse {
                         records.sparse = Some(self.sparse(&header)?);
                     }
@@ -138,6 +141,16 @@ impl<R: Read> Reader<R> {
         self.read_to_end(&mut bytes)?;
         ensure!(self.left == 0, "the archive ends within a header");
         Ok(bytes)
+    }
+
+    /// Reads a global header.
+    fn global_header(&mut self) -> Result<()> {
+        let records = self.extension()?;
+        // Fails now rather than at the next member, whose records a damaged record could contain.
+        pax::parse(b"", &records)?;
+        self.global.extend_from_slice(&records);
+        ensure!(self.global.len() as u64 <= MOST, "global records of {} bytes", self.global.len());
+        Ok(())
     }
 
     /// Reads the map of a sparse file in the old format of GNU tar, which is before its data.

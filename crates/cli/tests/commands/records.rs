@@ -1,10 +1,10 @@
-//! Records of PAX archives: attributes whose names are not text, and defaults for all members.
+//! Records of PAX archives: attributes whose names are not text, defaults for all members, labels of SELinux.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
-use testkit::command::{ScratchImage, text};
+use testkit::command::{ScratchImage, run, text};
 
 use crate::archives::{gnu_tar, header};
 
@@ -117,4 +117,20 @@ fn global_records_have_the_limit_of_the_records_of_a_member() {
     fs::write(&archive, [&one[..], &one, header("file").as_bytes(), &[0; 1024]].concat()).unwrap();
     let error = scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
     assert!(error.contains("records of 10485760 bytes"), "{error}");
+}
+
+/// GNU tar stores the label of SELinux in a record of its own, as text, and restores it with a zero byte at its end.
+#[test]
+fn labels_of_gnu_tar_are_kept() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    let mut builder = tar::Builder::new(fs::File::create(&archive).unwrap());
+    let label = "system_u:object_r:bin_t:s0";
+    builder.append_pax_extensions([("RHT.security.selinux", label.as_bytes())]).unwrap();
+    builder.append(&header("file"), std::io::empty()).unwrap();
+    builder.finish().unwrap();
+    let dir = put(&scratch, &archive, "/dir");
+    let ours = run(&["get", "-q", "--tar", "-", &dir]).stdout;
+    let record = format!(" SCHILY.xattr.security.selinux={label}\0\n");
+    assert!(ours.windows(record.len()).any(|bytes| bytes == record.as_bytes()));
 }

@@ -111,6 +111,10 @@ impl Records {
             b"SCHILY.acl.access" | b"SCHILY.acl.default" => {
                 self.ignored.push(format!("{} (as text)", shown(key)));
             }
+            // GNU tar restores the text with a zero byte at its end, as libselinux stores it.
+            b"RHT.security.selinux" => {
+                self.xattrs.push((b"security.selinux".to_vec(), [value, b"\0"].concat()));
+            }
             _ => {
                 if let Some(name) = key.strip_prefix(XATTR) {
                     self.xattrs.push((name.into(), value.to_vec()));

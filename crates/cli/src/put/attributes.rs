@@ -32,6 +32,12 @@ impl Attributes {
         }
     }
 
+    /// Returns the attributes of a file in the volume.
+    pub fn of_copy(metadata: &parext4::Metadata) -> Self {
+        let &parext4::Metadata { permissions, uid, gid, atime, mtime, .. } = metadata;
+        Self { permissions, uid, gid, atime, mtime }
+    }
+
     /// Returns the attributes to make the inode with.
     pub fn new_inode(&self) -> NewInode {
         NewInode::new().permissions(self.permissions).uid(self.uid).gid(self.gid)

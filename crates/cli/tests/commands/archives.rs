@@ -273,3 +273,29 @@ fn an_archive_without_an_end_is_unpacked_with_a_warning() {
     }
     scratch.fsck();
 }
+
+#[test]
+fn directories_that_an_archive_does_not_contain_obey_the_rules() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    fs::write(&archive, [header("a/b/f").as_bytes(), &[0; 1024][..]].concat()).unwrap();
+    let found = |path: &str| {
+        let listed = scratch.ok(&["ls", "--json", "-R", &scratch.inside("/")]);
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&listed).unwrap();
+        let entry = listed.into_iter().find(|entry| entry["path"] == path).unwrap();
+        format!("{} {} {}", entry["mode"].as_str().unwrap(), entry["uid"], entry["gid"])
+    };
+    let (put, archive, root) = (["put", "-q", "--tar"], text(&archive), scratch.inside("/"));
+    scratch.ok(&[&put[..], &[&archive, &root]].concat());
+    assert_eq!(found("/a"), "0755 0 0");
+    scratch.ok(&["rm", "-r", &scratch.inside("/a")]);
+    let rules = ["--owner", "9:10", "--mode", "D700,F600", "--xattr", "user.all=1"];
+    scratch.ok(&[&put[..], &rules, &[&archive, &root]].concat());
+    assert_eq!(found("/a"), "0700 9 10");
+    assert_eq!(found("/a/b"), "0700 9 10");
+    assert_eq!(found("/a/b/f"), "0600 9 10");
+    let ours = run(&["get", "-q", "--tar", "-", &scratch.inside("/a")]).stdout;
+    let record = b" SCHILY.xattr.user.all=1\n";
+    assert_eq!(ours.windows(record.len()).filter(|bytes| bytes == record).count(), 3);
+    scratch.fsck();
+}

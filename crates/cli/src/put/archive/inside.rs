@@ -7,10 +7,13 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, NewInode, Node};
 
+use crate::put::Shared;
+use crate::put::attributes::Attributes;
 use crate::put::place::Place;
 
 /// Symbolic links that one name may lead through, as in the kernel.
@@ -29,11 +32,12 @@ pub struct Inside {
     path: PathBuf,
     /// The directory that was found last, and its name in the archive.
     last: Option<(PathBuf, Node)>,
+    shared: Arc<Shared>,
 }
 
 impl Inside {
-    pub fn new(root: Node, path: PathBuf) -> Self {
-        Self { root, path, last: None }
+    pub fn new(root: Node, path: PathBuf, shared: Arc<Shared>) -> Self {
+        Self { root, path, last: None, shared }
     }
 
     /// Returns the place that a name in the archive means; `None` for the destination itself. Makes directories that are
@@ -69,6 +73,15 @@ impl Inside {
         Ok(node)
     }
 
+    /// Makes a directory that the archive does not contain, or only after an entry of it.
+    fn make(&self, parent: &Node, name: &[u8]) -> Result<Node> {
+        let node = parent.mkdir(name, &NewInode::new().permissions(0o755))?;
+        let attributes = self.shared.rules.applied(Attributes::of_copy(&node.metadata()), true);
+        self.shared.rules.set_xattrs(&node)?;
+        node.set_attributes(&attributes.all())?;
+        Ok(node)
+    }
+
     fn walk(&self, mut names: VecDeque<PathBuf>) -> Result<Node> {
         let mut above: Vec<Node> = Vec::new();
         let mut dir = self.root.clone();
@@ -80,7 +93,7 @@ impl Inside {
             }
             let bytes = name.as_os_str().as_bytes();
             let node = match dir.lookup(bytes) {
-                Err(Error::NotFound(_)) => dir.mkdir(bytes, &NewInode::new().permissions(0o755))?,
+                Err(Error::NotFound(_)) => self.make(&dir, bytes)?,
                 found => found?,
             };
             match node.file_type() {

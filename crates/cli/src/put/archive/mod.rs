@@ -50,7 +50,7 @@ pub fn unpack(
     let root = volume.resolve(&dest.path).with_context(|| dest.to_string())?;
     ensure!(root.file_type() == FileType::Directory, "{dest}: not a directory");
     let mut archive = Reader::new(BufReader::with_capacity(CHUNK, input));
-    let inside = Inside::new(root, dest.path.clone());
+    let inside = Inside::new(root, dest.path.clone(), Arc::clone(shared));
     let mut unpacker =
         Unpacker { inside, shared: Arc::clone(shared), directories: Vec::new(), buf: vec![0; CHUNK] };
     let name = || path.display().to_string();

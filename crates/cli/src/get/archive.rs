@@ -22,6 +22,7 @@ use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
 use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
+use super::fail_stop::FailStop;
 use super::once::{DataLimit, Singles};
 use super::records::Records;
 use super::runs::{self, Data};
@@ -57,7 +58,7 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
         let file = Arc::new(file);
         (Box::new(Arc::clone(&file)), Some(file))
     };
-    let builder = ManuallyDrop::new(Builder::new(BufWriter::with_capacity(CHUNK, output)));
+    let builder = ManuallyDrop::new(Builder::new(BufWriter::with_capacity(CHUNK, FailStop::new(output))));
     let progress = Arc::new(Progress::new(quiet));
     let mut packer = Packer {
         builder,
@@ -94,9 +95,12 @@ fn create(path: &Path, image: &Path) -> Result<File> {
     Ok(file)
 }
 
+/// What the archive goes to. A failed write is final, because the bytes before it may end between two members.
+type Output = BufWriter<FailStop<Box<dyn Write>>>;
+
 struct Packer<'a> {
     /// Not dropped, because the drop writes the end of an archive.
-    builder: ManuallyDrop<Builder<BufWriter<Box<dyn Write>>>>,
+    builder: ManuallyDrop<Builder<Output>>,
     /// True while a member is being written.
     is_within_member: bool,
     progress: Arc<Progress>,

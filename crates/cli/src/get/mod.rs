@@ -2,6 +2,7 @@
 
 mod archive;
 mod attributes;
+mod fail_stop;
 mod file;
 mod made;
 mod once;

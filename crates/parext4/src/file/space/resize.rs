@@ -110,7 +110,7 @@ mod tests {
 
     const SIZE: u64 = 84 << 20;
 
-    /// Returns a volume with small groups, and the device below it. A file has many runs in a few groups, and one run in each of as
+    /// Returns a volume with small groups, and the device below it. A file has 1100 runs in some groups, and one run in each of as
     /// many groups as several transactions free. No bitmap is in memory.
     fn volume() -> (Volume, Arc<FaultDevice>) {
         let memory = Arc::new(MemDevice::new(128 << 20));

@@ -131,10 +131,10 @@ impl Engine {
         let parts = clusters::parts(&self.layout, map, &holes);
         let claimed = self.take_delayed(inode, &mut options, &parts);
         let added = self.fill_parts(handle, inode, map, &mut writer, &parts, &mut options);
-        let start = blocks.start().to_u64();
         let end = *added.as_ref().unwrap_or(&None);
-        self.return_delayed(inode, &mut options, &claimed, end.unwrap_or(start));
+        self.return_delayed(inode, &mut options, &claimed, end);
         added?;
+        let start = blocks.start().to_u64();
         let end = end.unwrap_or(start);
         Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
     }

@@ -149,19 +149,21 @@ impl Engine {
         taken
     }
 
-    /// Returns the claims of those clusters among `taken` that were not allocated, because the fill ended at file block `end`.
+    /// Returns the claims of those clusters among `taken` that were not allocated, because the fill ended at file block `end`: all claims
+    /// if it mapped nothing, because the first cluster may begin before the first hole.
     pub(super) fn return_delayed(
         &self,
         inode: &Inode,
         options: &mut FillOptions<'_, '_>,
         taken: &Taken,
-        end: u64,
+        end: Option<u64>,
     ) {
         let (Some(cached), BlockSource::Claim(claim)) = (options.delayed, &mut options.source) else {
             return;
         };
         let bits = self.layout.cluster_bits;
-        for &cluster in taken.iter().filter(|&&cluster| u64::from(cluster) << bits >= end) {
+        let is_left = |cluster: u32| end.is_none_or(|end| u64::from(cluster) << bits >= end);
+        for &cluster in taken.iter().filter(|&&cluster| is_left(cluster)) {
             self.allocator.delay_cluster_again(claim);
             inode.delay_quota_again(1 << bits, self.layout.block_size);
             cached.add_delayed(1 << bits);

@@ -83,3 +83,43 @@ fn a_creation_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
         volume.resolve("/file")?.set_xattr(b"user.a", &[7; 500], XattrMode::Any)
     });
 }
+
+/// The dirty block is not the first of its cluster, so the claim that its write-back returns begins before the hole (H29).
+#[test]
+fn a_cluster_stays_reserved_while_its_bitmap_cannot_be_read() {
+    for features in ["bigalloc", "bigalloc,quota"] {
+        let shape = Shape { features, ..Shape::new(16, 1024, true).with_clusters(8) };
+        let (base, mut failures) = (Arc::new(shape.make()), 0);
+        let volume = Volume::open_device(Arc::clone(&base) as Arc<dyn Device>, &untimed()).unwrap();
+        volume.write("/file", b"").unwrap();
+        volume.close().unwrap();
+        for nth in 1.. {
+            let memory = Arc::new(base.fork());
+            let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
+            let options = untimed().write_back_interval(None);
+            let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+            let file = volume.open("/file", &OpenOptions::read_write()).unwrap();
+            file.write_at(&[2; 1024], 4 << 10).unwrap();
+            let before = volume.held();
+            assert!(before.delayed_blocks > 0 && (before.reserved_quota > 0) == features.contains("quota"));
+            device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
+            let synced = file.sync_data();
+            let what = format!("{features}, read {nth}: {synced:?}");
+            if synced.is_err() {
+                failures += 1;
+                assert_eq!(volume.held(), before, "{what}");
+                file.sync_data().unwrap();
+            }
+            let (was_hit, after) = (device.failed().is_some(), volume.held());
+            assert_eq!((after.delayed_blocks, after.reserved_quota), (0, 0), "{what}");
+            drop(file);
+            volume.close().unwrap();
+            assert_no_findings(&*memory, &what);
+            if !was_hit {
+                synced.unwrap();
+                break;
+            }
+        }
+        assert!(failures > 0, "{features}: no read failed");
+    }
+}

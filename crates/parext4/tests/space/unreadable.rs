@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{Device, MemDevice, OpenOptions, Result, Volume, XattrMode};
+use parext4::{Device, MemDevice, MkfsOptions, OpenOptions, Result, Volume, XattrMode, mkfs};
 use testkit::volume::{DirectFiles as _, Shape, assert_no_findings, untimed};
 
 fn base() -> MemDevice {
@@ -121,5 +121,43 @@ fn a_cluster_stays_reserved_while_its_bitmap_cannot_be_read() {
             }
         }
         assert!(failures > 0, "{features}: no read failed");
+    }
+}
+
+/// A punch drops the pages after its last transaction. If a later one fails, the pages over the blocks that were freed are still there, and
+/// the dirty ones have no space reserved (H29).
+#[test]
+fn a_punch_that_fails_after_its_first_transaction_stops_the_volume() {
+    const LEN: u64 = 84 << 20;
+    let base = Arc::new(MemDevice::new(128 << 20));
+    // More groups than one transaction changes.
+    let options = MkfsOptions::new().block_size(1024).blocks_per_group(256).journal_blocks(1024);
+    mkfs(&*base, &options.device_is_zero(true)).unwrap();
+    let volume = Volume::open_device(Arc::clone(&base) as Arc<dyn Device>, &untimed()).unwrap();
+    volume.create_direct("/file").unwrap().allocate(0, LEN, false).unwrap();
+    volume.close().unwrap();
+    for nth in 1.. {
+        let memory = Arc::new(base.fork());
+        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
+        let options = untimed().write_back_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+        let file = volume.open("/file", &OpenOptions::read_write()).unwrap();
+        file.write_at(&[2; 4096], LEN - 4096).unwrap();
+        let before = file.metadata().sectors;
+        device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
+        let punched = file.direct().punch_hole(0, LEN);
+        if device.failed().is_none() {
+            punched.unwrap();
+            assert!(nth > 100, "too few bitmaps for several transactions");
+            break;
+        }
+        punched.unwrap_err();
+        if volume.stopped().is_none() {
+            assert_eq!(file.metadata().sectors, before, "read {nth}");
+            file.sync_all().unwrap();
+            drop(file);
+            volume.close().unwrap();
+            assert_no_findings(&*memory, &format!("read {nth}"));
+        }
     }
 }

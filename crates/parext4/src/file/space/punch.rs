@@ -62,6 +62,9 @@ impl DirectFile {
     }
 
     /// Frees `blocks`, in as many transactions as necessary.
+    ///
+    /// # Errors
+    /// An error of the first transaction, with nothing changed unless the volume stops. The volume stops after an error of a later one.
     fn free_range(&self, blocks: BlockRange) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let free = || {
@@ -71,7 +74,14 @@ impl DirectFile {
                 Ok(done)
             })
         };
-        while !engine.with_space(free)? {}
-        Ok(())
+        if engine.with_space(free)? {
+            return Ok(());
+        }
+        let finish = || {
+            while !engine.with_space(free)? {}
+            Ok(())
+        };
+        // The pages over the blocks that were freed are not dropped yet, and dirty ones have no space reserved (H29).
+        finish().map_err(|error| engine.health.stop(error))
     }
 }

@@ -35,7 +35,8 @@ use crate::quota::QuotaIds;
 /// Makes `changes` on the volume of `engine`, and makes them durable.
 ///
 /// # Errors
-/// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`].
+/// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`]; [`Error::Unsupported`] if only e2fsck can
+/// replay them.
 pub(super) fn replay(engine: &Use, changes: &FastCommits<'_>) -> Result<()> {
     engine.load_orphans()?;
     let mut replay = Replay::new(engine);

@@ -20,6 +20,8 @@ const MAX_FILE_BLOCKS: u32 = 512;
 const BATCH: usize = 1024;
 /// Limit of the orphans that stay as they are, and in memory. Orphans that were not read when there are more are left to e2fsck, too.
 const MAX_LEFT: usize = 1024;
+/// Limit of the orphans on the list of a volume whose fast commits are replayed. The replay keeps them in memory.
+const MAX_LISTED: usize = 16 * BATCH;
 
 /// The orphans on the device that were not read yet.
 struct Unread {
@@ -89,10 +91,16 @@ impl Use {
     /// Reads the list of orphans and the orphan file, and processes none of them.
     ///
     /// # Errors
-    /// A failed read; any error after which the volume stops.
+    /// [`Error::Unsupported`] if the list has more than [`MAX_LISTED`] inodes; a failed read; any error after which the volume stops.
     pub(super) fn load_orphans(&self) -> Result<()> {
         let mut unread = self.unread_orphans();
-        while !self.read_orphans(&mut unread, BATCH)?.is_empty() {}
+        while !self.read_orphans(&mut unread, BATCH)?.is_empty() {
+            if unread.seen.len() > MAX_LISTED {
+                return Err(Error::Unsupported(format!(
+                    "fast commits on a volume with more than {MAX_LISTED} orphan inodes on its list; run e2fsck"
+                )));
+            }
+        }
         Ok(())
     }
 }

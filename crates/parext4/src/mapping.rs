@@ -95,9 +95,4 @@ impl Shift {
     pub(crate) fn up(start: FileBlock, by: u32) -> Self {
         Self { start: start.to_u64(), end: FileBlock::LIMIT, by, up: true }
     }
-
-    /// Returns the part from file block `start` on.
-    pub(crate) fn starting_at(&self, start: u64) -> Self {
-        Self { start: start.min(self.end), ..*self }
-    }
 }

@@ -35,10 +35,11 @@ impl Engine {
     /// Moves extents under a handle. Joins the inode. Returns true if all were moved; otherwise `shift` holds the rest, and the
     /// caller continues with a new handle.
     ///
-    /// An extent that must be split is handled last; `reservation` has [`CUT_BLOCKS`] blocks for it.
+    /// First splits the extent that maps the blocks on both sides of the start of `shift`; `reservation` has [`CUT_BLOCKS`] blocks for it.
     ///
     /// # Errors
-    /// An error means corruption; the volume then stops.
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge), with nothing changed under this handle, if the split makes the tree deeper than
+    /// the format permits. Any other error means corruption; the volume then stops.
     pub(crate) fn shift(
         &self,
         handle: &Handle<'_>,
@@ -46,23 +47,17 @@ impl Engine {
         shift: &mut Shift,
         reservation: &mut Reservation<'_>,
     ) -> Result<bool> {
-        let map = self.extents(inode)?;
-        inode.join(handle);
-        let mut map = map.lock();
+        let mut map = self.extents(inode)?.lock();
         let first = FileBlock::from_u64(shift.start);
         let cut = first.and_then(|first| Some((first, map.extent_from(first)?)));
         if let Some((first, whole)) = cut.filter(|(first, whole)| whole.logical < *first) {
-            let mut after = shift.starting_at(whole.end());
-            let done = map.shift(handle, &self.cache, &mut after)?;
-            shift.end = after.end;
-            if !done || !handle.ensure(2 * map.change_credits()) {
-                return Ok(false);
-            }
             let (_, moving) = whole.blocks().split_at(first);
             let plan = map.plan_cut(handle.tid(), moving)?;
             reservation.top_up(plan.blocks)?;
+            inode.join(handle);
             self.edit(handle, inode, whole.physical, reservation, |edit| map.carry_out(edit, plan))?;
         }
+        inode.join(handle);
         map.shift(handle, &self.cache, shift)
     }
 }

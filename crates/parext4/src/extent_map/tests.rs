@@ -294,6 +294,32 @@ fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     volume.engine.free_tail(&file, BlockRange::ALL).unwrap();
 }
 
+/// The extent to split is in a full leaf, with an extent after it, and all nodes above are full.
+#[test]
+fn an_insertion_that_the_tree_has_no_room_for_changes_nothing() {
+    let device = make();
+    let volume = open(&device);
+    let node = create(&volume, 3);
+    let (inner, mut extents) = (&volume.engine, 0);
+    let add = |nth: u32| {
+        inner.transact(inner.map_credits(&node.inode)?, |handle| {
+            inner.add_blocks(handle, &node.inode, blocks(3 * nth, 2), false, Credentials::root())
+        })
+    };
+    while add(extents).is_ok() {
+        extents += 1;
+    }
+    let map = map_of(&volume, &node.inode);
+    assert_eq!((map.depth(), map.lock().root_len()), (super::MAX_DEPTH, super::ROOT_CAPACITY));
+    let file = volume.open_direct("/file", &crate::OpenOptions::read_write()).unwrap();
+    file.set_len(u64::from(3 * extents) * 1024).unwrap();
+    let before = (flatten(map), file.size());
+    let inserted = file.insert_range(u64::from(3 * (extents - 2) + 1) * 1024, 1024);
+    assert!(matches!(inserted, Err(Error::FileTooLarge)), "{inserted:?}");
+    assert!((flatten(map), file.size()) == before, "moved");
+    assert!(volume.stopped().is_none());
+}
+
 #[test]
 fn one_handle_converts_many_pieces() {
     let device = make();

@@ -122,10 +122,10 @@ impl DirectFile {
         let mut shift = Shift::up(blocks.start(), blocks.count());
         let mut step = || {
             engine.transact(engine.shift_credits(inode, blocks.take(0))?, |handle| {
-                inode.join(handle);
+                let done = engine.shift(handle, inode, &mut shift, &mut reservation)?;
                 inode.set_size(size);
                 inode.touch_modified();
-                engine.shift(handle, inode, &mut shift, &mut reservation)
+                Ok(done)
             })
         };
         while !step()? {}

@@ -101,7 +101,8 @@ impl DirectFile {
 mod tests {
     use parext4_device::{FaultDevice, FaultKind, FaultPlan, MemDevice};
 
-    use crate::file::OpenOptions;
+    use crate::error::Result;
+    use crate::file::{DirectFile, OpenOptions};
     use crate::journal::EmptiedLog;
     use crate::memory::Evict;
     use crate::mkfs::{MkfsOptions, mkfs};
@@ -132,19 +133,24 @@ mod tests {
     /// step of a transaction.
     #[test]
     fn a_growth_does_not_show_what_a_failed_truncation_left() {
-        for n in 1.. {
-            let (volume, device) = volume();
-            let file = volume.open_direct("/file", &OpenOptions::read_write()).unwrap();
-            device.arm(FaultPlan::at(n).kind(FaultKind::Reads));
-            let truncated = file.set_len(0);
-            if device.failed().is_none() {
-                truncated.unwrap();
-                assert!(n > 100, "too few bitmaps for several transactions");
-                break;
-            }
-            truncated.unwrap_err();
-            if file.size() == 0 && file.set_len(SIZE).is_ok() {
-                assert_eq!(file.metadata().sectors, 0, "read {n}");
+        const WRITTEN: u64 = 80 << 20;
+        let write = |file: &DirectFile| file.write_at(&[1; 1024], WRITTEN);
+        let growths: [fn(&DirectFile) -> Result<()>; 2] = [write, |file| file.set_len(SIZE)];
+        for grow in growths {
+            for n in 1.. {
+                let (volume, device) = volume();
+                let file = volume.open_direct("/file", &OpenOptions::read_write()).unwrap();
+                device.arm(FaultPlan::at(n).kind(FaultKind::Reads));
+                let truncated = file.set_len(0);
+                if device.failed().is_none() {
+                    truncated.unwrap();
+                    assert!(n > 100, "too few bitmaps for several transactions");
+                    break;
+                }
+                truncated.unwrap_err();
+                if file.size() == 0 && grow(&file).is_ok() {
+                    assert!(file.fiemap(0..WRITTEN).unwrap().is_empty(), "read {n}");
+                }
             }
         }
     }

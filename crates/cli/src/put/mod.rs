@@ -164,6 +164,7 @@ fn copy_trees(volume: &Volume, args: &Args, threads: usize, shared: &Arc<Shared>
     let state = || SmallFiles::new(volume, shared.source_date.is_some());
     // A source that may have names of the sources before it is copied after they are complete, and so replaces their files.
     for part in targets.chunk_by(|(_, before), (_, after)| before.is_apart_from(after)) {
+        walker.begin();
         let walk = |jobs: &transfer::Submit<'_, _>| {
             part.iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
         };

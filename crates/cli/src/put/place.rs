@@ -33,10 +33,10 @@ impl Place {
 
     /// Makes this entry a name of `node`; a file of this name is removed first, unless it is `node` itself.
     pub fn link(&self, node: &Node) -> Result<()> {
-        match self.parent.link(&self.name, node) {
-            Err(Error::Exists(_)) if self.parent.lookup(&self.name)?.id() == node.id() => Ok(()),
-            Err(Error::Exists(_)) => self.replace(|parent, name| parent.link(name, node)),
-            linked => Ok(linked?),
+        match self.parent.lookup(&self.name) {
+            Ok(existing) if existing.id() == node.id() => Ok(()),
+            Ok(_) | Err(Error::NotFound(_)) => self.replace(|parent, name| parent.link(name, node)),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{Error, FileType, Node, Volume};
+use parext4::{Error, FileType, InodeFlags, Node, Volume};
 
 use crate::image_path::{ImagePath, PathInImage, means_contents};
 
@@ -19,9 +19,11 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns true if the two sources have no file of the same name in the volume, because [`find`] refuses equal names.
+    /// Returns true if the two sources have no file of the same name in the volume: [`find`] refuses equal names, but not names that a
+    /// directory that ignores case takes for equal.
     pub fn is_apart_from(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Entry { .. }, Self::Entry { .. }))
+        let (Self::Entry { parent, .. }, Self::Entry { .. }) = (self, other) else { return false };
+        !parent.flags().contains(InodeFlags::CASEFOLD)
     }
 }
 

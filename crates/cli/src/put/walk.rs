@@ -31,7 +31,7 @@ struct Link {
 pub struct Walker {
     volume: Volume,
     shared: Arc<Shared>,
-    /// Files with several names by device and inode number, as far as they have been met since the last [`link`](Self::link).
+    /// Files with several names by device and inode number, as far as they have been met since the last [`begin`](Self::begin).
     linked: HashMap<(u64, u64), Slot>,
     /// The copies of such files that were met before. They are complete, and may have been replaced.
     complete: HashMap<(u64, u64), NodeId>,
@@ -46,6 +46,12 @@ impl Walker {
     pub fn new(volume: Volume, shared: Arc<Shared>) -> Self {
         let (linked, complete) = Default::default();
         Self { volume, shared, linked, complete, links: Vec::new(), directories: Vec::new() }
+    }
+
+    /// Begins to copy sources that may replace the copies of the ones before, which are complete.
+    pub fn begin(&mut self) {
+        let linked = std::mem::take(&mut self.linked).into_iter();
+        self.complete.extend(linked.filter_map(|(id, slot)| Some((id, *slot.get()?))));
     }
 
     /// Copies the tree at `source`.
@@ -73,8 +79,6 @@ impl Walker {
             place.link(&node).with_context(|| self.shared.name(&place.path))?;
             self.done(place.path)?;
         }
-        let linked = self.linked.drain();
-        self.complete.extend(linked.filter_map(|(id, slot)| Some((id, *slot.get()?))));
         Ok(())
     }
 

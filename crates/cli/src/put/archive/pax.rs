@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 use parext4::Timestamp;
@@ -47,48 +49,83 @@ pub struct Sparse {
     is_before_data: bool,
 }
 
-/// Parses the records of a member, after the ones of global headers, which they override.
-pub fn parse(global: &[u8], own: &[u8]) -> Result<Records> {
-    let mut all = Records::default();
-    all.add(global)?;
-    all.add(own)?;
-    for (name, _) in &mut all.xattrs {
-        *name = decoded(name, all.of_libarchive.contains(name));
-    }
-    // The format 1.0 has the name and the map elsewhere.
-    if let Some(name) = all.name.take() {
-        all.path = Some(name);
-    }
-    Ok(all)
+/// The records of global headers: owners and times of all members that follow, unless they have records of their own.
+#[derive(Debug, Default)]
+pub struct Global {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    mtime: Option<Timestamp>,
+    atime: Option<Timestamp>,
+    /// The key of a record that is left out, until a member takes it for its warnings.
+    ignored: Option<String>,
 }
 
-impl Records {
-    /// Adds records, each of which is its length in decimal digits, a space, `KEY=VALUE`, and a line end.
-    fn add(&mut self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            let space = bytes.iter().position(|&byte| byte == b' ').context("a record without its length")?;
-            let len: usize =
-                str::from_utf8(&bytes[..space])?.parse().context("a record without its length")?;
-            let record = bytes.get(space + 1..len).and_then(|record| record.strip_suffix(b"\n"));
-            let record = record.context("a record that passes the end")?;
-            let equals = record.iter().position(|&byte| byte == b'=').context("a record without a value")?;
-            let key = &record[..equals];
-            self.record(key, &record[equals + 1..]).with_context(|| format!("record {}", shown(key)))?;
-            bytes = &bytes[len..];
-        }
+impl Global {
+    /// Adds the records of a global header. Later records override earlier ones.
+    pub fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        let (mut records, mut ignored) = (self.defaults(), None);
+        for_each(bytes, |key, value| {
+            match key {
+                b"uid" | b"gid" | b"mtime" | b"atime" => records.record(key, value)?,
+                b"comment" => {}
+                _ => _ = ignored.get_or_insert_with(|| format!("{} of a global header", shown(key))),
+            }
+            Ok(())
+        })?;
+        let Records { uid, gid, mtime, atime, .. } = records;
+        *self = Self { uid, gid, mtime, atime, ignored: self.ignored.take().or(ignored) };
         Ok(())
     }
 
+    /// Parses the records of a member.
+    pub fn parse(&mut self, own: &[u8]) -> Result<Records> {
+        let mut records = self.defaults();
+        records.ignored.extend(self.ignored.take());
+        for_each(own, |key, value| records.record(key, value))?;
+        for (name, _) in &mut records.xattrs {
+            *name = decoded(name, records.of_libarchive.contains(name));
+        }
+        // The format 1.0 has the name and the map elsewhere.
+        if let Some(name) = records.name.take() {
+            records.path = Some(name);
+        }
+        Ok(records)
+    }
+
+    fn defaults(&self) -> Records {
+        let Self { uid, gid, mtime, atime, .. } = *self;
+        Records { uid, gid, mtime, atime, ..Records::default() }
+    }
+}
+
+/// Calls `record` with the key and the value of each record, which is its length in decimal digits, a space, `KEY=VALUE`, and a line
+/// end.
+fn for_each(mut bytes: &[u8], mut record: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    while !bytes.is_empty() {
+        let space = bytes.iter().position(|&byte| byte == b' ').context("a record without its length")?;
+        let len: usize = str::from_utf8(&bytes[..space])?.parse().context("a record without its length")?;
+        let line = bytes.get(space + 1..len).and_then(|line| line.strip_suffix(b"\n"));
+        let line = line.context("a record that passes the end")?;
+        let equals = line.iter().position(|&byte| byte == b'=').context("a record without a value")?;
+        let key = &line[..equals];
+        record(key, &line[equals + 1..]).with_context(|| format!("record {}", shown(key)))?;
+        bytes = &bytes[len..];
+    }
+    Ok(())
+}
+
+impl Records {
+    /// Sets what a record says. An empty value of a name, an owner, a size or a time removes what an earlier record said, as POSIX has it.
     fn record(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let text = || std::str::from_utf8(value).context("is not a number");
         match key {
-            b"path" => self.path = Some(value.to_vec()),
-            b"linkpath" => self.linkpath = Some(value.to_vec()),
-            b"size" => self.size = Some(text()?.parse()?),
-            b"uid" => self.uid = Some(text()?.parse()?),
-            b"gid" => self.gid = Some(text()?.parse()?),
-            b"mtime" => self.mtime = Some(time(text()?)?),
-            b"atime" => self.atime = Some(time(text()?)?),
+            b"path" => self.path = unless_empty(value).map(<[u8]>::to_vec),
+            b"linkpath" => self.linkpath = unless_empty(value).map(<[u8]>::to_vec),
+            b"size" => self.size = unless_empty(value).map(number).transpose()?,
+            b"uid" => self.uid = unless_empty(value).map(number).transpose()?,
+            b"gid" => self.gid = unless_empty(value).map(number).transpose()?,
+            b"mtime" => self.mtime = unless_empty(value).map(time).transpose()?,
+            b"atime" => self.atime = unless_empty(value).map(time).transpose()?,
             b"GNU.sparse.major" => self.sparse().is_before_data = text()? == "1",
             b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.sparse().size = text()?.parse()?,
             b"GNU.sparse.name" => self.name = Some(value.to_vec()),
@@ -190,8 +227,17 @@ fn decoded(name: &[u8], is_of_libarchive: bool) -> Vec<u8> {
     decoded
 }
 
+fn unless_empty(value: &[u8]) -> Option<&[u8]> {
+    Some(value).filter(|value| !value.is_empty())
+}
+
+fn number<N: FromStr<Err = ParseIntError>>(value: &[u8]) -> Result<N> {
+    Ok(str::from_utf8(value).context("is not a number")?.parse()?)
+}
+
 /// Parses seconds with a fraction, such as `-1.5`.
-fn time(text: &str) -> Result<Timestamp> {
+fn time(value: &[u8]) -> Result<Timestamp> {
+    let text = str::from_utf8(value).context("is not a number")?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: i64 = whole.parse()?;
     let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
@@ -211,11 +257,11 @@ mod tests {
     #[test]
     fn times_have_nanoseconds() {
         let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
-        assert_eq!(time("12").unwrap(), at(12, 0));
-        assert_eq!(time("12.5").unwrap(), at(12, 500_000_000));
-        assert_eq!(time("12.1234567891").unwrap(), at(12, 123_456_789));
-        assert_eq!(time("-1.25").unwrap(), at(-2, 750_000_000));
-        assert!(time("x").is_err() && time("1.x").is_err());
+        assert_eq!(time(b"12").unwrap(), at(12, 0));
+        assert_eq!(time(b"12.5").unwrap(), at(12, 500_000_000));
+        assert_eq!(time(b"12.1234567891").unwrap(), at(12, 123_456_789));
+        assert_eq!(time(b"-1.25").unwrap(), at(-2, 750_000_000));
+        assert!(time(b"x").is_err() && time(b"1.x").is_err());
     }
 
     #[test]
@@ -224,22 +270,22 @@ mod tests {
         bytes.resize(512, 0);
         bytes.extend(b"data");
         let records = b"22 GNU.sparse.major=1\n31 GNU.sparse.realsize=2000000\n";
-        let mut sparse = parse(b"", records).unwrap().sparse.unwrap();
+        let mut sparse = Global::default().parse(records).unwrap().sparse.unwrap();
         let mut data = &bytes[..];
         assert_eq!(sparse.runs(&mut data).unwrap(), [(0, 512), (1_048_576, 3)]);
         assert_eq!((data, sparse.size), (&b"data"[..], 2_000_000));
         let old = b"21 GNU.sparse.size=9\n26 GNU.sparse.map=1,2,5,4\n";
-        let mut sparse = parse(b"", old).unwrap().sparse.unwrap();
+        let mut sparse = Global::default().parse(old).unwrap().sparse.unwrap();
         assert_eq!(sparse.runs(&mut &b""[..]).unwrap(), [(1, 2), (5, 4)]);
     }
 
     #[test]
     fn values_may_contain_line_ends() {
-        let records = parse(b"", b"27 SCHILY.xattr.user.x=1\n2\n11 path=ab\n").unwrap();
+        let records = Global::default().parse(b"27 SCHILY.xattr.user.x=1\n2\n11 path=ab\n").unwrap();
         assert_eq!(records.xattrs, [(b"user.x".to_vec(), b"1\n2".to_vec())]);
         assert_eq!(records.path.as_deref(), Some(&b"ab"[..]));
         for wrong in [&b"9 path=ab\n"[..], b"99 path=ab\n", b"path=ab\n", b"10 path ab\n", b"0 a=b\n"] {
-            assert!(parse(b"", wrong).is_err(), "{wrong:?}");
+            assert!(Global::default().parse(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -8,11 +8,11 @@ use std::io::{self, Read};
 use anyhow::{Context, Result, bail, ensure};
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
-use super::pax::{self, Records, Sparse};
+use super::pax::{Global, Records, Sparse};
 
 /// Bytes of a block, and of a header.
 const BLOCK: usize = 512;
-/// The largest number of bytes of a name, of all records of a member, or of all global headers.
+/// The largest number of bytes of a name, or of all records of a header.
 const MOST: u64 = 8 << 20;
 
 /// A member of the archive. [`Reader`] returns its data.
@@ -32,8 +32,7 @@ pub struct Reader<R> {
     /// Bytes of the member that were not read yet, and of the padding after them.
     left: u64,
     padding: u64,
-    /// The records of global headers: defaults of all members that follow. Later records override earlier ones.
-    global: Vec<u8>,
+    global: Global,
     /// True once a header was read.
     has_begun: bool,
     has_end: bool,
@@ -41,7 +40,7 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, global: Vec::new(), has_begun: false, has_end: false }
+        Self { input, left: 0, padding: 0, global: Global::default(), has_begun: false, has_end: false }
     }
 
     /// Returns true if the archive had an end mark: two blocks of zeros, or one at the end of the file. Without one, its last members may
@@ -68,9 +67,12 @@ impl<R: Read> Reader<R> {
                 EntryType::XHeader => records = self.extension()?,
                 EntryType::GNULongName => name = Some(without_zeros(self.extension()?)),
                 EntryType::GNULongLink => target = Some(without_zeros(self.extension()?)),
-                EntryType::XGlobalHeader => self.global_header()?,
+                EntryType::XGlobalHeader => {
+                    let records = self.extension()?;
+                    self.global.add(&records)?;
+                }
                 _ => {
-                    let mut records = pax::parse(&self.global, &records)?;
+                    let mut records = self.global.parse(&records)?;
                     if kind == EntryType::GNUSparse {
                         records.sparse = Some(self.sparse(&header)?);
                     }
@@ -141,16 +143,6 @@ impl<R: Read> Reader<R> {
         self.read_to_end(&mut bytes)?;
         ensure!(self.left == 0, "the archive ends within a header");
         Ok(bytes)
-    }
-
-    /// Reads a global header.
-    fn global_header(&mut self) -> Result<()> {
-        let records = self.extension()?;
-        // Fails now rather than at the next member, whose records a damaged record could contain.
-        pax::parse(b"", &records)?;
-        self.global.extend_from_slice(&records);
-        ensure!(self.global.len() as u64 <= MOST, "global records of {} bytes", self.global.len());
-        Ok(())
     }
 
     /// Reads the map of a sparse file in the old format of GNU tar, which is before its data.

@@ -95,14 +95,17 @@ impl Server {
 
     fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<()> {
         self.check_may_set_flags(node, flags, caller)?;
-        if flags.intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE)
+        let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
+        if flags.intersects(fixed)
             && let Some(pages) = self.kernel_pages(node).filter(|pages| pages.has_writer())
         {
-            // Before the flags forbid it: the kernel sends its own time after them, and set-ID bits go with a write-back.
+            // Before the flags forbid it: set-ID bits go with a write-back, and the kernel sends its own time after the flags.
+            if !node.flags().intersects(fixed) {
+                self.drop_hidden_set_ids(node)?;
+            }
             if pages.may_be_longer() {
                 node.touch_modified()?;
             }
-            self.drop_hidden_set_ids(node)?;
         }
         node.set_flags(flags)?;
         // The kernel does not expect the new time of change.

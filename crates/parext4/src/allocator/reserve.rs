@@ -87,8 +87,20 @@ impl Allocator {
 
     /// Claims `blocks` for data. Leaves the pool, and the blocks reserved for root unless the caller may use them.
     pub(super) fn claim_data(&self, blocks: u64, credentials: Credentials) -> Result<()> {
+        self.claim(blocks, self.left_by_data(credentials))
+    }
+
+    /// Returns true if a claim of `blocks` for data may fail soon: if there are less than twice as many, and some for other writers.
+    pub(crate) fn is_short_of(&self, blocks: u64, credentials: Credentials) -> bool {
+        const MARGIN: i64 = 4096;
+        let wanted = i64::try_from(blocks).unwrap_or(i64::MAX).saturating_mul(2).saturating_add(MARGIN);
+        self.unclaimed.load(Ordering::Relaxed) - self.left_by_data(credentials) < wanted
+    }
+
+    /// Returns the number of blocks that data leaves to metadata and to root.
+    fn left_by_data(&self, credentials: Credentials) -> i64 {
         let reserved = if credentials.may_use_reserved_blocks() { 0 } else { self.reserved };
-        self.claim(blocks, self.pool + reserved)
+        self.pool + reserved
     }
 
     /// Claims blocks permanently until only `blocks` are left for data. A negative number also claims from the pool.

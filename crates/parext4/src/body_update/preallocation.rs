@@ -57,7 +57,8 @@ impl Engine {
     }
 
     /// Frees the preallocated blocks of files that no operation uses at this moment, for a caller that finds no space. The caller may
-    /// hold ranges of other files, and any lock before `Rank::Handle`: this call blocks on no range, so the lock order does not matter.
+    /// hold ranges, whose files keep their blocks, and any lock before `Rank::Handle`: this call blocks on no range, so the lock order does
+    /// not matter.
     pub(crate) fn free_preallocated_of_idle(&self) -> Result<()> {
         let all = self.preallocated.all();
         all.iter().try_for_each(|inode| {

@@ -84,6 +84,11 @@ impl Inode {
         charges.reserve(bytes(blocks, block_size).unsigned_abs(), inodes, credentials)
     }
 
+    /// Returns true if the blocks of the inode count for quotas, which may have limits.
+    pub(crate) fn has_quotas(&self) -> bool {
+        self.charges.is_some()
+    }
+
     /// Reserves `blocks` of the quotas for dirty pages, or for blocks that a write claims.
     ///
     /// # Errors

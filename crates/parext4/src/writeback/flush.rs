@@ -139,16 +139,6 @@ impl Engine {
         result
     }
 
-    /// Writes back all pages that are dirty now and whose range no operation holds, for a caller that holds one. Each file that fails
-    /// reports that to its next sync.
-    pub(crate) fn write_back_unheld(self: &Arc<Self>) {
-        for _ in 0..self.dirty.len() {
-            if !matches!(self.write_back_some(Duration::ZERO, u32::MAX), Ok(true)) {
-                break;
-            }
-        }
-    }
-
     /// Like [`write_back_some`](Self::write_back_some), for one file.
     fn write_back_turn(self: &Arc<Self>, inode: &Arc<Inode>, most: u32) -> Result<bool> {
         let Some(cached) = inode.cached() else { return Ok(false) };

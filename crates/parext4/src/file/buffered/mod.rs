@@ -11,6 +11,7 @@ mod page_fault;
 mod read;
 mod read_ahead;
 mod replacement;
+mod space;
 mod sync;
 mod untorn;
 mod write;

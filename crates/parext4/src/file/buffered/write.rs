@@ -248,6 +248,9 @@ impl DirectFile {
             self.zero_tail(held.hold()).map_err(|error| failed(error, offset))?;
         }
         held.hold().assert_covers(&self.node, offset, end, Mode::Exclusive);
+        if offset < self.size() {
+            self.check_space(cached, offset, end).map_err(|error| failed(error, offset))?;
+        }
         let page_size = cached.pages.page_size();
         let large = PAGES_BETWEEN_CHECKS * page_size.bytes() as u64;
         let (mut at, mut written_back) = (offset, offset);
@@ -261,7 +264,9 @@ impl DirectFile {
                 if matches!(result, Err(Error::NoSpace | Error::QuotaExceeded(_)))
                     && self.size().min(at) > offset
                 {
-                    result = self.write_part_with_room(cached, held.hold(), part, offset);
+                    // Other writers took the space since the check. The range stays held, so that no read sees the parts before
+                    // this one alone (H22).
+                    result = self.engine().with_space(|| self.write_part(cached, held.hold(), part, offset));
                 }
                 if let Err(error) = result {
                     let end = self.forget_behind_end(cached, held.hold(), offset, at);
@@ -335,26 +340,6 @@ impl DirectFile {
         }
     }
 
-    /// Writes a part for which there was no space, after parts before it have become visible: frees the space that can be freed without
-    /// releasing the range, so that no read sees the parts before it alone (H22).
-    fn write_part_with_room(
-        &self,
-        cached: &Cached,
-        hold: &Hold<&RangeLock>,
-        part: PagePart<'_>,
-        began: u64,
-    ) -> Result<()> {
-        let page_size = self.engine().page_size();
-        let here = page_size.start(part.index) + part.within as u64;
-        // Cached data reserves more than it will need.
-        let own = page_size.inside(began..here.min(self.size()));
-        if !own.is_empty() {
-            self.node.write_back_held(hold.pages(self.engine(), self.inode(), own, Mode::Exclusive))?;
-        }
-        self.engine().write_back_unheld();
-        self.engine().with_space(|| self.write_part(cached, hold, part, began))
-    }
-
     fn write_page(&self, cached: &Cached, page: &Page<'_>, part: PagePart<'_>, touched: u8) -> Result<()> {
         // Dirty units have their space already.
         if touched & !page.marks().0 == 0 {
@@ -421,7 +406,7 @@ impl DirectFile {
     }
 
     /// Returns the units of a page, out of `among`, whose blocks are holes.
-    fn missing(&self, index: PageIndex, among: u8) -> Result<u8> {
+    pub(super) fn missing(&self, index: PageIndex, among: u8) -> Result<u8> {
         if among == 0 {
             return Ok(0);
         }

@@ -9,7 +9,8 @@ use parext4_format::inode::{Inode, InodeFlags};
 
 use crate::claims::Claims;
 use crate::map::Run;
-use crate::usage::Counts;
+use crate::usage::{Counts, Used};
+use crate::values::Values;
 use crate::volume::InodeState;
 
 /// Blocks of a directory that are contiguous on the volume.
@@ -65,22 +66,22 @@ pub(crate) struct Found {
     pub attribute_blocks: HashMap<u64, u32>,
     /// The number in the header of each attribute block that the thread has checked.
     pub stored_refcounts: Vec<(u64, u32)>,
-    /// The number of values in inodes that each attribute block refers to which the thread met when another inode had claimed it.
-    pub shared_values: HashMap<u64, usize>,
-    /// Inodes that hold values of attributes, once for each reference.
-    pub value_inodes: Vec<InodeNo>,
+    /// The usage by values in inodes of each attribute block that the thread met when another inode had claimed it.
+    pub shared_values: HashMap<u64, Used>,
     /// The first block of the journal, and the number of its blocks.
     pub journal: Option<(u64, u64)>,
     /// The inodes of the group that is being read.
     pub states: Vec<InodeState>,
     /// The usage of the inodes of that group.
     pub counts: Counts,
+    /// The inodes of all values.
+    pub values: Arc<Values>,
     /// The attribute blocks that a thread has checked.
     checked: Arc<Claims>,
 }
 
 impl Found {
-    pub(crate) fn new(checked: Arc<Claims>) -> Self {
+    pub(crate) fn new(values: Arc<Values>, checked: Arc<Claims>) -> Self {
         Self {
             dirs: Vec::new(),
             runs: Vec::new(),
@@ -88,10 +89,10 @@ impl Found {
             attribute_blocks: HashMap::new(),
             stored_refcounts: Vec::new(),
             shared_values: HashMap::new(),
-            value_inodes: Vec::new(),
             journal: None,
             states: Vec::new(),
             counts: Counts::default(),
+            values,
             checked,
         }
     }
@@ -111,7 +112,6 @@ impl Found {
             *self.attribute_blocks.entry(block).or_default() += count;
         }
         self.stored_refcounts.extend(other.stored_refcounts);
-        self.value_inodes.extend(other.value_inodes);
         self.journal = self.journal.or(other.journal);
     }
 }

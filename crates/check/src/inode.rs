@@ -17,9 +17,10 @@ use crate::problem::{
 };
 use crate::scan;
 use crate::usage::Used;
+use crate::values;
 use crate::verity;
 use crate::volume::{InodeState, Volume};
-use crate::xattrs::{self, Attributes};
+use crate::xattrs::{self, Entry};
 
 /// Returns true if the blocks of the inode are in a map.
 pub(crate) fn has_map(inode: &Inode) -> bool {
@@ -69,7 +70,7 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     };
     let check = Check { volume, ino, inode: &inode };
     check.all(found, bytes);
-    let is_value = inode.flags.contains(InodeFlags::EA_INODE);
+    let is_value = inode.flags.contains(InodeFlags::EA_INODE) && volume.has(Incompat::EA_INODE);
     state(
         inode.file_type().dirent_type(),
         (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()),
@@ -99,23 +100,22 @@ impl Check<'_, '_> {
     fn all(&self, found: &mut Found, bytes: &[u8]) {
         self.fields(bytes);
         self.flags();
-        let Some((attributes, own_blocks)) = self.attributes(found) else {
+        let Some((rest, own)) = self.attributes(found) else {
             self.map(found, 0, false);
             return self.usage(found, None, 0);
         };
-        let is_exact = attributes.value_inodes.is_empty() && attributes.values_elsewhere == 0;
-        found.value_inodes.extend(attributes.value_inodes.iter().copied().map(InodeNo));
         let blocks = if self.inode.flags.contains(InodeFlags::INLINE_DATA) {
-            self.inline(found, attributes.inline_data);
-            is_exact.then_some(own_blocks).inspect(|blocks| self.blocks(*blocks))
+            self.inline(found, rest);
+            self.blocks(own.blocks);
+            Some(own.blocks)
         } else {
-            self.map(found, own_blocks, is_exact)
+            self.map(found, own.blocks, true)
         };
-        self.usage(found, blocks, (attributes.value_inodes.len() + attributes.values_elsewhere) as u64);
+        self.usage(found, blocks, own.inodes);
     }
 
     /// Counts the inode for its user, group and project, with `values` that have inodes of their own. Unless `blocks` is known,
-    /// `i_blocks` stands for it: values count in it for each inode that has them.
+    /// `i_blocks` stands for it.
     fn usage(&self, found: &mut Found, blocks: Option<u64>, values: u64) {
         let is_counted =
             self.volume.sb.is_counted(self.ino) && !self.inode.flags.contains(InodeFlags::EA_INODE);
@@ -186,16 +186,17 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Checks the attributes, and counts the reference to their block. Returns the number of blocks that they take; `None` if
-    /// they cannot be read.
-    fn attributes(&self, found: &mut Found) -> Option<(Attributes<'_>, u64)> {
+    /// Checks the attributes, and counts the references to their block and to the inodes of their values. Returns the rest of inline
+    /// data, and the usage by the attributes: their block, and the values in inodes. `None` if they cannot be read.
+    fn attributes(&self, found: &mut Found) -> Option<(Option<&[u8]>, Used)> {
         let checked = xattrs::in_inode(self.inode.xattr_area());
-        let mut attributes = checked
+        let attributes = checked
             .map_err(|(error, problem)| self.volume.report(error.of_inode(self.ino), problem))
             .unwrap_or_default();
+        let mut used = self.values(found, None, &attributes.in_inodes);
         let block = self.inode.file_acl;
         if block == 0 {
-            return Some((attributes, 0));
+            return Some((attributes.inline_data, used));
         }
         if !self.volume.has_blocks(block, 1) {
             self.fail("i_file_acl", format_args!("{block} is out of range"), PR_2_FILE_ACL_BAD);
@@ -203,23 +204,24 @@ impl Check<'_, '_> {
         }
         *found.attribute_blocks.entry(block).or_default() += 1;
         let cluster = self.volume.claims.cluster_of(block);
+        let mut values = Used::default();
         if found.claim_attributes(cluster) {
             self.volume.claim_blocks(block, 1);
-            attributes.value_inodes.extend(self.attribute_block(found, block));
+            values = self.attribute_block(found, block);
         } else if self.volume.has(Incompat::EA_INODE) {
-            let values = found.shared_values.entry(block);
-            attributes.values_elsewhere = *values.or_insert_with(|| self.shared_values(block));
+            values = *found.shared_values.entry(block).or_insert_with(|| self.shared_values(block));
         }
-        Some((attributes, 1 << cluster_bits(self.volume)))
+        used.blocks += values.blocks + (1 << cluster_bits(self.volume));
+        used.inodes += values.inodes;
+        Some((attributes.inline_data, used))
     }
 
-    /// Checks an attribute block. Returns the inodes that hold values.
-    fn attribute_block(&self, found: &mut Found, block: u64) -> Vec<u32> {
+    /// Checks an attribute block. Returns the usage by its values in inodes.
+    fn attribute_block(&self, found: &mut Found, block: u64) -> Used {
         let mut buf = self.volume.buffer(1);
         if !self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK) {
-            return Vec::new();
+            return Used::default();
         }
-        let place = |error: FormatError| error.of_inode(self.ino).in_block(FsBlock(block));
         let parsed = xattr::parse_block(&buf, FsBlock(block), self.volume.seed);
         if let Err(error) = parsed
             && error.field != "e_value_size"
@@ -227,24 +229,36 @@ impl Check<'_, '_> {
             let is_checksum = error.field == "checksum";
             let problem = if is_checksum { PR_1_EA_BLOCK_ONLY_CSUM_INVALID } else { PR_1_BAD_EA_BLOCK };
             self.volume.report(error.of_inode(self.ino), problem);
-            return Vec::new();
+            return Used::default();
         }
         found.stored_refcounts.push((block, xattr::refcount(&buf)));
         match xattrs::in_block(&buf) {
-            Ok(attributes) => attributes.value_inodes,
+            Ok(attributes) => self.values(found, Some(FsBlock(block)), &attributes.in_inodes),
             Err((error, problem)) => {
-                self.volume.report(place(error), problem);
-                Vec::new()
+                self.volume.report(error.of_inode(self.ino).in_block(FsBlock(block)), problem);
+                Used::default()
             }
         }
     }
 
-    /// Returns the number of values in inodes that an attribute block refers to which another inode has checked.
-    fn shared_values(&self, block: u64) -> usize {
+    /// Checks the entries in the inode, or in `block`, whose values are in inodes. Returns the usage by the values.
+    fn values(&self, found: &Found, block: Option<FsBlock>, entries: &[Entry<'_>]) -> Used {
+        for entry in entries {
+            if let Err((error, problem)) = found.values.refer(self.ino, self.inode, entry) {
+                let error = error.of_inode(self.ino);
+                let error = block.map_or(error.clone(), |block| error.in_block(block));
+                self.volume.report(error, problem);
+            }
+        }
+        values::charge(self.volume, entries)
+    }
+
+    /// Returns the usage by values in inodes of an attribute block that another inode has checked.
+    fn shared_values(&self, block: u64) -> Used {
         let mut buf = self.volume.buffer(1);
         let is_read = self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK);
         let attributes = is_read.then(|| xattrs::in_block(&buf).ok()).flatten();
-        attributes.map_or(0, |attributes| attributes.value_inodes.len())
+        attributes.map_or(Used::default(), |attributes| values::charge(self.volume, &attributes.in_inodes))
     }
 
     fn inline(&self, found: &mut Found, rest: Option<&[u8]>) {

@@ -10,10 +10,12 @@ use crate::found::Found;
 use crate::inode;
 use crate::problem::PR_1_EXTATTR_REFCOUNT;
 use crate::scan::scan;
+use crate::values::Values;
 use crate::volume::{InodeState, Volume};
 
 /// Checks all inodes. Returns what the later passes need.
 pub(crate) fn check(volume: &Volume<'_>, threads: usize) -> Found {
+    let values = Arc::new(Values::read(volume, threads));
     let checked = Arc::new(Claims::new(&volume.sb, volume.descs.len()));
     let per_group = volume.sb.inodes_per_group();
     let each = |found: &mut Found, ino: InodeNo, bytes: &[u8]| {
@@ -32,10 +34,10 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize) -> Found {
             usage.add(&mut found.counts);
         }
     };
-    let all = scan(volume, threads, || Found::new(Arc::clone(&checked)), each, end);
-    let mut found = Found::new(checked);
+    let all = scan(volume, threads, || Found::new(Arc::clone(&values), Arc::clone(&checked)), each, end);
+    let mut found = Found::new(values, checked);
     all.into_iter().for_each(|one| found.merge(one));
-    found.value_inodes.iter().for_each(|&ino| volume.count_name(ino));
+    found.values.check_references(volume);
     attribute_references(volume, &mut found);
     found
 }

@@ -10,8 +10,8 @@
 //! 5. bitmaps and counts (pass 5);
 //! 6. the usage in quota files, which step 2 has counted.
 //!
-//! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, 50 bytes for each directory, and 25 to 50 bytes
-//! for each user, group and project, of which at most 8,388,608 are counted.
+//! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, 50 bytes for each directory, 50 to 100 bytes for each
+//! value of an attribute that has an inode, and 25 to 50 bytes for each user, group and project, of which at most 8,388,608 are counted.
 //! On any bytes the check ends: a block that belongs to a map or a directory is read for the first inode that claims it, and an
 //! inode table for the first group that has it. Memory does not follow from the superblock alone: the check stops when more than
 //! 65,536 descriptors are unusable.
@@ -52,6 +52,7 @@ mod resize;
 mod scan;
 mod tree;
 mod usage;
+mod values;
 mod verity;
 mod volume;
 mod work;
@@ -257,7 +258,7 @@ fn notes(volume: &Volume<'_>, is_replayed: bool) {
         (sb.ro_compat().contains(RoCompat::VERITY), "verity: contents are not verified against their hashes"),
         (sb.ro_compat().contains(RoCompat::SHARED_BLOCKS), "shared_blocks: files may share blocks"),
         (sb.compat().contains(Compat::FAST_COMMIT), "fast_commit: fast commits are not replayed"),
-        (volume.has(Incompat::EA_INODE), "ea_inode: values in inodes are not compared with their hashes"),
+        (volume.has(Incompat::EA_INODE), "ea_inode: contents of values in inodes are not verified"),
         (volume.has(Incompat::CASEFOLD), "casefold: hashes in directories without case are not checked"),
         (volume.has(Incompat::ENCRYPT), "encrypt: encrypted names and contents are not checked"),
     ];

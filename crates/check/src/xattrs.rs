@@ -23,10 +23,8 @@ const SYSTEM: u8 = 7;
 /// References of the attributes of one place.
 #[derive(Default, Debug)]
 pub(crate) struct Attributes<'a> {
-    /// Inodes that hold values.
-    pub value_inodes: Vec<u32>,
-    /// The number of values in inodes that another inode with the same attribute block refers to as well.
-    pub values_elsewhere: usize,
+    /// The entries whose values are in inodes.
+    pub in_inodes: Vec<Entry<'a>>,
     /// The rest of the contents of a small file or directory.
     pub inline_data: Option<&'a [u8]>,
 }
@@ -68,9 +66,9 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
     // Before any value is hashed: values that overlap may be as long as the block each.
     place.check_values(&entries, end)?;
     let mut found = Attributes::default();
-    for entry in &entries {
+    for entry in entries {
         if entry.value_inode != 0 {
-            found.value_inodes.push(entry.value_inode);
+            found.in_inodes.push(entry);
             continue;
         }
         let needs_hash = place.needs_hash || (entry.hash != 0 && !entry.value.is_empty());
@@ -139,11 +137,15 @@ impl<'a> Place<'a> {
     }
 }
 
-struct Entry<'a> {
+/// An entry of a list of attributes.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
     index: u8,
     name: &'a [u8],
-    value_inode: u32,
-    hash: u32,
+    /// The inode that holds the value, or 0.
+    pub value_inode: u32,
+    pub value_size: u32,
+    pub hash: u32,
     /// Where the value begins, and its length; 0 if an inode has it.
     start: usize,
     size: usize,
@@ -156,20 +158,21 @@ impl<'a> Entry<'a> {
     fn read(place: &Place<'a>, at: usize) -> Option<Self> {
         let head: &[u8; ENTRY] = place.bytes.get(at..)?.first_chunk()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let value_inode = word(4);
+        let (value_inode, value_size) = (word(4), word(8));
         Some(Self {
             index: head[1],
             name: place.bytes.get(at + ENTRY..at + ENTRY + usize::from(head[0]))?,
             value_inode,
+            value_size,
             hash: word(12),
             start: place.base + usize::from(u16::from_le_bytes([head[2], head[3]])),
-            size: if value_inode == 0 { word(8) as usize } else { 0 },
+            size: if value_inode == 0 { value_size as usize } else { 0 },
             value: &[],
         })
     }
 
     /// Returns true if the hash is of the name and `value`. Kernels before 6.2 hashed names as signed characters.
-    fn has_hash_of(&self, value: &[u8]) -> bool {
+    pub(crate) fn has_hash_of(&self, value: &[u8]) -> bool {
         let unsigned = |hash: u32, byte: &u8| hash.rotate_left(5) ^ u32::from(*byte);
         let signed =
             |hash: u32, byte: &u8| hash.rotate_left(5) ^ i32::from(byte.cast_signed()).cast_unsigned();

@@ -1,5 +1,7 @@
 //! `check`: finds what e2fsck finds, and nothing in sound volumes.
 
+mod values;
+
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
@@ -53,6 +55,24 @@ fn check(image: &Path) -> (bool, String) {
 
 fn debugfs(image: &Path, request: &str) -> bool {
     tool(Command::new("/usr/sbin/debugfs").args(["-w", "-R", request]).arg(image)).is_some()
+}
+
+/// Returns the offset of an inode in the image. `inode` is a path, or a number in angle brackets.
+fn inode_offset(image: &Image, inode: &str, block_size: u64) -> u64 {
+    let place = image.debugfs(&format!("imap {inode}"));
+    let (block, offset) = place.split_once("located at block ").unwrap().1.split_once(", offset 0x").unwrap();
+    block.parse::<u64>().unwrap() * block_size + u64::from_str_radix(offset.trim(), 16).unwrap()
+}
+
+/// Writes `bytes` to a copy of a sound image, and asserts that the check and e2fsck find damage. The check must name `problem`.
+fn assert_found(base: &Image, offset: u64, bytes: &[u8], problem: &str) {
+    let scratch = ScratchImage::empty();
+    let image = scratch.path("damaged.img");
+    fs::copy(base.path(), &image).unwrap();
+    File::options().write(true).open(&image).unwrap().write_all_at(bytes, offset).unwrap();
+    let (is_clean, printed) = check(&image);
+    assert!(!is_clean && printed.contains(problem), "{bytes:?} at {offset}: {printed}");
+    assert!(e2fsck(&image).is_none_or(|output| !output.status.success()), "{bytes:?} at {offset}");
 }
 
 #[test]

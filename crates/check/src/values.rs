@@ -1,0 +1,134 @@
+//! Inodes that hold values of attributes (feature `ea_inode`): each entry must lead to one, and each counts the entries that
+//! refer to it.
+//!
+//! The values are read before the pass over the inodes, because an entry may refer to an inode of any group. That pass counts the
+//! references, and [`Values::check_references`] compares them with the stored ones.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use parext4_format::features::Incompat;
+use parext4_format::inode::{Inode, InodeFlags, Timestamp};
+use parext4_format::{FormatError, InodeNo};
+
+use crate::problem::{
+    PR_1_ATTR_HASH, PR_1_ATTR_VALUE_EA_INODE, PR_4_BAD_REF_COUNT, PR_4_EA_INODE_REF_COUNT,
+    PR_4_UNATTACHED_INODE, Problem,
+};
+use crate::scan::for_each_inode;
+use crate::usage::Used;
+use crate::volume::Volume;
+use crate::xattrs::Entry;
+
+/// The inode of a value.
+struct Value {
+    size: u64,
+    hash: u32,
+    generation: u32,
+    /// `i_mtime`, the number of the inode with the attribute in a volume of Lustre.
+    mtime: u32,
+    links: u16,
+    /// The stored number of references; `None` in a volume of Lustre, which stores none.
+    stored: Option<u64>,
+    /// The entries found that refer to the value.
+    references: AtomicU64,
+}
+
+impl Value {
+    fn new(inode: &Inode) -> Self {
+        let has_count = seconds(inode.ctime) != seconds(inode.atime);
+        Self {
+            size: inode.size,
+            hash: inode.value_hash(),
+            generation: inode.generation,
+            mtime: seconds(inode.mtime),
+            links: inode.links,
+            stored: has_count.then(|| inode.value_references()),
+            references: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Returns the field of a time without its extra bits.
+#[expect(clippy::cast_possible_truncation, reason = "the field has the lower 32 bits")]
+fn seconds(time: Timestamp) -> u32 {
+    time.seconds as u32
+}
+
+/// The inodes of all values, by number.
+pub(crate) struct Values(HashMap<u32, Value>);
+
+impl Values {
+    /// Reads the inodes of all values. A volume without the feature has none.
+    pub(crate) fn read(volume: &Volume<'_>, threads: usize) -> Self {
+        let values = Mutex::new(HashMap::new());
+        if volume.has(Incompat::EA_INODE) {
+            for_each_inode(volume, threads, &|ino, inode| {
+                if inode.flags.contains(InodeFlags::EA_INODE) && !volume.is_hidden(ino.get()) {
+                    let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
+                    values.insert(ino.get(), Value::new(inode));
+                }
+            });
+        }
+        Self(values.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts the reference of an entry of inode `ino`.
+    ///
+    /// # Errors
+    /// The field by which the entry disagrees with the inode of its value, and the problem.
+    pub(crate) fn refer(
+        &self,
+        ino: InodeNo,
+        inode: &Inode,
+        entry: &Entry<'_>,
+    ) -> Result<(), (FormatError, Problem)> {
+        let fail = |field, problem: String, e2fsck| Err((FormatError::new("xattr", field, problem), e2fsck));
+        let number = entry.value_inode;
+        let Some(value) = self.0.get(&number) else {
+            return fail("e_value_inum", format!("inode {number} holds no value"), PR_1_ATTR_VALUE_EA_INODE);
+        };
+        value.references.fetch_add(1, Ordering::Relaxed);
+        if u64::from(entry.value_size) != value.size {
+            let problem = format!("{}, but inode {number} has {} bytes", entry.value_size, value.size);
+            return fail("e_value_size", problem, PR_1_ATTR_VALUE_EA_INODE);
+        }
+        // Lustre hashes no values. The inode of its value names the inode with the attribute.
+        let is_named = (value.mtime, value.generation) == (ino.get(), inode.generation);
+        if !is_named && !entry.has_hash_of(&value.hash.to_le_bytes()) {
+            return fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
+        }
+        Ok(())
+    }
+
+    /// Compares the references found with the stored counts. A value without links is an orphan, and may have none.
+    pub(crate) fn check_references(&self, volume: &Volume<'_>) {
+        for (&ino, value) in self.0.iter().filter(|(_, value)| value.links != 0) {
+            let references = value.references.load(Ordering::Relaxed);
+            let fail = |field, problem: String, e2fsck: Problem| {
+                volume.report(FormatError::new("value inode", field, problem).of_inode(InodeNo(ino)), e2fsck);
+            };
+            if references == 0 {
+                fail("i_version", "no attribute has the value".to_owned(), PR_4_UNATTACHED_INODE);
+                continue;
+            }
+            if value.links != 1 {
+                fail("i_links_count", format!("{} of a value", value.links), PR_4_BAD_REF_COUNT);
+            }
+            if let Some(stored) = value.stored.filter(|&stored| stored != references) {
+                let problem = format!("{stored}, but {references} attributes have the value");
+                fail("i_version", problem, PR_4_EA_INODE_REF_COUNT);
+            }
+        }
+    }
+}
+
+/// Returns the usage that the values of `entries` add to an inode with these entries: their space in whole clusters, and one inode
+/// for each.
+pub(crate) fn charge(volume: &Volume<'_>, entries: &[Entry<'_>]) -> Used {
+    let cluster_blocks = u64::from(volume.sb.blocks_per_group() / volume.sb.clusters_per_group());
+    let cluster = cluster_blocks * volume.block_size as u64;
+    let clusters: u64 = entries.iter().map(|entry| u64::from(entry.value_size).div_ceil(cluster)).sum();
+    Used { blocks: clusters * cluster_blocks, inodes: entries.len() as u64 }
+}

@@ -44,6 +44,7 @@ mod inodes;
 mod journal;
 mod map;
 mod mapper;
+mod mmp;
 mod names;
 mod owners;
 mod problem;
@@ -230,6 +231,7 @@ fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
         return;
     }
     groups::check_backups(&volume);
+    mmp::check(&volume);
     volume.orphans = journal::orphans(&volume);
 
     let mut found = inodes::check(&volume, threads);

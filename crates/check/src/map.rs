@@ -10,8 +10,8 @@ use parext4_format::{ChecksumSeed, FileBlock, FormatError, FsBlock, InodeNo};
 use crate::problem::{
     PR_1_EXTENT_BAD_START_BLK, PR_1_EXTENT_END_OUT_OF_BOUNDS, PR_1_EXTENT_ENDS_BEYOND,
     PR_1_EXTENT_HEADER_INVALID, PR_1_EXTENT_INDEX_START_INVALID, PR_1_EXTENT_LENGTH_ZERO,
-    PR_1_EXTENT_ONLY_CSUM_INVALID, PR_1_ILLEGAL_BLOCK_NUM, PR_1_OUT_OF_ORDER_EXTENTS, PR_1_READ_EXTENT,
-    Problem,
+    PR_1_EXTENT_ONLY_CSUM_INVALID, PR_1_ILLEGAL_BLOCK_NUM, PR_1_MISSING_EXTENT_HEADER,
+    PR_1_OUT_OF_ORDER_EXTENTS, PR_1_READ_EXTENT, Problem,
 };
 use crate::volume::Volume;
 
@@ -69,7 +69,11 @@ impl Walk<'_, '_> {
             Some(block) => error.in_block(FsBlock(block)),
             None => error,
         };
-        match extent::parse_node(bytes, depth) {
+        let node = extent::parse_node(bytes, depth);
+        if node.is_ok() {
+            self.extent_room(bytes, block);
+        }
+        match node {
             Err(error) => self.sink.wrong(place(error.clone()), problem_of(&error)),
             Ok(ExtentNode::Leaf(extents)) => {
                 extents.iter().for_each(|extent| self.extent(extent, block, allowed));
@@ -82,6 +86,23 @@ impl Walk<'_, '_> {
                     allowed.from = allowed.below;
                 }
                 allowed.below = end;
+            }
+        }
+    }
+
+    /// Checks that the header of a node counts all of the node as room for entries, but for at most two entries. The parser has refused
+    /// counts that are too large.
+    fn extent_room(&mut self, bytes: &[u8], block: Option<u64>) {
+        const HEADER: usize = 12;
+        const ENTRY: usize = 12;
+        let room = (bytes.len() - HEADER) / ENTRY;
+        let max = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+        if max + 2 < room {
+            let error =
+                FormatError::new("extent header", "eh_max", format_args!("{max}, but {room} entries fit"));
+            match block {
+                Some(block) => self.sink.wrong(error.in_block(FsBlock(block)), PR_1_EXTENT_HEADER_INVALID),
+                None => self.sink.wrong(error, PR_1_MISSING_EXTENT_HEADER),
             }
         }
     }

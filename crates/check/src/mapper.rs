@@ -5,7 +5,7 @@ use parext4_format::{FormatError, InodeNo};
 
 use crate::found::DirRun;
 use crate::map::{Run, Sink};
-use crate::problem::{PR_1_MISALIGNED_CLUSTER, PR_1B_DUP_BLOCK, Problem};
+use crate::problem::{PR_1_MISALIGNED_CLUSTER, PR_1_UNINIT_DBLOCK, PR_1B_DUP_BLOCK, Problem};
 use crate::volume::Volume;
 
 /// A sink that claims what it is passed.
@@ -106,6 +106,11 @@ impl Sink for Mapper<'_, '_> {
         self.mapped.end = self.mapped.end.max(end);
         if !run.unwritten {
             self.mapped.last_written = self.mapped.last_written.max(Some(end - 1));
+        }
+        if self.runs.is_some() && run.unwritten {
+            let problem = format_args!("file block {} of a directory is unwritten", run.logical);
+            let error = FormatError::new("extent", "ee_len", problem).of_inode(self.ino);
+            self.volume.report(error, PR_1_UNINIT_DBLOCK);
         }
         if let Some(runs) = self.runs.as_mut().filter(|_| is_fresh) {
             runs.push(DirRun::from(run));

@@ -91,6 +91,8 @@ fn damage_is_found_as_the_problem_of_e2fsck() {
         ("sif /a/b mode 0100644", "PR_2_BAD_FILETYPE"),
         ("sif /attributes file_acl 99999999", "PR_2_FILE_ACL_BAD"),
         ("sif /sparse block[0] 0", "PR_1_EXTENT_HEADER_INVALID"),
+        ("sif /a block[1] 1", "PR_1_MISSING_EXTENT_HEADER"),
+        ("sif /a block[4] 0x8001", "PR_1_UNINIT_DBLOCK"),
         ("clri /attributes", "PR_2_UNUSED_INODE"),
         ("unlink /attributes", "PR_4_UNATTACHED_INODE"),
         ("unlink /a", "PR_3_UNCONNECTED_DIR"),

@@ -56,6 +56,15 @@ impl Dir {
     }
 }
 
+/// Contents of an attribute block that concern each inode with this block.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct InBlock {
+    /// The usage by values in inodes.
+    pub values: Used,
+    /// The block has the attribute with an encryption policy.
+    pub has_encryption: bool,
+}
+
 /// Results of one thread, or of all.
 pub(crate) struct Found {
     pub dirs: Vec<Dir>,
@@ -66,8 +75,8 @@ pub(crate) struct Found {
     pub attribute_blocks: HashMap<u64, u32>,
     /// The number in the header of each attribute block that the thread has checked.
     pub stored_refcounts: Vec<(u64, u32)>,
-    /// The usage by values in inodes of each attribute block that the thread met when another inode had claimed it.
-    pub shared_values: HashMap<u64, Used>,
+    /// The attribute blocks that the thread met when another inode had claimed them.
+    pub shared_blocks: HashMap<u64, InBlock>,
     /// The first block of the journal, and the number of its blocks.
     pub journal: Option<(u64, u64)>,
     /// The inodes of the group that is being read.
@@ -88,7 +97,7 @@ impl Found {
             inline_dirs: Vec::new(),
             attribute_blocks: HashMap::new(),
             stored_refcounts: Vec::new(),
-            shared_values: HashMap::new(),
+            shared_blocks: HashMap::new(),
             journal: None,
             states: Vec::new(),
             counts: Counts::default(),

@@ -1,19 +1,19 @@
 //! Checks one inode: fields, attributes, and the map of its blocks, which it claims.
 
-use parext4_format::features::{Compat, Incompat, RoCompat};
+use parext4_format::features::{Incompat, RoCompat};
 use parext4_format::inode::{FileType, Inode, InodeFlags};
 use parext4_format::{FormatError, FsBlock, InodeNo, xattr};
 
-use crate::found::{Dir, Found};
+use crate::flags;
+use crate::found::{Dir, Found, InBlock};
 use crate::map;
 use crate::mapper::Mapper;
 use crate::problem::{
-    PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_EA_BLOCK_ONLY_CSUM_INVALID,
-    PR_1_EXTENT_FEATURE, PR_1_EXTRA_ISIZE, PR_1_HTREE_NODIR, PR_1_HTREE_SET, PR_1_INLINE_DATA_FEATURE,
-    PR_1_INLINE_DATA_NO_ATTR, PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_READ_EA_BLOCK,
-    PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME, PR_1_SET_IMMUTABLE, PR_1_SET_NONZSIZE,
-    PR_1_SPECIAL_EXTENTS_IDATA, PR_1_ZERO_DTIME, PR_2_BAD_MODE, PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO,
-    PR_2_FILE_ACL_BAD, PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
+    PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_EA_BLOCK_ONLY_CSUM_INVALID, PR_1_EXTRA_ISIZE,
+    PR_1_INLINE_DATA_NO_ATTR, PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_MISSING_ENCRYPTION_XATTR,
+    PR_1_READ_EA_BLOCK, PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME, PR_1_SET_NONZSIZE,
+    PR_1_ZERO_DTIME, PR_2_BAD_MODE, PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO, PR_2_FILE_ACL_BAD,
+    PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
 };
 use crate::scan;
 use crate::usage::Used;
@@ -99,7 +99,9 @@ impl Check<'_, '_> {
 
     fn all(&self, found: &mut Found, bytes: &[u8]) {
         self.fields(bytes);
-        self.flags();
+        flags::check(self.volume, self.inode, &|error, problem| {
+            self.volume.report(error.of_inode(self.ino), problem);
+        });
         let Some((rest, own)) = self.attributes(found) else {
             self.map(found, 0, false);
             return self.usage(found, None, 0);
@@ -141,6 +143,7 @@ impl Check<'_, '_> {
         if inode.dtime != 0 && inode.links > 0 && !self.volume.orphans.contains(&ino.get()) {
             self.fail("i_dtime", format_args!("{} in an inode with links", inode.dtime), PR_1_SET_DTIME);
         }
+        self.size_limit();
         let zero = |range: std::ops::Range<usize>| bytes[range].iter().all(|&byte| byte == 0);
         if !zero(112..116) {
             self.fail("i_obso_faddr", "is not 0", PR_2_FADDR_ZERO);
@@ -156,33 +159,15 @@ impl Check<'_, '_> {
         }
     }
 
-    fn flags(&self) {
-        let (inode, flags) = (self.inode, self.inode.flags);
-        let kind = inode.file_type();
-        if flags.contains(InodeFlags::INDEX) {
-            if kind != FileType::Directory {
-                self.fail("i_flags", "an index in a file that is no directory", PR_1_HTREE_NODIR);
-            } else if !self.volume.sb.compat().contains(Compat::DIR_INDEX) {
-                self.fail("i_flags", "an index without dir_index", PR_1_HTREE_SET);
+    /// Checks that a special file has no size.
+    fn size_limit(&self) {
+        let size = self.inode.size;
+        match self.inode.file_type() {
+            FileType::Regular | FileType::Directory | FileType::Symlink => {}
+            _ if size != 0 => {
+                self.fail("i_size", format_args!("{size} in a special file"), PR_1_SET_NONZSIZE);
             }
-        }
-        if flags.contains(InodeFlags::EXTENTS) && !self.volume.has(Incompat::EXTENTS) {
-            self.fail("i_flags", "extents without the feature", PR_1_EXTENT_FEATURE);
-        }
-        if flags.contains(InodeFlags::INLINE_DATA) && !self.volume.has(Incompat::INLINE_DATA) {
-            self.fail("i_flags", "inline data without the feature", PR_1_INLINE_DATA_FEATURE);
-        }
-        if matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink) {
-            return;
-        }
-        if flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
-            self.fail("i_flags", "extents or inline data in a special file", PR_1_SPECIAL_EXTENTS_IDATA);
-        }
-        if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-            self.fail("i_flags", "immutable or append-only special file", PR_1_SET_IMMUTABLE);
-        }
-        if inode.size != 0 {
-            self.fail("i_size", format_args!("{} in a special file", inode.size), PR_1_SET_NONZSIZE);
+            _ => {}
         }
     }
 
@@ -196,6 +181,7 @@ impl Check<'_, '_> {
         let mut used = self.values(found, None, &attributes.in_inodes);
         let block = self.inode.file_acl;
         if block == 0 {
+            self.encryption(attributes.has_encryption);
             return Some((attributes.inline_data, used));
         }
         if !self.volume.has_blocks(block, 1) {
@@ -204,23 +190,38 @@ impl Check<'_, '_> {
         }
         *found.attribute_blocks.entry(block).or_default() += 1;
         let cluster = self.volume.claims.cluster_of(block);
-        let mut values = Used::default();
+        let is_encrypted = self.inode.flags.contains(InodeFlags::ENCRYPT);
+        let mut in_block = InBlock::default();
         if found.claim_attributes(cluster) {
             self.volume.claim_blocks(block, 1);
-            values = self.attribute_block(found, block);
-        } else if self.volume.has(Incompat::EA_INODE) {
-            values = *found.shared_values.entry(block).or_insert_with(|| self.shared_values(block));
+            in_block = self.attribute_block(found, block);
+        } else if is_encrypted || self.volume.has(Incompat::EA_INODE) {
+            in_block = *found.shared_blocks.entry(block).or_insert_with(|| self.shared_block(block));
         }
-        used.blocks += values.blocks + (1 << cluster_bits(self.volume));
-        used.inodes += values.inodes;
+        self.encryption(attributes.has_encryption || in_block.has_encryption);
+        used.blocks += in_block.values.blocks + (1 << cluster_bits(self.volume));
+        used.inodes += in_block.values.inodes;
         Some((attributes.inline_data, used))
     }
 
-    /// Checks an attribute block. Returns the usage by its values in inodes.
-    fn attribute_block(&self, found: &mut Found, block: u64) -> Used {
+    /// Checks that an encrypted inode has the attribute with its encryption policy. The deletion of an orphan may have removed it.
+    fn encryption(&self, has_attribute: bool) {
+        let is_reserved = self.ino.get() < self.volume.sb.first_inode() && self.ino != InodeNo::ROOT;
+        let is_encrypted = self.inode.flags.contains(InodeFlags::ENCRYPT);
+        if is_encrypted && !has_attribute && !is_reserved && !self.is_deleted() {
+            self.fail(
+                "i_flags",
+                "encrypt without the attribute of the policy",
+                PR_1_MISSING_ENCRYPTION_XATTR,
+            );
+        }
+    }
+
+    /// Checks an attribute block.
+    fn attribute_block(&self, found: &mut Found, block: u64) -> InBlock {
         let mut buf = self.volume.buffer(1);
         if !self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK) {
-            return Used::default();
+            return InBlock::default();
         }
         let parsed = xattr::parse_block(&buf, FsBlock(block), self.volume.seed);
         if let Err(error) = parsed
@@ -229,14 +230,17 @@ impl Check<'_, '_> {
             let is_checksum = error.field == "checksum";
             let problem = if is_checksum { PR_1_EA_BLOCK_ONLY_CSUM_INVALID } else { PR_1_BAD_EA_BLOCK };
             self.volume.report(error.of_inode(self.ino), problem);
-            return Used::default();
+            return InBlock::default();
         }
         found.stored_refcounts.push((block, xattr::refcount(&buf)));
         match xattrs::in_block(&buf) {
-            Ok(attributes) => self.values(found, Some(FsBlock(block)), &attributes.in_inodes),
+            Ok(attributes) => InBlock {
+                values: self.values(found, Some(FsBlock(block)), &attributes.in_inodes),
+                has_encryption: attributes.has_encryption,
+            },
             Err((error, problem)) => {
                 self.volume.report(error.of_inode(self.ino).in_block(FsBlock(block)), problem);
-                Used::default()
+                InBlock::default()
             }
         }
     }
@@ -253,12 +257,15 @@ impl Check<'_, '_> {
         values::charge(self.volume, entries)
     }
 
-    /// Returns the usage by values in inodes of an attribute block that another inode has checked.
-    fn shared_values(&self, block: u64) -> Used {
+    /// Reads an attribute block that another inode has checked.
+    fn shared_block(&self, block: u64) -> InBlock {
         let mut buf = self.volume.buffer(1);
         let is_read = self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK);
-        let attributes = is_read.then(|| xattrs::in_block(&buf).ok()).flatten();
-        attributes.map_or(Used::default(), |attributes| values::charge(self.volume, &attributes.in_inodes))
+        let attributes = is_read.then(|| xattrs::in_block(&buf).ok()).flatten().unwrap_or_default();
+        InBlock {
+            values: values::charge(self.volume, &attributes.in_inodes),
+            has_encryption: attributes.has_encryption,
+        }
     }
 
     fn inline(&self, found: &mut Found, rest: Option<&[u8]>) {

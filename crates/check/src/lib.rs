@@ -36,6 +36,7 @@ mod contents;
 mod dirs;
 mod entries;
 mod finding;
+mod flags;
 mod found;
 mod groups;
 mod index;

@@ -20,13 +20,18 @@ const INODE_HEADER: usize = 4;
 /// `EXT4_XATTR_INDEX_SYSTEM`, for the contents of small files.
 const SYSTEM: u8 = 7;
 
-/// References of the attributes of one place.
+/// `EXT4_XATTR_INDEX_ENCRYPTION`, for encryption policies.
+const ENCRYPTION: u8 = 9;
+
+/// The contents of one place that concern other structures.
 #[derive(Default, Debug)]
 pub(crate) struct Attributes<'a> {
     /// The entries whose values are in inodes.
     pub in_inodes: Vec<Entry<'a>>,
     /// The rest of the contents of a small file or directory.
     pub inline_data: Option<&'a [u8]>,
+    /// The encryption policy is among them.
+    pub has_encryption: bool,
 }
 
 type Checked<'a> = Result<Attributes<'a>, (FormatError, Problem)>;
@@ -75,6 +80,7 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
         if needs_hash && !entry.has_hash_of(entry.value) {
             return place.fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
         }
+        found.has_encryption |= entry.index == ENCRYPTION && entry.name == b"c";
         if entry.index == SYSTEM && entry.name == b"data" {
             found.inline_data = Some(entry.value);
         }

@@ -159,10 +159,18 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Checks that a special file has no size.
+    /// Checks that a special file has no size, and that no file is larger than its map can be.
     fn size_limit(&self) {
-        let size = self.inode.size;
+        let (size, block) = (self.inode.size, self.volume.block_size as u64);
         match self.inode.file_type() {
+            FileType::Regular if !self.inode.flags.contains(InodeFlags::EXTENTS) => {
+                let pointers = block / 4;
+                let most = (12 + pointers + pointers.pow(2) + pointers.pow(3)) * block;
+                if size > most {
+                    let problem = format_args!("{size}, but a file without extents has at most {most} bytes");
+                    self.fail("i_size", problem, PR_1_BAD_I_SIZE);
+                }
+            }
             FileType::Regular | FileType::Directory | FileType::Symlink => {}
             _ if size != 0 => {
                 self.fail("i_size", format_args!("{size} in a special file"), PR_1_SET_NONZSIZE);

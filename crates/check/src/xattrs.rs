@@ -46,13 +46,13 @@ pub(crate) fn in_inode(area: &[u8]) -> Checked<'_> {
         bytes: area,
         start: INODE_HEADER,
         base: INODE_HEADER,
-        needs_hash: false,
+        is_block: false,
     })
 }
 
 /// Checks the entries of an attribute block.
 pub(crate) fn in_block(bytes: &[u8]) -> Checked<'_> {
-    check(&Place { structure: "xattr block", bytes, start: BLOCK_HEADER, base: 0, needs_hash: true })
+    check(&Place { structure: "xattr block", bytes, start: BLOCK_HEADER, base: 0, is_block: true })
 }
 
 struct Place<'a> {
@@ -62,8 +62,8 @@ struct Place<'a> {
     start: usize,
     /// The offset from which places of values count.
     base: usize,
-    /// The hash 0 is wrong, too.
-    needs_hash: bool,
+    /// An entry of a block has a hash other than 0, and a name with a prefix.
+    is_block: bool,
 }
 
 fn check<'a>(place: &Place<'a>) -> Checked<'a> {
@@ -76,7 +76,7 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
             found.in_inodes.push(entry);
             continue;
         }
-        let needs_hash = place.needs_hash || (entry.hash != 0 && !entry.value.is_empty());
+        let needs_hash = place.is_block || (entry.hash != 0 && !entry.value.is_empty());
         if needs_hash && !entry.has_hash_of(entry.value) {
             return place.fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
         }
@@ -111,8 +111,12 @@ impl<'a> Place<'a> {
                 let problem = format!("the entry at byte {at} passes the end");
                 return self.fail("e_name_len", problem, PR_1_EA_BAD_NAME);
             };
+            if self.is_block && entry.index == 0 {
+                let problem = format!("0 in the entry at byte {at}");
+                return self.fail("e_name_index", problem, PR_1_EA_BAD_NAME);
+            }
             at += (ENTRY + entry.name.len()).next_multiple_of(4);
-            if entry.size > 0 {
+            if entry.value_inode == 0 {
                 let end = entry.start.checked_add(entry.size);
                 let Some(value) = end.and_then(|end| self.bytes.get(entry.start..end)) else {
                     let problem = format!("{} bytes at {} pass the end", entry.size, entry.start);

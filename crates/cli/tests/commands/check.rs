@@ -146,6 +146,39 @@ fn a_block_of_two_files_is_reported_with_both() {
     assert!(either.iter().any(|owners| printed.contains(owners)), "{printed}");
 }
 
+#[test]
+fn a_name_without_a_prefix_in_an_attribute_block_is_found() {
+    let scratch = ScratchImage::empty();
+    let Some(image) = populated(&scratch, "^metadata_csum") else { return };
+    let stat = image.debugfs("stat /attributes");
+    let block = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    assert_found(&image, block.parse::<u64>().unwrap() * BLOCK + 32 + 1, &[0], "PR_1_EA_BAD_NAME");
+}
+
+#[test]
+fn a_size_that_no_map_can_have_is_found() {
+    for features in ["inline_data,^metadata_csum", "^extents,^64bit,^metadata_csum"] {
+        let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "256", "-O", features]) else { return };
+        let volume = image.open();
+        volume.write("/file", "x").unwrap();
+        volume.close().unwrap();
+        let high = inode_offset(&image, "/file", BLOCK) + 108;
+        assert_found(&image, high, &[5], "PR_1_BAD_I_SIZE");
+    }
+}
+
+/// libext2fs reads no list with such an entry, and so finds no inline data.
+#[test]
+fn an_empty_value_past_the_attributes_of_an_inode_is_found() {
+    let options = ["-b", "1024", "-I", "256", "-O", "inline_data,^metadata_csum"];
+    let Some(image) = Image::mke2fs(16, &options) else { return };
+    let volume = image.open();
+    volume.write("/file", "x").unwrap();
+    volume.close().unwrap();
+    let offset = inode_offset(&image, "/file", BLOCK) + 160 + 4 + 2;
+    assert_found(&image, offset, &[0xff], "PR_1_INLINE_DATA_NO_ATTR");
+}
+
 /// Changes something of the volume: by debugfs, with right checksums, or bytes of a block of metadata.
 fn damage(rng: &mut Rng, image: &Path) -> String {
     let inode = [2, 8, 11, 12 + rng.below(410), 12 + rng.below(410)][rng.below(5) as usize];

@@ -15,6 +15,7 @@ use crate::problem::{
     PR_1_ZERO_DTIME, PR_2_BAD_MODE, PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO, PR_2_FILE_ACL_BAD,
     PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
 };
+use crate::reserved;
 use crate::scan;
 use crate::usage::Used;
 use crate::values;
@@ -30,6 +31,7 @@ pub(crate) fn has_map(inode: &Inode) -> bool {
 
 /// Checks an inode that is not all zeros.
 pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes: &[u8]) -> InodeState {
+    reserved::check(volume, ino, bytes);
     if ino.get() == 1 {
         if let Some(inode) = scan::parse(volume, ino, bytes) {
             Check { volume, ino, inode: &inode }.map(found, 0, true);

@@ -9,8 +9,9 @@ use parext4_format::{FormatError, FsBlock, InodeNo, orphan_file};
 use crate::found::Found;
 use crate::map::{self, Run, Sink};
 use crate::problem::{
-    PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER, PR_0_JOURNAL_RECOVERY_CLEAR,
-    PR_0_ORPHAN_ILLEGAL_HEAD_INODE, PR_0_ORPHAN_ILLEGAL_INODE, Problem,
+    PR_0_CANT_FIND_JOURNAL, PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER, PR_0_JOURNAL_HAS_JOURNAL,
+    PR_0_JOURNAL_RECOVER_SET, PR_0_JOURNAL_RECOVERY_CLEAR, PR_0_ORPHAN_ILLEGAL_HEAD_INODE,
+    PR_0_ORPHAN_ILLEGAL_INODE, Problem,
 };
 use crate::scan;
 use crate::volume::Volume;
@@ -18,7 +19,7 @@ use crate::volume::Volume;
 /// Checks the journal that the pass over the inodes has found.
 pub(crate) fn check(volume: &Volume<'_>, found: &Found) {
     if !volume.sb.compat().contains(Compat::HAS_JOURNAL) {
-        return;
+        return check_without_journal(volume);
     }
     let raw = volume.sb.raw();
     let is_elsewhere = raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16];
@@ -45,6 +46,21 @@ pub(crate) fn check(volume: &Volume<'_>, found: &Found) {
             volume.report(error, PR_0_JOURNAL_RECOVERY_CLEAR);
         }
         Ok(_) => {}
+    }
+}
+
+/// Checks that no field of the superblock leads to a journal that the volume does not have.
+fn check_without_journal(volume: &Volume<'_>) {
+    let fail = |field, problem: &str, e2fsck: Problem| {
+        volume.report(FormatError::new("superblock", field, problem), e2fsck);
+    };
+    if volume.sb.raw().s_journal_inum.get() != 0 {
+        fail("s_journal_inum", "is not 0 without has_journal", PR_0_JOURNAL_HAS_JOURNAL);
+    } else if volume.sb.raw().s_journal_uuid != [0; 16] {
+        fail("s_journal_uuid", "is not 0 without has_journal", PR_0_CANT_FIND_JOURNAL);
+    }
+    if volume.has(Incompat::RECOVER) {
+        fail("s_feature_incompat", "needs_recovery without has_journal", PR_0_JOURNAL_RECOVER_SET);
     }
 }
 

@@ -50,6 +50,7 @@ mod names;
 mod owners;
 mod problem;
 mod quotas;
+mod reserved;
 mod resize;
 mod scan;
 mod tree;
@@ -157,9 +158,13 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
-/// Features of the second kind that change structures, or that no kernel has had.
-const UNKNOWN_RO_COMPAT: RoCompat =
-    RoCompat::all().complement().union(RoCompat::HAS_SNAPSHOT).union(RoCompat::REPLICA);
+/// Features of the second kind that no kernel has had, or that change structures.
+const UNKNOWN_RO_COMPAT: RoCompat = RoCompat::from_bits_retain(!RoCompat::all().bits())
+    .union(RoCompat::HAS_SNAPSHOT)
+    .union(RoCompat::REPLICA);
+
+/// Compatible features that no kernel has had.
+const UNKNOWN_COMPAT: Compat = Compat::from_bits_retain(!Compat::all().bits());
 
 /// Checks the volume on `device`. Blocks of the device that cannot be read are findings.
 #[must_use]
@@ -212,6 +217,15 @@ fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
     let ro_compat = sb.ro_compat().intersection(UNKNOWN_RO_COMPAT);
     if !ro_compat.is_empty() {
         return unknown("s_feature_ro_compat", ro_compat.names());
+    }
+    let compat = sb.compat().intersection(UNKNOWN_COMPAT);
+    if !compat.is_empty() {
+        return unknown("s_feature_compat", compat.names());
+    }
+    let clusters = sb.raw().s_clusters_per_group.get();
+    if clusters != sb.clusters_per_group() {
+        let problem = format!("{clusters}, but {} without bigalloc", sb.clusters_per_group());
+        return fail("s_clusters_per_group", problem, PR_0_SB_CORRUPT);
     }
     let needed = sb.blocks_count().saturating_mul(sb.block_size().into());
     if device.size() < needed {

@@ -98,6 +98,8 @@ fn damage_is_found_as_the_problem_of_e2fsck() {
         ("sif /sparse flags 0x80800", "PR_1_MISSING_ENCRYPTION_XATTR"),
         ("sif /attributes flags 0x80800", "PR_1_MISSING_ENCRYPTION_XATTR"),
         ("sif /a flags 0x82000", "PR_1_SET_IMAGIC"),
+        ("sif <3> blocks 2", "PR_1_QUOTA_INODE_NOT_CLEAR"),
+        ("sif <4> block[0] 5000", "PR_1_QUOTA_INODE_NOT_CLEAR"),
         ("clri /attributes", "PR_2_UNUSED_INODE"),
         ("unlink /attributes", "PR_4_UNATTACHED_INODE"),
         ("unlink /a", "PR_3_UNCONNECTED_DIR"),

@@ -9,6 +9,34 @@ use super::{assert_found, check};
 const SUPERBLOCK: u64 = 1024;
 
 #[test]
+fn fields_that_e2fsck_refuses_are_found() {
+    let options = ["-b", "1024", "-O", "^metadata_csum,^has_journal,^resize_inode"];
+    let Some(image) = Image::mke2fs(16, &options) else { return };
+    // The backups, to which e2fsck turns, have other counts then.
+    let volume = image.open();
+    volume.mkdir("/dir", 0o755).unwrap();
+    volume.close().unwrap();
+    for (offset, byte, problem) in [
+        (0x24, 1, "PR_0_SB_CORRUPT"),
+        (0x5d, 0x80, "feature not known"),
+        (0x5f, 0x80, "feature not known"),
+        (0x66, 8, "feature not known"),
+        (0x60, 0xc6, "PR_0_JOURNAL_RECOVER_SET"),
+        (0xd1, 1, "PR_0_CANT_FIND_JOURNAL"),
+        (0xe0, 8, "PR_0_JOURNAL_HAS_JOURNAL"),
+    ] {
+        assert_found(&image, SUPERBLOCK + offset, &[byte], problem);
+    }
+}
+
+#[test]
+fn the_inode_of_a_journal_that_the_volume_does_not_have_is_found() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^metadata_csum"]) else { return };
+    image.debugfs_write("feature -has_journal");
+    assert_found(&image, SUPERBLOCK + 0xe0, &[0], "PR_1_JOURNAL_INODE_NOT_CLEAR");
+}
+
+#[test]
 fn the_block_of_multi_mount_protection_is_checked() {
     const NUMBER: u64 = SUPERBLOCK + 0x168;
     for (features, after_damage) in

@@ -95,7 +95,7 @@ fn create(path: &Path, image: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// What the archive goes to. A failed write is final, because the bytes before it may end between two members.
+/// The output of an archive. A failed write is final, because the bytes before it may end between two members.
 type Output = BufWriter<FailStop<Box<dyn Write>>>;
 
 struct Packer<'a> {

@@ -61,8 +61,13 @@ impl Dir {
 pub(crate) struct InBlock {
     /// The usage by values in inodes.
     pub values: Used,
-    /// The block has the attribute with an encryption policy.
+    /// The block has the attribute with an encryption policy, or may have it.
     pub has_encryption: bool,
+}
+
+impl InBlock {
+    /// Of a block that cannot be read.
+    pub(crate) const UNREADABLE: Self = Self { values: Used { blocks: 0, inodes: 0 }, has_encryption: true };
 }
 
 /// Results of one thread, or of all.

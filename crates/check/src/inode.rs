@@ -18,10 +18,9 @@ use crate::problem::{
 use crate::reserved;
 use crate::scan;
 use crate::usage::Used;
-use crate::values;
 use crate::verity;
 use crate::volume::{InodeState, Volume};
-use crate::xattrs::{self, Entry};
+use crate::xattrs::{self, Attributes, Entry};
 
 /// Returns true if the blocks of the inode are in a map.
 pub(crate) fn has_map(inode: &Inode) -> bool {
@@ -150,10 +149,10 @@ impl Check<'_, '_> {
         if !zero(112..116) {
             self.fail("i_obso_faddr", "is not 0", PR_2_FADDR_ZERO);
         }
-        if !zero(116..118) && !sb.ro_compat().contains(RoCompat::HUGE_FILE) {
+        if !zero(116..118) && sb.is_of_linux() && !sb.ro_compat().contains(RoCompat::HUGE_FILE) {
             self.fail("i_blocks_high", "is not 0 without huge_file", PR_2_BLOCKS_HI_ZERO);
         }
-        if !zero(118..120) && !self.volume.has(Incompat::BIT64) {
+        if !zero(118..120) && !sb.is_of_hurd() && !self.volume.has(Incompat::BIT64) {
             self.fail("i_file_acl_high", "is not 0 without 64bit", PR_2_I_FILE_ACL_HI_ZERO);
         }
         if is_directory && !zero(108..112) && !self.volume.has(Incompat::LARGEDIR) {
@@ -184,10 +183,11 @@ impl Check<'_, '_> {
     /// Checks the attributes, and counts the references to their block and to the inodes of their values. Returns the rest of inline
     /// data, and the usage by the attributes: their block, and the values in inodes. `None` if they cannot be read.
     fn attributes(&self, found: &mut Found) -> Option<(Option<&[u8]>, Used)> {
-        let checked = xattrs::in_inode(self.inode.xattr_area());
-        let attributes = checked
-            .map_err(|(error, problem)| self.volume.report(error.of_inode(self.ino), problem))
-            .unwrap_or_default();
+        let checked = xattrs::in_inode(self.inode.xattr_area(), self.inode);
+        let attributes = checked.unwrap_or_else(|(error, problem)| {
+            self.volume.report(error.of_inode(self.ino), problem);
+            Attributes { has_encryption: true, ..Attributes::default() }
+        });
         let mut used = self.values(found, None, &attributes.in_inodes);
         let block = self.inode.file_acl;
         if block == 0 {
@@ -206,10 +206,12 @@ impl Check<'_, '_> {
             self.volume.claim_blocks(block, 1);
             in_block = self.attribute_block(found, block);
         } else if is_encrypted || self.volume.has(Incompat::EA_INODE) {
-            in_block = *found.shared_blocks.entry(block).or_insert_with(|| self.shared_block(block));
+            let known = found.shared_blocks.get(&block).copied();
+            in_block = known.unwrap_or_else(|| self.shared_block(found, block));
+            found.shared_blocks.insert(block, in_block);
         }
         self.encryption(attributes.has_encryption || in_block.has_encryption);
-        used.blocks += in_block.values.blocks + (1 << cluster_bits(self.volume));
+        used.blocks += in_block.values.blocks + (1 << self.volume.sb.cluster_bits());
         used.inodes += in_block.values.inodes;
         Some((attributes.inline_data, used))
     }
@@ -231,7 +233,7 @@ impl Check<'_, '_> {
     fn attribute_block(&self, found: &mut Found, block: u64) -> InBlock {
         let mut buf = self.volume.buffer(1);
         if !self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK) {
-            return InBlock::default();
+            return InBlock::UNREADABLE;
         }
         let parsed = xattr::parse_block(&buf, FsBlock(block), self.volume.seed);
         if let Err(error) = parsed
@@ -240,17 +242,17 @@ impl Check<'_, '_> {
             let is_checksum = error.field == "checksum";
             let problem = if is_checksum { PR_1_EA_BLOCK_ONLY_CSUM_INVALID } else { PR_1_BAD_EA_BLOCK };
             self.volume.report(error.of_inode(self.ino), problem);
-            return InBlock::default();
+            return InBlock::UNREADABLE;
         }
         found.stored_refcounts.push((block, xattr::refcount(&buf)));
-        match xattrs::in_block(&buf) {
+        match xattrs::in_block(&buf, self.inode) {
             Ok(attributes) => InBlock {
                 values: self.values(found, Some(FsBlock(block)), &attributes.in_inodes),
                 has_encryption: attributes.has_encryption,
             },
             Err((error, problem)) => {
                 self.volume.report(error.of_inode(self.ino).in_block(FsBlock(block)), problem);
-                InBlock::default()
+                InBlock::UNREADABLE
             }
         }
     }
@@ -264,16 +266,17 @@ impl Check<'_, '_> {
                 self.volume.report(error, problem);
             }
         }
-        values::charge(self.volume, entries)
+        found.values.charge(self.volume, self.ino, self.inode, entries)
     }
 
     /// Reads an attribute block that another inode has checked.
-    fn shared_block(&self, block: u64) -> InBlock {
+    fn shared_block(&self, found: &Found, block: u64) -> InBlock {
         let mut buf = self.volume.buffer(1);
         let is_read = self.volume.read(block, &mut buf, "xattr block", PR_1_READ_EA_BLOCK);
-        let attributes = is_read.then(|| xattrs::in_block(&buf).ok()).flatten().unwrap_or_default();
+        let attributes = is_read.then(|| xattrs::in_block(&buf, self.inode).ok()).flatten();
+        let Some(attributes) = attributes else { return InBlock::UNREADABLE };
         InBlock {
-            values: values::charge(self.volume, &attributes.in_inodes),
+            values: found.values.charge(self.volume, self.ino, self.inode, &attributes.in_inodes),
             has_encryption: attributes.has_encryption,
         }
     }
@@ -300,6 +303,10 @@ impl Check<'_, '_> {
 
     /// Checks `i_blocks` against the number of blocks found.
     fn blocks(&self, blocks: u64) {
+        if self.is_deleted() && self.volume.has(Incompat::EA_INODE) {
+            // The deletion of an orphan releases all values before it counts them.
+            return;
+        }
         let sectors = blocks * (self.volume.block_size as u64 / 512);
         if sectors != self.inode.blocks {
             self.fail(
@@ -363,9 +370,12 @@ impl Check<'_, '_> {
         self.inode.links == 0
     }
 
+    /// The size of a directory covers its blocks, apart from those that old kernels preallocated.
     fn directory_size(&self, end: u64, is_complete: bool) {
         let (size, block) = (self.inode.size, self.volume.block_size as u64);
-        if !size.is_multiple_of(block) || (is_complete && size / block != end) {
+        let preallocated = u64::from(self.volume.sb.raw().s_prealloc_dir_blocks);
+        let is_possible = (end.saturating_sub(preallocated)..=end).contains(&(size / block));
+        if !size.is_multiple_of(block) || (is_complete && !is_possible) {
             let problem = format_args!("{size}, but the directory has {end} blocks");
             self.fail("i_size", problem, PR_1_BAD_I_SIZE);
         }
@@ -407,8 +417,4 @@ impl Check<'_, '_> {
             self.fail("i_size", format_args!("{size}, but the target is shorter"), PR_2_INVALID_SYMLINK);
         }
     }
-}
-
-fn cluster_bits(volume: &Volume<'_>) -> u32 {
-    (volume.sb.blocks_per_group() / volume.sb.clusters_per_group()).ilog2()
 }

@@ -163,7 +163,7 @@ const UNKNOWN_RO_COMPAT: RoCompat = RoCompat::from_bits_retain(!RoCompat::all().
     .union(RoCompat::HAS_SNAPSHOT)
     .union(RoCompat::REPLICA);
 
-/// Compatible features that no kernel has had.
+/// Compatible features without a name.
 const UNKNOWN_COMPAT: Compat = Compat::from_bits_retain(!Compat::all().bits());
 
 /// Checks the volume on `device`. Blocks of the device that cannot be read are findings.

@@ -1,6 +1,6 @@
 //! Reserved inodes whose features the volume does not have: nothing may be in them.
 
-use parext4_format::features::{Compat, RoCompat};
+use parext4_format::features::RoCompat;
 use parext4_format::{FormatError, InodeNo};
 
 use crate::problem::{PR_1_JOURNAL_INODE_NOT_CLEAR, PR_1_QUOTA_INODE_NOT_CLEAR};
@@ -22,10 +22,8 @@ pub(crate) fn check(volume: &Volume<'_>, ino: InodeNo, bytes: &[u8]) {
             let is_file = files.iter().any(|file| file.get() == number);
             (sb.ro_compat().contains(RoCompat::QUOTA) && is_file, PR_1_QUOTA_INODE_NOT_CLEAR)
         }
-        JOURNAL => {
-            let has_journal = sb.compat().contains(Compat::HAS_JOURNAL);
-            (has_journal && sb.journal_inode() == JOURNAL, PR_1_JOURNAL_INODE_NOT_CLEAR)
-        }
+        // A journal without the feature is another problem.
+        JOURNAL => (raw.s_journal_inum.get() == JOURNAL, PR_1_JOURNAL_INODE_NOT_CLEAR),
         _ => return,
     };
     // `i_links_count`, `i_blocks_lo`, and the first word of `i_block`.

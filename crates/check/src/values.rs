@@ -48,6 +48,16 @@ impl Value {
             references: AtomicU64::new(0),
         }
     }
+
+    fn fits_hash(&self, entry: &Entry<'_>) -> bool {
+        entry.has_hash_of(&self.hash.to_le_bytes())
+    }
+
+    /// Returns true if Lustre stored the value of this entry: it hashes no values, and the inode of the value names the inode with the
+    /// attribute.
+    fn is_of_lustre(&self, ino: InodeNo, inode: &Inode, entry: &Entry<'_>) -> bool {
+        (self.mtime, self.generation) == (ino.get(), inode.generation) && !self.fits_hash(entry)
+    }
 }
 
 /// Returns the field of a time without its extra bits.
@@ -94,9 +104,7 @@ impl Values {
             let problem = format!("{}, but inode {number} has {} bytes", entry.value_size, value.size);
             return fail("e_value_size", problem, PR_1_ATTR_VALUE_EA_INODE);
         }
-        // Lustre hashes no values. The inode of its value names the inode with the attribute.
-        let is_named = (value.mtime, value.generation) == (ino.get(), inode.generation);
-        if !is_named && !entry.has_hash_of(&value.hash.to_le_bytes()) {
+        if !value.fits_hash(entry) && !value.is_of_lustre(ino, inode, entry) {
             return fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
         }
         Ok(())
@@ -122,13 +130,23 @@ impl Values {
             }
         }
     }
-}
 
-/// Returns the usage that the values of `entries` add to an inode with these entries: their space in whole clusters, and one inode
-/// for each.
-pub(crate) fn charge(volume: &Volume<'_>, entries: &[Entry<'_>]) -> Used {
-    let cluster_blocks = u64::from(volume.sb.blocks_per_group() / volume.sb.clusters_per_group());
-    let cluster = cluster_blocks * volume.block_size as u64;
-    let clusters: u64 = entries.iter().map(|entry| u64::from(entry.value_size).div_ceil(cluster)).sum();
-    Used { blocks: clusters * cluster_blocks, inodes: entries.len() as u64 }
+    /// Returns the usage that the values of `entries` add to an inode with these entries: one inode for each, and its space in whole
+    /// clusters. The space of a value of Lustre does not count.
+    pub(crate) fn charge(
+        &self,
+        volume: &Volume<'_>,
+        ino: InodeNo,
+        inode: &Inode,
+        entries: &[Entry<'_>],
+    ) -> Used {
+        let cluster_blocks = 1 << volume.sb.cluster_bits();
+        let cluster = cluster_blocks * volume.block_size as u64;
+        let is_charged = |entry: &&Entry<'_>| {
+            self.0.get(&entry.value_inode).is_none_or(|value| !value.is_of_lustre(ino, inode, entry))
+        };
+        let charged = entries.iter().filter(is_charged);
+        let clusters: u64 = charged.map(|entry| u64::from(entry.value_size).div_ceil(cluster)).sum();
+        Used { blocks: clusters * cluster_blocks, inodes: entries.len() as u64 }
+    }
 }

@@ -164,10 +164,11 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Returns true for inodes that no directory names: reserved ones, and hidden files of the file system.
+    /// Returns true for inodes that no directory names: reserved ones, and hidden files of the file system. A journal that was added to
+    /// a mounted volume has a name.
     pub(crate) fn is_hidden(&self, ino: u32) -> bool {
         let raw = self.sb.raw();
-        let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum, raw.s_journal_inum];
+        let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
         let is_file = files.iter().any(|file| file.get() == ino);
         let is_orphan_file =
             self.sb.compat().contains(Compat::ORPHAN_FILE) && self.sb.orphan_file_inode() == ino;

@@ -3,6 +3,7 @@
 //! Reads the raw entries, because the parser of the format returns no places and no hashes.
 
 use parext4_format::FormatError;
+use parext4_format::inode::{Inode, InodeFlags};
 
 use crate::problem::{
     PR_1_ATTR_HASH, PR_1_ATTR_VALUE_OFFSET, PR_1_EA_ALLOC_COLLISION, PR_1_EA_BAD_NAME, PR_1_EA_BAD_VALUE,
@@ -37,7 +38,7 @@ pub(crate) struct Attributes<'a> {
 type Checked<'a> = Result<Attributes<'a>, (FormatError, Problem)>;
 
 /// Checks the space after an inode's fields.
-pub(crate) fn in_inode(area: &[u8]) -> Checked<'_> {
+pub(crate) fn in_inode<'a>(area: &'a [u8], inode: &Inode) -> Checked<'a> {
     if area.get(..INODE_HEADER) != Some(&MAGIC) {
         return Ok(Attributes::default());
     }
@@ -47,12 +48,22 @@ pub(crate) fn in_inode(area: &[u8]) -> Checked<'_> {
         start: INODE_HEADER,
         base: INODE_HEADER,
         is_block: false,
+        places_empty: inode.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT),
+        is_deleted: inode.links == 0,
     })
 }
 
 /// Checks the entries of an attribute block.
-pub(crate) fn in_block(bytes: &[u8]) -> Checked<'_> {
-    check(&Place { structure: "xattr block", bytes, start: BLOCK_HEADER, base: 0, is_block: true })
+pub(crate) fn in_block<'a>(bytes: &'a [u8], inode: &Inode) -> Checked<'a> {
+    check(&Place {
+        structure: "xattr block",
+        bytes,
+        start: BLOCK_HEADER,
+        base: 0,
+        is_block: true,
+        places_empty: true,
+        is_deleted: inode.links == 0,
+    })
 }
 
 struct Place<'a> {
@@ -64,6 +75,10 @@ struct Place<'a> {
     base: usize,
     /// An entry of a block has a hash other than 0, and a name with a prefix.
     is_block: bool,
+    /// An empty value has a place within the bytes, too. In other inodes, the kernel does not move such places with the list.
+    places_empty: bool,
+    /// The deletion of an orphan leaves entries with the hash of a value that it has removed.
+    is_deleted: bool,
 }
 
 fn check<'a>(place: &Place<'a>) -> Checked<'a> {
@@ -72,15 +87,17 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
     place.check_values(&entries, end)?;
     let mut found = Attributes::default();
     for entry in entries {
+        found.has_encryption |= entry.index == ENCRYPTION && entry.name == b"c";
         if entry.value_inode != 0 {
             found.in_inodes.push(entry);
             continue;
         }
-        let needs_hash = place.is_block || (entry.hash != 0 && !entry.value.is_empty());
+        let has_value = !entry.value.is_empty();
+        let needs_hash =
+            if has_value { place.is_block || entry.hash != 0 } else { place.is_block && !place.is_deleted };
         if needs_hash && !entry.has_hash_of(entry.value) {
             return place.fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
         }
-        found.has_encryption |= entry.index == ENCRYPTION && entry.name == b"c";
         if entry.index == SYSTEM && entry.name == b"data" {
             found.inline_data = Some(entry.value);
         }
@@ -116,7 +133,7 @@ impl<'a> Place<'a> {
                 return self.fail("e_name_index", problem, PR_1_EA_BAD_NAME);
             }
             at += (ENTRY + entry.name.len()).next_multiple_of(4);
-            if entry.value_inode == 0 {
+            if entry.size > 0 || (self.places_empty && entry.value_inode == 0) {
                 let end = entry.start.checked_add(entry.size);
                 let Some(value) = end.and_then(|end| self.bytes.get(entry.start..end)) else {
                     let problem = format!("{} bytes at {} pass the end", entry.size, entry.start);
@@ -211,7 +228,17 @@ mod tests {
             entry[8..12].copy_from_slice(&size.to_le_bytes());
             entry[ENTRY] = b'a';
         }
-        in_block(&block).err().map(|(_, problem)| problem)
+        check(&Place {
+            structure: "xattr block",
+            bytes: &block,
+            start: BLOCK_HEADER,
+            base: 0,
+            is_block: true,
+            places_empty: true,
+            is_deleted: false,
+        })
+        .err()
+        .map(|(_, problem)| problem)
     }
 
     /// Many values that overlap are many times the bytes of the block.

@@ -50,6 +50,8 @@ const CHECKSUM_CRC32C: u8 = 1;
 const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: the directory hash treats bytes as unsigned.
 const FLAG_UNSIGNED_HASH: u32 = 2;
+/// `s_creator_os`: Linux.
+const CREATOR_LINUX: u32 = 0;
 /// `s_creator_os`: GNU/Hurd.
 const CREATOR_HURD: u32 = 1;
 /// Whether the C compiler treats a `char` as unsigned on this machine.
@@ -254,6 +256,12 @@ impl Superblock {
     pub fn fix_hash_sign(&mut self) {
         let flag = if self.hash_is_unsigned() { FLAG_UNSIGNED_HASH } else { FLAG_SIGNED_HASH };
         self.raw.s_flags.set(self.raw.s_flags.get() | flag);
+    }
+
+    /// Returns true if Linux made the volume, or a program that says so.
+    #[must_use]
+    pub const fn is_of_linux(&self) -> bool {
+        self.raw.s_creator_os.get() == CREATOR_LINUX
     }
 
     /// Returns true if GNU/Hurd made the volume. It uses fields of the inode for other purposes than Linux.

@@ -1,5 +1,6 @@
 //! `check`: finds what e2fsck finds, and nothing in sound volumes.
 
+mod sound;
 mod superblock;
 mod values;
 

@@ -370,7 +370,7 @@ impl Check<'_, '_> {
         self.inode.links == 0
     }
 
-    /// The size of a directory covers its blocks, apart from those that old kernels preallocated.
+    /// The size of a directory covers its blocks, apart from blocks that old kernels preallocated.
     fn directory_size(&self, end: u64, is_complete: bool) {
         let (size, block) = (self.inode.size, self.volume.block_size as u64);
         let preallocated = u64::from(self.volume.sb.raw().s_prealloc_dir_blocks);

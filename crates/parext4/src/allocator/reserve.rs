@@ -92,7 +92,7 @@ impl Allocator {
 
     /// Returns true if a claim of `blocks` for data may fail soon: if there are less than twice as many, and some for other writers.
     pub(crate) fn is_short_of(&self, blocks: u64, credentials: Credentials) -> bool {
-        const MARGIN: i64 = 4096;
+        const MARGIN: i64 = 1024;
         let wanted = i64::try_from(blocks).unwrap_or(i64::MAX).saturating_mul(2).saturating_add(MARGIN);
         self.unclaimed.load(Ordering::Relaxed) - self.left_by_data(credentials) < wanted
     }

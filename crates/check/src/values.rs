@@ -112,7 +112,10 @@ impl Values {
 
     /// Compares the references found with the stored counts. A value without links is an orphan, and may have none.
     pub(crate) fn check_references(&self, volume: &Volume<'_>) {
-        for (&ino, value) in self.0.iter().filter(|(_, value)| value.links != 0) {
+        // In the same order each time, because only the first findings are kept.
+        let mut values: Vec<_> = self.0.iter().filter(|(_, value)| value.links != 0).collect();
+        values.sort_unstable_by_key(|&(&ino, _)| ino);
+        for (&ino, value) in values {
             let references = value.references.load(Ordering::Relaxed);
             let fail = |field, problem: String, e2fsck: Problem| {
                 volume.report(FormatError::new("value inode", field, problem).of_inode(InodeNo(ino)), e2fsck);

@@ -80,7 +80,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoSpace`].
-    pub(super) fn reserve_data(&self, blocks: u32, credentials: Credentials) -> Result<Reservation<'_>> {
+    pub(crate) fn reserve_data(&self, blocks: u32, credentials: Credentials) -> Result<Reservation<'_>> {
         self.claim_data(u64::from(blocks), credentials)?;
         Ok(Reservation { allocator: self, blocks })
     }
@@ -90,7 +90,8 @@ impl Allocator {
         self.claim(blocks, self.left_by_data(credentials))
     }
 
-    /// Returns true if a claim of `blocks` for data may fail soon: if there are less than twice as many, and some for other writers.
+    /// Returns true if a claim of `blocks` for data may fail soon: if there are fewer than twice as many, and some for other writers. A
+    /// cluster counts as one block.
     pub(crate) fn is_short_of(&self, blocks: u64, credentials: Credentials) -> bool {
         const MARGIN: i64 = 1024;
         let wanted = i64::try_from(blocks).unwrap_or(i64::MAX).saturating_mul(2).saturating_add(MARGIN);

@@ -33,10 +33,41 @@ impl Engine {
         blocks: &[FileBlock],
         credentials: Credentials,
     ) -> Result<()> {
-        let count = saturating_u32(blocks.len());
-        let bits = self.layout.cluster_bits;
         // Held until the blocks count as delayed.
         let _map = self.reserve_for_delayed(inode, blocks)?;
+        self.delay_data(inode, cached, blocks, credentials)
+    }
+
+    /// Fails if [`delay`](Self::delay) of `blocks`, a part after the other, would. Reserves nothing, also no indirect blocks.
+    ///
+    /// # Errors
+    /// [`NoSpace`](crate::Error::NoSpace), [`QuotaExceeded`](crate::Error::QuotaExceeded).
+    pub(crate) fn try_delay(
+        &self,
+        inode: &Arc<Inode>,
+        cached: &Cached,
+        blocks: &[FileBlock],
+        credentials: Credentials,
+    ) -> Result<()> {
+        // Each part needs a block of the tree for a moment.
+        let _spare = self.allocator.reserve_data(1, credentials)?;
+        self.delay_data(inode, cached, blocks, credentials)?;
+        let count = saturating_u32(blocks.len());
+        drop(self.undelay(inode, count));
+        self.end_delay(inode, cached, count, blocks.iter().copied());
+        Ok(())
+    }
+
+    /// Reserves space for the data of `blocks`, and for the extent tree.
+    fn delay_data(
+        &self,
+        inode: &Arc<Inode>,
+        cached: &Cached,
+        blocks: &[FileBlock],
+        credentials: Credentials,
+    ) -> Result<()> {
+        let count = saturating_u32(blocks.len());
+        let bits = self.layout.cluster_bits;
         if bits == 0 {
             inode.delay_quota(count, self.layout.block_size, credentials)?;
         }

@@ -108,7 +108,10 @@ impl Unpacker {
                 self.directories.push((node.id(), attributes.all()));
                 return Ok(());
             }
-            EntryType::Link => self.link(&member, &place)?,
+            EntryType::Link => {
+                self.link(&member, &place)?;
+                self.inside.forget();
+            }
             EntryType::Symlink => {
                 let target = member.target.as_deref().context("no target")?;
                 let new = attributes.new_inode();

@@ -3,14 +3,15 @@
 use parext4_format::FileBlock;
 use rangelock::ByteRange;
 
-use crate::convert::{saturating_u32, to_usize};
+use crate::convert::to_usize;
 use crate::error::Result;
 use crate::file::DirectFile;
 use crate::inode::Cached;
 
 impl DirectFile {
     /// Fails if a write of `[start, end)`, a part of which will be visible at once, would run out of space. The caller then frees space
-    /// without the range, and no read sees the first part of the write meanwhile (H22). Costs nothing while there is much space.
+    /// without the range, and no read sees the first part of the write meanwhile (H22). Costs nothing while there is much space and the
+    /// volume has no quotas.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace), [`QuotaExceeded`](crate::Error::QuotaExceeded), or the errors of a corrupt map.
@@ -19,7 +20,7 @@ impl DirectFile {
         let pages = engine.page_size().touching(ByteRange::new(start, end));
         let most = (end - start) / u64::from(engine.layout.block_size.bytes()) + 2;
         let is_short = engine.allocator.is_short_of(most, self.credentials()) || inode.has_quotas();
-        if pages.len() == 1 || !is_short {
+        if !is_short {
             return Ok(());
         }
         let mut holes: Vec<FileBlock> = Vec::new();
@@ -32,13 +33,6 @@ impl DirectFile {
             let missing = self.missing(index, touched & !dirty & !reserved)?;
             holes.extend(self.node.units().blocks_of(index, missing));
         }
-        if holes.is_empty() {
-            return Ok(());
-        }
-        engine.delay(inode, cached, &holes, self.credentials())?;
-        let count = saturating_u32(holes.len());
-        drop(engine.undelay(inode, count));
-        engine.end_delay(inode, cached, count, holes);
-        Ok(())
+        if holes.is_empty() { Ok(()) } else { engine.try_delay(inode, cached, &holes, self.credentials()) }
     }
 }

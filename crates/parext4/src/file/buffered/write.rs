@@ -248,10 +248,11 @@ impl DirectFile {
             self.zero_tail(held.hold()).map_err(|error| failed(error, offset))?;
         }
         held.hold().assert_covers(&self.node, offset, end, Mode::Exclusive);
-        if offset < self.size() {
+        let page_size = cached.pages.page_size();
+        let has_parts = bufs.len() > 1 || page_size.round_down(end - 1) > offset;
+        if has_parts && offset < self.size() {
             self.check_space(cached, offset, end).map_err(|error| failed(error, offset))?;
         }
-        let page_size = cached.pages.page_size();
         let large = PAGES_BETWEEN_CHECKS * page_size.bytes() as u64;
         let (mut at, mut written_back) = (offset, offset);
         for data in bufs {
@@ -264,8 +265,8 @@ impl DirectFile {
                 if matches!(result, Err(Error::NoSpace | Error::QuotaExceeded(_)))
                     && self.size().min(at) > offset
                 {
-                    // Other writers took the space since the check. The range stays held, so that no read sees the parts before
-                    // this one alone (H22).
+                    // There was no check, or other writers took the space since. The range stays held, so that no read sees the
+                    // parts before this one alone (H22).
                     result = self.engine().with_space(|| self.write_part(cached, held.hold(), part, offset));
                 }
                 if let Err(error) = result {

@@ -37,6 +37,7 @@ pub fn exercise(device: MemDevice) -> bool {
     }
     let Ok(volume) = Volume::open_device(Arc::clone(&device), &options) else { return false };
     let paths = look(&volume);
+    let is_sound = is_sound && !confuses_e2fsck(&volume, &paths);
     // Changes of one part of the volume must not depend on another part that is damaged.
     let _ = make(&volume);
     for path in chosen(&paths) {
@@ -54,6 +55,13 @@ pub fn exercise(device: MemDevice) -> bool {
         assert_no_findings(&*device, "a volume that e2fsck accepts");
     }
     true
+}
+
+/// Returns true if a volume with directories that ignore case has a name that is not UTF-8. e2fsck 1.47.0 cannot hash it there, and takes
+/// the hash of the entry before it, which may be of another leaf once the names have moved.
+fn confuses_e2fsck(volume: &Volume, paths: &[PathBuf]) -> bool {
+    volume.info().features.iter().any(|name| name == "casefold")
+        && paths.iter().any(|path| path.to_str().is_none())
 }
 
 /// Returns paths of entries of many directories.

@@ -57,8 +57,8 @@ pub fn exercise(device: MemDevice) -> bool {
     true
 }
 
-/// Returns true if a volume with directories that ignore case has a name that is not UTF-8. e2fsck 1.47.0 cannot hash it there, and takes
-/// the hash of the entry before it, which may be of another leaf once the names have moved.
+/// Returns true if a volume with directories that ignore case has a name that is not UTF-8. e2fsck 1.47.0 cannot hash it there, and
+/// may report the index as damaged once the names have moved.
 fn confuses_e2fsck(volume: &Volume, paths: &[PathBuf]) -> bool {
     volume.info().features.iter().any(|name| name == "casefold")
         && paths.iter().any(|path| path.to_str().is_none())

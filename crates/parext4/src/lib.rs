@@ -47,8 +47,9 @@
 //! - A [`Policy`] other than the default, for comparison with the kernel's ext4, promises less.
 //!
 //! # Durability
-//! - All changes of metadata go through the journal. After a crash each call has happened as a whole or not at all, and a block
-//!   never shows its old contents.
+//! - All changes of metadata go through the journal. After a crash each operation on names, attributes and sizes has happened as a
+//!   whole or not at all, and a block never shows its old contents. [`allocate`](DirectFile::allocate),
+//!   [`punch_hole`](DirectFile::punch_hole) and [`zero_range`](DirectFile::zero_range) may have happened in part.
 //! - [`sync_data`](File::sync_data) and [`sync_all`](File::sync_all) make a file durable, [`Volume::sync`] everything.
 //!   Otherwise data is written back, and metadata committed, some seconds after the change.
 //! - [`Volume::close`] makes everything durable and reports errors. Dropping the last handle closes the volume too, but cannot
@@ -57,7 +58,7 @@
 //!   next open.
 //!
 //! # Untrusted images
-//! The library has no unsafe code, and checks every structure that it reads. A bad one is an [`Error::Corrupt`] that names the
+//! This crate has no unsafe code, and checks every structure that it reads. A bad one is an [`Error::Corrupt`] that names the
 //! structure, field and place. Open an untrusted image with [`VolumeOptions::read_only`]: nothing is written to it. Limit what
 //! you read of a file, because an image can state any size; `examples/untrusted_image.rs` shows how.
 //!

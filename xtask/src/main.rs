@@ -130,7 +130,7 @@ enum Command {
     /// The stress test under ThreadSanitizer
     Tsan(Length),
     /// The tests of the device queues under AddressSanitizer
-    Asan(Length),
+    Asan,
     /// The lines of each module that the tests run
     Coverage,
     /// `parext4 bench` beside fio: the same jobs on the same kernel ext4, whose figures must agree
@@ -219,7 +219,7 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::SplitBrain(length) => ("split-brain", length),
         Command::Tsan(length) => ("tsan", length),
-        Command::Asan(length) => ("asan", length),
+        Command::Asan => ("asan", Length { long: false }),
         Command::Coverage => return Ok(steps::alone("coverage", coverage::tests)),
         Command::BenchCheck(args) => return bench_check::run(&args),
         Command::BenchLock(args) => return bench_lock::run(&args).map(|()| true),

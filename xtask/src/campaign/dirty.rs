@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
+use super::seed::seeded;
 use super::{churn, fast_commit, journal_diff, journal_formats};
 use crate::command::{Cmd, cmd};
 use crate::image;
@@ -52,9 +53,7 @@ const SETS: &[Set] = &[
 /// Runs the campaign.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
-    let mut rng = Rng::new();
-    let seed = rng.get_seed();
-    println!("seed {seed:#x}");
+    let mut rng = seeded("dirty")?;
     for set in SETS {
         let place = if set.journal.is_some() { ", journal on a device of its own" } else { "" };
         let name = format!("{}{}{place}", set.mke2fs, set.mount);

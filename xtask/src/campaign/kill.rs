@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
 use super::journal_diff;
+use super::seed::seeded;
 use crate::image;
 use crate::kernel_mount::Mount;
 use crate::report::Report;
@@ -31,8 +32,7 @@ pub const SETS: &[&str] = &[
 /// Runs the campaign.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
-    let mut rng = Rng::new();
-    println!("seed {:#x}", rng.get_seed());
+    let mut rng = seeded("kill")?;
     let source = Source::new(&bed, &mut rng)?;
     for set in SETS {
         report.case(set, || killed(&bed, &source, set, scope.pick(12, 100), &mut rng, &Path::to_owned));

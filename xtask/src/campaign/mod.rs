@@ -15,5 +15,6 @@ pub mod mount;
 pub mod mutants;
 pub mod network;
 pub mod programs;
+pub mod seed;
 pub mod simulate;
 pub mod split_brain;

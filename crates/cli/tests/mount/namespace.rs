@@ -330,11 +330,10 @@ fn trees_of_many_threads(block_size: &str, options: &str, seed: u64) {
 
 #[test]
 fn trees_of_many_threads_are_the_same_as_with_the_kernel() {
-    for (block_size, options, seed) in [
-        ("4096", "cache=kernel", 11),
-        ("1024", "cache=direct", 12),
-        ("2048", "cache=writeback,threads=1", 13),
-    ] {
-        trees_of_many_threads(block_size, options, seed);
+    let seed = settings::seed("trees_of_many_threads_are_the_same_as_with_the_kernel");
+    for (block_size, options, stream) in
+        [("4096", "cache=kernel", 0), ("1024", "cache=direct", 1), ("2048", "cache=writeback,threads=1", 2)]
+    {
+        trees_of_many_threads(block_size, options, seed.wrapping_add(stream));
     }
 }

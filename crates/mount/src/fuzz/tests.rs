@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fuser::{FopenFlags, InitFlags};
 use parext4::{Volume, VolumeOptions};
+use testkit::volume::assert_no_findings;
 
 use super::message::{CREATE, Message};
 use super::{Connection, empty, serve};
@@ -13,7 +14,8 @@ use crate::options::{Cache, MountOptions};
 fn the_server_answers_all_requests_of_the_fuzzer() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/inputs/requests");
     for entry in std::fs::read_dir(folder).unwrap() {
-        serve(&std::fs::read(entry.unwrap().path()).unwrap());
+        let device = serve(&std::fs::read(entry.unwrap().path()).unwrap());
+        assert_no_findings(&device, "a volume that was served");
     }
 }
 

@@ -28,8 +28,11 @@ use crate::watch::Watch;
 
 pub use clients::work_until_killed;
 
-/// The least duration of a round, and the largest number of rounds.
+/// The least duration of a round.
 const ROUND: Duration = Duration::from_secs(5);
+/// The duration of a round of a long run, after which the growth of the server can be judged.
+const LONG_ROUND: Duration = Duration::from_mins(2);
+/// The largest number of rounds.
 const ROUNDS: u32 = 8;
 
 /// Number of threads and transfers, and size of the files and of the volume.
@@ -173,7 +176,8 @@ impl<'a> TestRun<'a> {
 
 /// Returns the number of rounds of a run.
 fn rounds(time: Duration) -> u32 {
-    let rounds = time.as_secs() / ROUND.as_secs();
+    let round = if time < 2 * LONG_ROUND { ROUND } else { LONG_ROUND };
+    let rounds = time.as_secs() / round.as_secs();
     u32::try_from(rounds).unwrap_or(ROUNDS).clamp(2, ROUNDS)
 }
 

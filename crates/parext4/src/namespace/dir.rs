@@ -26,8 +26,17 @@ pub(super) struct Dir<'a> {
 
 impl Node {
     /// Returns the node's blocks as a directory.
+    ///
+    /// # Errors
+    /// If it is none, or the volume is closed.
     pub(super) fn dir(&self) -> Result<Dir<'_>> {
         self.engine.in_flight.check_open()?;
+        self.as_dir()
+    }
+
+    /// Like [`dir`](Self::dir), for an operation that has begun: one that has changed something must not fail because the volume is
+    /// being closed.
+    pub(super) fn as_dir(&self) -> Result<Dir<'_>> {
         if !self.inode.is_dir() {
             return Err(Error::NotDirectory(format!("inode {}", self.ino())));
         }

@@ -286,13 +286,13 @@ impl Rename<'_> {
         // As in the kernel, no-key names are not renamed.
         self.old_dir.inode.check_key()?;
         self.new_dir.inode.check_key()?;
-        self.old_dir.dir()?.check_changeable()?;
+        self.old_dir.as_dir()?.check_changeable()?;
         match &self.new {
             Some(new) => {
-                self.new_dir.dir()?.check_changeable()?;
+                self.new_dir.as_dir()?.check_changeable()?;
                 new.inode.check_fixed()?;
             }
-            None => self.new_dir.dir()?.check_insertable()?,
+            None => self.new_dir.as_dir()?.check_insertable()?,
         }
         self.old.inode.check_fixed()
     }
@@ -301,11 +301,11 @@ impl Rename<'_> {
     fn read_parents(&self) -> Result<()> {
         let moved = [Some(&self.old), self.exchanged()].into_iter().flatten();
         let mut moved = moved.filter(|node| self.changes_parent() && node.inode.is_dir());
-        moved.try_for_each(|node| node.dir()?.parent().map(drop))
+        moved.try_for_each(|node| node.as_dir()?.parent().map(drop))
     }
 
     fn move_to_free_name(&self) -> Result<()> {
-        let (engine, new_dir) = (&self.old_dir.engine, self.new_dir.dir()?);
+        let (engine, new_dir) = (&self.old_dir.engine, self.new_dir.as_dir()?);
         if self.moves_directory() {
             new_dir.check_subdirs()?;
         }
@@ -326,7 +326,7 @@ impl Rename<'_> {
                 insertion.apply(handle, self.old.ino(), self.old.file_type())?;
                 self.remove_old(handle, whiteout.as_deref())?;
                 if self.moves_directory() {
-                    self.old_dir.dir()?.drop_subdir();
+                    self.old_dir.as_dir()?.drop_subdir();
                     new_dir.add_subdir();
                 }
                 self.touch_all();
@@ -339,7 +339,7 @@ impl Rename<'_> {
         match (self.old.inode.is_dir(), victim.inode.is_dir()) {
             (true, false) => return Err(Error::NotDirectory(printable(self.new_name))),
             (false, true) => return Err(Error::IsDirectory(printable(self.new_name))),
-            (true, true) if !victim.dir()?.is_empty()? => {
+            (true, true) if !victim.as_dir()?.is_empty()? => {
                 return Err(Error::NotEmpty(printable(self.new_name)));
             }
             _ => {}
@@ -351,14 +351,19 @@ impl Rename<'_> {
             engine.transact(credits, |handle| {
                 let whiteout = self.make_whiteout(handle, whiteout.as_ref())?;
                 self.join_all(handle);
-                self.new_dir.dir()?.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
+                self.new_dir.as_dir()?.replace(
+                    handle,
+                    self.new_name,
+                    self.old.ino(),
+                    self.old.file_type(),
+                )?;
                 self.remove_old(handle, whiteout.as_deref())?;
                 self.touch_all();
                 if !victim.inode.is_dir() {
                     return drop_link(engine, handle, &victim.inode);
                 }
                 // The new parent loses the `..` of the replaced directory and gets the `..` of the moved one.
-                self.old_dir.dir()?.drop_subdir();
+                self.old_dir.as_dir()?.drop_subdir();
                 drop_all_links(engine, handle, &victim.inode)
             })
         })
@@ -379,19 +384,19 @@ impl Rename<'_> {
     /// Removes the old name, or replaces it with the whiteout, after the new one was added. Points a moved directory's `..` at its new
     /// parent.
     fn remove_old(&self, handle: &Handle<'_>, whiteout: Option<&Inode>) -> Result<()> {
-        let old_dir = self.old_dir.dir()?;
+        let old_dir = self.old_dir.as_dir()?;
         match whiteout {
             Some(whiteout) => old_dir.replace(handle, self.name, whiteout.ino(), whiteout.file_type())?,
             None => old_dir.remove(handle, self.name)?,
         }
         if self.moves_directory() {
-            self.old.dir()?.set_parent(handle, self.new_dir.ino())?;
+            self.old.as_dir()?.set_parent(handle, self.new_dir.ino())?;
         }
         Ok(())
     }
 
     fn exchange(&self, new: &Node) -> Result<()> {
-        let (old_dir, new_dir) = (self.old_dir.dir()?, self.new_dir.dir()?);
+        let (old_dir, new_dir) = (self.old_dir.as_dir()?, self.new_dir.as_dir()?);
         let (old_is_dir, new_is_dir) = (self.old.inode.is_dir(), new.inode.is_dir());
         if self.changes_parent() && old_is_dir && !new_is_dir {
             new_dir.check_subdirs()?;
@@ -405,10 +410,10 @@ impl Rename<'_> {
             old_dir.replace(handle, self.name, new.ino(), new.file_type())?;
             if self.changes_parent() {
                 if old_is_dir {
-                    self.old.dir()?.set_parent(handle, self.new_dir.ino())?;
+                    self.old.as_dir()?.set_parent(handle, self.new_dir.ino())?;
                 }
                 if new_is_dir {
-                    new.dir()?.set_parent(handle, self.old_dir.ino())?;
+                    new.as_dir()?.set_parent(handle, self.old_dir.ino())?;
                 }
                 match (old_is_dir, new_is_dir) {
                     (true, false) => {
@@ -456,7 +461,7 @@ fn is_below(dir: &Node, ancestor: &Node) -> Result<bool> {
     let mut at = dir.clone();
     while at.ino() != ancestor.ino() {
         if !seen.insert(at.ino()) {
-            return Err(at.dir()?.corrupt("it is its own ancestor"));
+            return Err(at.as_dir()?.corrupt("it is its own ancestor"));
         }
         let parent = at.lookup(b"..")?;
         if parent.ino() == at.ino() {

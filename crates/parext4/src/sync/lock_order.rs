@@ -7,6 +7,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Rank {
+    /// The outcome of closing the volume, while it is being closed.
+    Close,
     /// The volume-wide lock of directory moves, which prevents cycles in the tree.
     Rename,
     /// The entries of one directory. A thread acquires several in the order of their inode numbers.

@@ -74,7 +74,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail.
+    /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail. If another thread closes the
+    /// volume, or has closed it, waits until it is done and returns what came of that.
     ///
     /// Dropping the last handle to a volume closes it too, but cannot report an error.
     ///
@@ -87,7 +88,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; the volume then stays open. The errors of
-    /// [`sync`](Self::sync); the next open then replays the journal.
+    /// [`sync`](Self::sync); the next open then replays the journal. [`Error::Stopped`] if an earlier close has failed.
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }
@@ -112,9 +113,11 @@ impl Engine {
     }
 
     pub(super) fn close(self: &Arc<Self>) -> Result<()> {
-        if !self.in_flight.close() {
-            return Ok(());
+        let mut outcome = self.closed.lock();
+        if let Some(outcome) = &*outcome {
+            return outcome.clone().map_err(Error::Stopped);
         }
+        self.in_flight.close();
         // A thread counts its queue before an operation of the queue checks that the volume is open. So either this load
         // sees the queue, or the operation sees that the volume is closed.
         if guarded!(Fault::QueueWhileClosing, self.queues.load(Ordering::SeqCst) > 0) {
@@ -124,7 +127,9 @@ impl Engine {
         let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
         self.dirty.stop();
         self.idle_cache.stop();
-        self.shut_down().and(written)
+        let result = self.shut_down().and(written);
+        *outcome = Some(result.as_ref().map(|&()| ()).map_err(|error| error.to_string().into()));
+        result
     }
 
     /// Stops the commit timer and ends all changes, as the last step of closing. No operation is in flight.
@@ -178,6 +183,7 @@ impl Drop for Use {
     fn drop(&mut self) {
         // A drop has no caller to return the error to. The next open replays the journal.
         if self.release()
+            && self.in_flight.check_open().is_ok()
             && let Err(error) = self.close()
         {
             tracing::warn!("closing the volume: {error}");

@@ -335,6 +335,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         policy: options.research.policy,
         usage: VolumeUsage::new(options.explain),
         in_flight: InFlight::new(),
+        closed: Mutex::new(Rank::Close, None),
         queues: AtomicU32::new(0),
         // The start differs from open to open, so that an inode that reuses a number gets another generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::error::Corruption;
 use parext4::{
-    AlignedBuf, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, SetAttributes, Timestamp, Volume,
-    VolumeOptions, mkfs,
+    AlignedBuf, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, RenameMode, SetAttributes, Timestamp,
+    Volume, VolumeOptions, mkfs, needs_recovery,
 };
-use testkit::volume::DirectFiles as _;
+use testkit::volume::{DirectFiles as _, assert_no_findings};
 
 fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
     let device = Arc::new(MemDevice::new(size));
@@ -159,6 +160,83 @@ fn synced_data_survives_a_close_at_any_moment() {
             assert!(size >= synced * 4096, "{size} bytes of {synced} synced blocks");
         }
     }
+}
+
+/// Renames files over each other, exchanges them and moves a directory, from `start` until the volume is closed.
+fn rename_until_closed(volume: &Volume, thread: usize, start: &Barrier) {
+    let path = |dir: usize, name: &str| format!("/{thread}{dir}/{name}");
+    for dir in 0..2 {
+        volume.mkdir(format!("/{thread}{dir}"), 0o755).unwrap();
+    }
+    volume.write(path(0, "b"), "b").unwrap();
+    volume.mkdir(path(0, "dir"), 0o755).unwrap();
+    start.wait();
+    let turn = |from: usize, to: usize| {
+        volume.write(path(from, "a"), "a")?;
+        volume.rename(path(from, "dir"), path(to, "dir"))?;
+        let dir = volume.resolve(path(from, ""))?;
+        dir.rename(b"a", &dir, b"b", RenameMode::Exchange)?;
+        volume.rename(path(from, "a"), path(from, "b"))?;
+        volume.rename(path(from, "b"), path(to, "b"))
+    };
+    let error = (0..).find_map(|nth| turn(nth % 2, 1 - nth % 2).err());
+    assert!(matches!(error, Some(Error::Stopped(_))), "{error:?}");
+}
+
+#[test]
+fn names_are_whole_after_a_close_at_any_moment() {
+    let (base, volume) = fresh(16 << 20);
+    volume.close().unwrap();
+    for round in 0..200 {
+        let device = Arc::new(base.fork());
+        let volume = open(&device);
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (volume, start) = (volume.clone(), &start);
+                scope.spawn(move || rename_until_closed(&volume, thread, start));
+            }
+            start.wait();
+            std::thread::sleep(Duration::from_micros(round % 50 * 20));
+            volume.clone().close().unwrap();
+        });
+        drop(volume);
+        assert_no_findings(&*device, "closed while names change");
+    }
+}
+
+#[test]
+fn a_close_beside_another_one_waits_for_it() {
+    let (base, volume) = fresh(16 << 20);
+    volume.close().unwrap();
+    for _ in 0..50 {
+        let device = Arc::new(base.fork());
+        let volume = open(&device);
+        volume.write("/file", vec![1; 1 << 20]).unwrap();
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (volume, device, start) = (volume.clone(), &device, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    volume.close().unwrap();
+                    assert!(!needs_recovery(&MemDevice::from_bytes(device.snapshot())).unwrap());
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_close_after_one_that_failed_fails() {
+    let (base, volume) = fresh(16 << 20);
+    volume.close().unwrap();
+    let device = Arc::new(FaultDevice::new(base, FaultPlan::default()));
+    let volume = Volume::open_device(Arc::clone(&device) as _, &VolumeOptions::new()).unwrap();
+    volume.write("/file", "text").unwrap();
+    device.arm(FaultPlan::at(1).kind(FaultKind::Writes).sticky(true));
+    let (first, second) = (volume.clone().close(), volume.clone().close());
+    assert!(first.is_err() && matches!(second, Err(Error::Stopped(_))), "{first:?}, {second:?}");
 }
 
 #[test]

@@ -199,6 +199,8 @@ pub enum Fault {
     XattrsUnlocked,
     /// A name is removed although the number of names may have changed since it was checked.
     LinksUnlocked,
+    /// An inode is found by a name while another name of it is the last that its links count, and is removed.
+    NamedUnlocked,
     /// A queue's thread sleeps without checking for submitted operations.
     SleepUnchecked,
     /// A thread that ends a page's filling, write-back or last pin wakes no waiting thread.

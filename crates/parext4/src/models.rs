@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::file::DirectFile;
 pub use crate::flush_turn::FlushTurn;
 use crate::mmp::{MmpOptions, Protection, Silence};
+use crate::node::Node;
 pub use crate::page_cache::{
     FilePages, Fill, NoFrame, Page, PageCache, PageIndex, PageLookup, PageRange, PageSize, WriteBack,
 };
@@ -36,6 +37,11 @@ pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
 /// that are reserved for metadata.
 pub fn leave_blocks(volume: &Volume, blocks: i32) {
     volume.engine.allocator.leave(blocks.into());
+}
+
+/// Makes the number of links of a file too low by one, as a damaged volume has it.
+pub fn lose_link(node: &Node) {
+    node.inode.core().links -= 1;
 }
 
 fn no_tree() -> Error {

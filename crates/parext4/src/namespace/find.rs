@@ -9,10 +9,11 @@ use super::htree::Walk;
 use super::names::{NameHash, Wanted};
 use super::{check_name, printable};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, guarded};
 use crate::journal::Handle;
 use crate::meta::MetaBlock;
 use crate::node::Node;
-use crate::sync::Arc;
+use crate::sync::{Arc, yield_now};
 
 /// The place of an entry.
 #[derive(Debug)]
@@ -149,10 +150,21 @@ impl Dir<'_> {
         if inode.has_value() {
             return Err(self.corrupt(format_args!("an entry names inode {ino}, the value of an attribute")));
         }
-        if inode.core().links == 0 {
+        let core = inode.core();
+        if core.links == 0 {
+            drop(core);
             return Err(self.corrupt(format_args!("an entry names inode {ino}, which has no links")));
         }
-        Ok(Node::new(self.engine, inode))
+        // Under the inode's lock, as in the drop of a `Node`: an inode with more names than links can lose its last link meanwhile.
+        let core = guarded!(Fault::NamedUnlocked, Some(core), {
+            drop(core);
+            // Long enough for another thread to delete the inode and to create one with its number.
+            (0..5000).for_each(|_| yield_now());
+            None
+        });
+        let node = Node::new(self.engine, Arc::clone(&inode));
+        drop(core);
+        Ok(node)
     }
 
     /// Removes the entry `name`. Registers one block.

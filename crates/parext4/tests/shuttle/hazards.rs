@@ -63,6 +63,7 @@
 //! | preallocated blocks that are used, and freed | `preallocation` | `PreallocationFreedInUse`, `PreallocateBelowSize`, `FillUnchecked`, `AllocatedAsPreallocated` |
 //! | indirect blocks in memory, against fills of the blocks below them and against eviction | `claims::holes_of_one_indirect_block_are_filled_in_parallel`, `claims::indirect_blocks_in_use_stay_in_memory`, `claims::an_indirect_block_that_was_read_before_a_change_is_read_again` | `LeafAddedTwice`, `LeavesDroppedInUse`, `OldLeafKept` |
 //! | inodes that are created, evicted, read again, and deleted | `inodes` | `LoadTwice`, `ForgetBeforeFree`, `InsertUnmarked`, `LinksBeforeContents` |
+//! | an inode with more names than links, found by one of them as it is deleted | `inodes::an_inode_with_more_names_than_links_is_deleted_once` | `NamedUnlocked` |
 //! | extended attributes of one inode | `xattrs` | `XattrsUnlocked` |
 //! | the last name of an inode that cannot be deleted | `xattrs::the_last_name_of_an_inode_that_cannot_be_deleted_stays` | `LinksUnlocked` |
 //! | the sleep of a queue's thread | `queues::a_parked_queue_thread_is_woken` | `SleepUnchecked` |

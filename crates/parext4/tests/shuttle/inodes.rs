@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::fault::Fault;
-use parext4::models::leave_blocks;
+use parext4::models::{leave_blocks, lose_link};
 use parext4::{Error, NewInode, SetAttributes, Volume};
 
 use shuttle::rand::Rng;
@@ -75,6 +75,29 @@ fn a_deleted_inode_is_not_found_by_its_number() {
         looking.join().unwrap();
         let next = root.create(b"h", &NewInode::new()).unwrap();
         assert!(next.id() != id && matches!(volume.node(id), Err(Error::NotFound(_))));
+    });
+}
+
+#[test]
+fn an_inode_with_more_names_than_links_is_deleted_once() {
+    check(200, &[Fault::NamedUnlocked], |image| {
+        let volume = volume(image);
+        let root = volume.root().unwrap();
+        let node = root.create(b"a", &NewInode::new()).unwrap();
+        let dir = root.mkdir(b"dir", &NewInode::new()).unwrap();
+        dir.link(b"b", &node).unwrap();
+        lose_link(&node);
+        drop(node);
+        let looking = shuttle::thread::spawn(move || {
+            // If it is found, this thread deletes it.
+            let _ = dir.lookup(b"b");
+        });
+        root.unlink(b"a").unwrap();
+        // The number may be reused while the other thread uses the name.
+        let new = root.create(b"c", &NewInode::new()).unwrap();
+        looking.join().unwrap();
+        let next = root.create(b"d", &NewInode::new()).unwrap();
+        assert_ne!(next.ino(), new.ino(), "the inode was deleted twice, the second time as another one");
     });
 }
 

@@ -84,6 +84,9 @@ fn parse_entries_of_block(bytes: &[u8], block: FsBlock, seed: Option<ChecksumSee
     if header.h_blocks.get() != 1 {
         return Err(FormatError::new(STRUCTURE, "h_blocks", format_args!("is {}", header.h_blocks.get())));
     }
+    if header.h_refcount.get() == 0 {
+        return Err(FormatError::new(STRUCTURE, "h_refcount", "is 0"));
+    }
     if let Some(seed) = seed {
         let (stored, computed) = (header.h_checksum.get(), checksum(seed, block, bytes));
         if stored != computed {

@@ -32,6 +32,8 @@ fn a_block_and_its_checksum() {
     let (seed, at) = (ChecksumSeed(7), FsBlock(99));
     let mut bytes = sample();
     assert_eq!(refcount(&bytes), 3);
+    set_refcount(&mut bytes, 0);
+    assert_eq!(parse_block(&bytes, at, None).unwrap_err().field, "h_refcount");
     set_refcount(&mut bytes, 2);
     assert_eq!(refcount(&bytes), 2);
     assert_eq!(parse_block(&bytes, at, Some(seed)).unwrap_err().field, "checksum");
@@ -153,6 +155,7 @@ fn values_that_need_more_bytes_than_there_are_overlap() {
     for (len, entries, size) in [(65536_usize, 1637, 32760_usize), (1024, 2, 481), (1024, 36, 5)] {
         let mut bytes = vec![0; len];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        set_refcount(&mut bytes, 1);
         bytes[8] = 1;
         let offset = u16::try_from(len - size.next_multiple_of(4)).unwrap();
         let mut at = size_of::<RawHeader>();

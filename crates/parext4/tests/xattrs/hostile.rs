@@ -85,6 +85,32 @@ fn a_block_that_cannot_be_one_is_named() {
     }
 }
 
+/// A block that counts no inode cannot lose one. The last name of such a file stays, and the volume can be changed.
+#[test]
+fn a_block_that_counts_no_inode_stops_no_volume() {
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"]) else { return };
+    let volume = image.open();
+    file(&volume, "file").set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
+    volume.close().unwrap();
+    let stat = image.debugfs("stat /file");
+    let block = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    image.debugfs_write(&format!("zap_block -o 4 -l 4 -p 0 {block}"));
+    let volume = image.open();
+    let node = volume.resolve("/file").unwrap();
+    for result in [
+        node.get_xattr(b"user.a").map(drop),
+        node.set_xattr(b"user.b", b"x", XattrMode::Any),
+        node.remove_xattr(b"user.a"),
+        volume.remove_file("/file"),
+    ] {
+        assert!(matches!(&result, Err(error) if error.to_string().contains("h_refcount")), "{result:?}");
+    }
+    drop(node);
+    assert!(volume.exists("/file").unwrap());
+    volume.write("/other", "text").unwrap();
+    volume.close().unwrap();
+}
+
 /// Without `ea_inode`, an entry whose value is in an inode is damage, which does not keep the inode from being deleted.
 #[test]
 fn a_file_with_a_value_in_an_inode_without_the_feature_is_deleted() {

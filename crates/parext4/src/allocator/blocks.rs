@@ -315,8 +315,10 @@ impl Allocator {
                 self.group(group).release([run]);
             }
             self.unclaim(u64::from(clusters.len));
-            self.held.fetch_sub(u64::from(clusters.len), Ordering::Relaxed);
+            // First, because a thread that found no space gives up if no block is held and none was released. Release pairs with
+            // the Acquire in `has_held_blocks`.
             self.releases.fetch_add(1, Ordering::Relaxed);
+            self.held.fetch_sub(u64::from(clusters.len), Ordering::Release);
         }
     }
 

@@ -161,7 +161,7 @@ impl Allocator {
 
     /// Returns true if a commit would make blocks allocatable.
     pub(crate) fn has_held_blocks(&self) -> bool {
-        self.held.load(Ordering::Relaxed) > 0
+        self.held.load(Ordering::Acquire) > 0
     }
 
     /// Returns the number of runs of freed blocks that became allocatable so far.

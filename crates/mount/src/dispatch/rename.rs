@@ -35,7 +35,11 @@ impl Dispatcher {
 impl Deferred {
     fn start_rename(self: &Arc<Self>, rename: Rename, reply: ReplyEmpty, in_flight: InFlightRequest) {
         let [old, new] = &rename.names;
-        let mut dirty = self.server.dirty_before_rename(old, new, rename.flags).into_iter().flatten();
+        let dirty = match self.server.dirty_before_rename(old, new, rename.flags) {
+            Ok(dirty) => dirty,
+            Err(failure) => return reply.send(self.server.handle_corruption(Err(failure))),
+        };
+        let mut dirty = dirty.into_iter().flatten();
         let (Some(first), second) = (dirty.next(), dirty.next()) else {
             return self.finish_rename(&rename, reply);
         };

@@ -78,17 +78,25 @@ impl LookupCounts {
         Ok(Arc::clone(known.pages.get_or_insert_with(new)))
     }
 
-    /// Counts that the kernel is told of an inode.
+    /// Counts that the kernel is told of an inode. Replaces the entry of an inode that had the number before. The kernel returns the look-ups
+    /// of both by the number, so the count includes both.
     pub fn count_lookup(&self, node: &Node) {
         let NodeId { ino, generation } = node.id();
         let ino = u64::from(ino.get());
-        match self.shard(ino).lock().entry(ino) {
-            Slot::Occupied(mut known) => known.get_mut().lookups += 1,
-            Slot::Vacant(slot) => {
-                let unlinked = has_no_name(node).then(|| Box::new(node.clone()));
-                slot.insert(KnownInode { lookups: 1, generation, pages: None, unlinked });
+        let mut shard = self.shard(ino).lock();
+        let replaced = match shard.get_mut(&ino) {
+            Some(known) if known.generation == generation => {
+                known.lookups += 1;
+                None
             }
-        }
+            other => {
+                let lookups = other.map_or(0, |known| known.lookups) + 1;
+                let unlinked = has_no_name(node).then(|| Box::new(node.clone()));
+                shard.insert(ino, KnownInode { lookups, generation, pages: None, unlinked })
+            }
+        };
+        drop(shard);
+        drop(replaced);
     }
 
     /// Pins an inode that the kernel knows until the kernel forgets it, if the inode has no name left.
@@ -134,4 +142,34 @@ impl LookupCounts {
 
 fn has_no_name(node: &Node) -> bool {
     node.metadata().links == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_leads_to_the_inode_that_has_it_now() {
+        let volume = testkit::volume::scratch();
+        let counts = LookupCounts::new(volume.root().unwrap(), false);
+        let create = || {
+            volume.write("/file", "text").unwrap();
+            volume.resolve("/file").unwrap()
+        };
+        let old = create();
+        let old_id = old.id();
+        counts.count_lookup(&old);
+        drop(old);
+        volume.remove_file("/file").unwrap();
+        let new = create();
+        assert!(new.ino() == old_id.ino && new.generation() != old_id.generation, "the number is used again");
+        counts.count_lookup(&new);
+        let number = INodeNo(new.ino().get().into());
+        assert_eq!(counts.node(&volume, number).unwrap().id(), new.id());
+        // The kernel forgets both by the number.
+        counts.forget(number, 1);
+        assert_eq!(counts.len(), 1);
+        counts.forget(number, 1);
+        assert_eq!(counts.len(), 0);
+    }
 }

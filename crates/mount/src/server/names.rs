@@ -21,6 +21,15 @@ pub(crate) struct NewName {
     pub caller: Caller,
 }
 
+/// Returns the inode that a name stands for, if there is one.
+fn named(dir: &Node, name: &[u8]) -> Outcome<Option<Node>> {
+    match dir.lookup(name) {
+        Ok(node) => Ok(Some(node)),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Returns true if an entry of the directory can be looked up by several names.
 pub(super) fn has_spellings(dir: &Node) -> bool {
     dir.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
@@ -142,10 +151,9 @@ impl Server {
         name: &[u8],
         remove: impl FnOnce() -> parext4::Result<()>,
     ) -> Outcome<()> {
-        // If the look-up fails, `remove` fails with the same error.
-        let named = dir.lookup(name).ok();
+        let node = named(dir, name)?;
         remove()?;
-        if let Some(node) = named {
+        if let Some(node) = node {
             self.lookup_counts.pin_unlinked(&node);
         }
         Ok(())
@@ -165,19 +173,26 @@ impl Server {
 
     /// Returns the kernel's pages, if some may be dirty, of the files that a rename puts in the place of another file. They are written back
     /// first, so that after a crash no name leads to less than one of the files had.
+    ///
+    /// # Errors
+    /// If a name cannot be looked up. A name that does not exist is no error.
     pub fn dirty_before_rename(
         &self,
         old: &(INodeNo, Vec<u8>),
         new: &(INodeNo, Vec<u8>),
         flags: RenameFlags,
-    ) -> [Option<Arc<KernelPages>>; 2] {
-        let named = |(dir, name): &(INodeNo, Vec<u8>)| self.node(*dir).ok()?.lookup(name).ok();
-        let dirty = |node: &Node| self.kernel_pages(node).filter(|pages| pages.may_be_dirty());
+    ) -> Outcome<[Option<Arc<KernelPages>>; 2]> {
+        let find = |(dir, name): &(INodeNo, Vec<u8>)| named(&self.node(*dir)?, name);
+        let dirty = |name| -> Outcome<_> {
+            let pages = find(name)?.and_then(|node| self.kernel_pages(&node));
+            Ok(pages.filter(|pages| pages.may_be_dirty()))
+        };
         if flags.contains(RenameFlags::RENAME_EXCHANGE) {
-            return [old, new].map(|name| named(name).and_then(|node| dirty(&node)));
+            return Ok([dirty(old)?, dirty(new)?]);
         }
-        let moved = named(old).and_then(|node| dirty(&node));
-        [moved.filter(|_| named(new).is_some()), None]
+        let moved = dirty(old)?;
+        let replaces = moved.is_some() && find(new)?.is_some();
+        Ok([moved.filter(|_| replaces), None])
     }
 
     pub fn rename(
@@ -206,5 +221,72 @@ impl Server {
         })?;
         self.after_change(&old_dir)?;
         self.after_change(&new_dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use fuser::Errno;
+    use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+    use parext4::{Volume, VolumeOptions};
+    use testkit::volume::Shape;
+
+    use super::*;
+    use crate::options::MountOptions;
+
+    const FILES: u32 = 40;
+
+    fn name(nth: u32) -> Vec<u8> {
+        format!("file{nth}").into_bytes()
+    }
+
+    /// Returns a server that keeps little metadata in memory, and its device. The volume has files with the names `name(0)` and so on.
+    fn server() -> (Server, Arc<FaultDevice>) {
+        let memory = Arc::new(Shape::new(8, 1024, true).make());
+        let volume = Volume::open_device(Arc::clone(&memory) as _, &VolumeOptions::new()).unwrap();
+        (0..FILES).for_each(|nth| volume.write(format!("/file{nth}"), "text").unwrap());
+        volume.close().unwrap();
+        let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
+        let options = VolumeOptions::new().metadata_cache_bytes(1).commit_interval(None);
+        let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
+        (Server::new(volume, Path::new("image"), MountOptions::new()).unwrap(), device)
+    }
+
+    /// Evicts the metadata of the first file, and has the device fail one read.
+    fn fail_a_read(server: &Server, device: &FaultDevice) {
+        for nth in FILES / 2..FILES {
+            server.lookup(INodeNo::ROOT, &name(nth)).unwrap();
+        }
+        device.arm(FaultPlan::at(1).kind(FaultKind::Reads));
+    }
+
+    #[test]
+    fn a_name_whose_inode_cannot_be_read_is_not_removed() {
+        let (server, device) = server();
+        let ino = server.lookup(INodeNo::ROOT, &name(0)).unwrap().attr.ino;
+        fail_a_read(&server, &device);
+        let removed = server.unlink(INodeNo::ROOT, &name(0));
+        assert!(device.failed().is_some(), "the device has failed a read");
+        assert_eq!(removed.map_err(|failure| failure.errno()), Err(Errno::EIO));
+        server.unlink(INodeNo::ROOT, &name(0)).unwrap();
+        assert_eq!(server.attributes(ino).unwrap().nlink, 0, "the kernel still knows the inode");
+    }
+
+    #[test]
+    fn a_rename_fails_if_it_cannot_read_which_pages_to_write_back() {
+        let (server, device) = server();
+        let ino = server.lookup(INodeNo::ROOT, &name(0)).unwrap().attr.ino;
+        let pages = server.lookup_counts.kernel_pages(ino).unwrap();
+        let _writer = pages.add_writer(false);
+        pages.note_fill();
+        let [old, new] = [0, 1].map(|nth| (INodeNo::ROOT, name(nth)));
+        let dirty = || server.dirty_before_rename(&old, &new, RenameFlags::empty());
+        assert!(dirty().unwrap()[0].is_some());
+        fail_a_read(&server, &device);
+        let failed = dirty();
+        assert!(device.failed().is_some(), "the device has failed a read");
+        assert_eq!(failed.map(|_| ()).map_err(|failure| failure.errno()), Err(Errno::EIO));
     }
 }

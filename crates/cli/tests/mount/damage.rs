@@ -2,7 +2,7 @@
 
 use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use rustix::fs::{RawDir, XattrFlags, setxattr};
@@ -91,6 +91,50 @@ fn names_before_a_damaged_block_are_listed() {
         fuse.scratch().ok(&["recover", &image]);
         fuse.scratch().fsck();
     }
+}
+
+/// Replaces bytes of an image wherever they are.
+fn replace(image: &Path, old: &[u8], new: &[u8]) {
+    let bytes = std::fs::read(image).unwrap();
+    let found: Vec<_> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(old)).collect();
+    assert!(!found.is_empty());
+    let image = File::options().write(true).open(image).unwrap();
+    found.into_iter().for_each(|at| image.write_all_at(new, at as u64).unwrap());
+}
+
+#[test]
+fn a_file_that_could_not_be_read_is_listed_and_read_later() {
+    // The first fields of the inode: mode, user and size.
+    const INODE: [u8; 8] = [0xa0, 0x81, 0xed, 0x5e, 0x39, 0x30, 0, 0];
+    const DAMAGED: [u8; 8] = [0xa0, 0x81, 0xee, 0x5e, 0x39, 0x30, 0, 0];
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "1024"], "rw") else { return };
+    let (dir, path, image) = (fuse.path("dir"), fuse.path("dir/file"), fuse.scratch().image());
+    std::fs::create_dir(&dir).unwrap();
+    (0..20).for_each(|nth| std::fs::write(fuse.path(&format!("before{nth}")), "").unwrap());
+    std::fs::write(&path, [7; 12_345]).unwrap();
+    chown(&path, Some(0x5eed), None).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    (0..20).for_each(|nth| std::fs::write(fuse.path(&format!("after{nth}")), "").unwrap());
+    let ino = std::fs::metadata(&path).unwrap().ino();
+    fuse.umount();
+    // Metadata soon leaves the memory.
+    fuse.mount("ro,metadata_cache=1K");
+    let evict = || (0..20).for_each(|nth| drop(File::open(fuse.path(&format!("after{nth}"))).unwrap()));
+    // The second time the kernel knows the inode, and does not forget it.
+    for expected in [Err(Some(117)), Ok(12_345)] {
+        replace(&image, &INODE, &DAMAGED);
+        evict();
+        let listed = std::fs::read_dir(&dir).unwrap().next().unwrap().unwrap();
+        assert_eq!(listed.ino(), ino);
+        assert!(listed.file_name() == "file" && listed.file_type().unwrap().is_file());
+        let size = std::fs::metadata(&path).map(|metadata| metadata.len());
+        assert_eq!(size.map_err(|error| error.raw_os_error()), expected, "EUCLEAN, or the size");
+        replace(&image, &DAMAGED, &INODE);
+        evict();
+        assert_eq!(std::fs::read(&path).unwrap(), [7; 12_345]);
+        assert_eq!(std::fs::metadata(&path).unwrap().uid(), 0x5eed);
+    }
+    fuse.finish();
 }
 
 #[test]

@@ -30,7 +30,8 @@ struct KnownInode {
     /// Set once the file was opened.
     pages: Option<Arc<KernelPages>>,
     lookups: u64,
-    generation: u32,
+    /// `None` if the kernel was only told of the number, see [`LookupCounts::count_refused`].
+    generation: Option<u32>,
     /// Set if the inode has no name left.
     unlinked: Option<Box<Node>>,
 }
@@ -63,7 +64,7 @@ impl LookupCounts {
             let shard = self.shard(ino.0).lock();
             match shard.get(&ino.0).ok_or(Failure::STALE)? {
                 KnownInode { unlinked: Some(node), .. } => return Ok(Node::clone(node)),
-                KnownInode { generation, .. } => *generation,
+                KnownInode { generation, .. } => generation.ok_or(Failure::STALE)?,
             }
         };
         let ino = InodeNo(u32::try_from(ino.0).map_err(|_| Failure::STALE)?);
@@ -85,18 +86,27 @@ impl LookupCounts {
         let ino = u64::from(ino.get());
         let mut shard = self.shard(ino).lock();
         let replaced = match shard.get_mut(&ino) {
-            Some(known) if known.generation == generation => {
+            Some(known) if known.generation == Some(generation) => {
                 known.lookups += 1;
                 None
             }
             other => {
                 let lookups = other.map_or(0, |known| known.lookups) + 1;
                 let unlinked = has_no_name(node).then(|| Box::new(node.clone()));
+                let generation = Some(generation);
                 shard.insert(ino, KnownInode { lookups, generation, pages: None, unlinked })
             }
         };
         drop(shard);
         drop(replaced);
+    }
+
+    /// Counts a look-up of an inode that the kernel does not link to its name, and then returns.
+    pub fn count_refused(&self, ino: InodeNo) {
+        let ino = u64::from(ino.get());
+        let mut shard = self.shard(ino).lock();
+        let number = KnownInode { pages: None, lookups: 0, generation: None, unlinked: None };
+        shard.entry(ino).or_insert(number).lookups += 1;
     }
 
     /// Pins an inode that the kernel knows until the kernel forgets it, if the inode has no name left.

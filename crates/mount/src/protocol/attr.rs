@@ -7,7 +7,7 @@ use parext4::{FileType, Metadata, Node, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How long the kernel may cache names and attributes. Practically for ever, because only this server changes the volume.
-pub(crate) const CACHE_FOREVER: Duration = Duration::from_secs(1 << 30);
+const CACHE_FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// Returns how long the kernel may cache these attributes. Zero in two cases:
 ///

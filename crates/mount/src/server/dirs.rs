@@ -2,14 +2,15 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
-use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parext4::{DirBatch, DirItem, Error, Node};
 
 use super::Server;
 use super::names::has_spellings;
 use crate::protocol::Outcome;
-use crate::protocol::attr::{CACHE_FOREVER, Entry, kind};
+use crate::protocol::attr::{Entry, kind};
 
 /// The entry of a batch with index `nth`, and the offset that continues after it.
 struct Listed<'a> {
@@ -33,7 +34,7 @@ impl Server {
         }
     }
 
-    /// Like [`read_dir`](Self::read_dir), with the attributes of each inode. Counts a look-up of each.
+    /// Like [`read_dir`](Self::read_dir), with the attributes of each inode that can be read. Counts a look-up of each.
     pub fn read_dir_plus(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectoryPlus) {
         let add = |listed: Listed<'_>| self.add_with_entry(listed, &mut reply);
         match self.handle_corruption(self.list(ino, offset, add)) {
@@ -81,7 +82,7 @@ impl Server {
         let item = &batch[nth];
         let name = OsStr::from_bytes(&item.name);
         if matches!(&item.name[..], b"." | b"..") {
-            return Ok(add_without_entry(item, next, reply));
+            return Ok(add_without_inode(item, next, reply));
         }
         let node = match batch.node(nth) {
             Ok(node) => node,
@@ -90,7 +91,11 @@ impl Server {
             // The name is listed all the same, as in the kernel. A look-up of it reports the error.
             Err(error) => {
                 let _ = self.handle_corruption::<()>(Err(error.into()));
-                return Ok(add_without_entry(item, next, reply));
+                let full = add_without_inode(item, next, reply);
+                if !full {
+                    self.lookup_counts.count_refused(item.ino);
+                }
+                return Ok(full);
             }
         };
         let entry = Entry { keeps_name: !has_spellings(dir), ..self.entry(&node) };
@@ -103,12 +108,15 @@ impl Server {
     }
 }
 
-/// Adds a name that the kernel looks up when it is used. Returns true if the reply is full.
-fn add_without_entry(item: &DirItem, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
-    let mut entry = Entry::negative();
-    (entry.attr.ino, entry.attr.kind) = (INodeNo(item.ino.get().into()), kind(item.file_type));
-    let name = OsStr::from_bytes(&item.name);
-    reply.add(INodeNo(0), next, name, &CACHE_FOREVER, &entry.attr, Generation(0))
+/// Adds a name that the kernel lists, and looks up when it is used. Returns true if the reply is full.
+///
+/// The protocol has the node ID 0 for this. fuser 0.18 sends one number as the node ID and as the number that programs get, and readdir(3) of
+/// glibc may skip an entry with the number 0. So the attributes have a size that the kernel refuses: it lists the name, links no inode, and
+/// returns the look-up (`FUSE_FORGET`). For `.` and `..` it ignores the attributes, and returns nothing.
+fn add_without_inode(item: &DirItem, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
+    let (ino, kind) = (INodeNo(item.ino.get().into()), kind(item.file_type));
+    let attr = FileAttr { ino, kind, size: u64::MAX, ..Entry::negative().attr };
+    reply.add(ino, next, OsStr::from_bytes(&item.name), &Duration::ZERO, &attr, Generation(0))
 }
 
 /// Returns the index and the next offset of each entry that a listing from `offset` on has yet to list of a group: `len` entries that share

@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, CWD, IFlags, OFlags, Timespec, Timestamps, ioctl_getflags, ioctl_setflags, utimensat,
+    AtFlags, CWD, IFlags, OFlags, Timespec, Timestamps, copy_file_range, ioctl_getflags, ioctl_setflags,
+    utimensat,
 };
+use rustix::io::Errno;
 
 use testkit::fuse_mount::{FuseMount, tool};
+use testkit::kernel_mount::KernelMount;
 
 /// Sets the time of last access, reads the file, and returns true if the read has changed the time.
 fn read_is_noted(path: &Path, atime: SystemTime) -> bool {
@@ -135,6 +138,44 @@ fn a_file_that_becomes_immutable_during_a_write_gets_the_time() {
         drop(file);
         fuse.finish();
     }
+}
+
+/// Copies to an immutable file by a handle from before, and returns the error and the times of the file before and after.
+fn copy_to_immutable(dir: &Path, mount_again: impl FnOnce()) -> (Errno, [[i64; 4]; 2]) {
+    let (source, path) = (dir.join("source"), dir.join("target"));
+    let times = || {
+        let metadata = std::fs::metadata(&path).unwrap();
+        [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()]
+    };
+    std::fs::write(&source, "contents").unwrap();
+    let (from, to) = (File::open(&source).unwrap(), File::create(&path).unwrap());
+    let set = |file: &File, flag| ioctl_setflags(file, ioctl_getflags(file).unwrap() ^ flag).unwrap();
+    set(&to, IFlags::IMMUTABLE);
+    let before = times();
+    std::thread::sleep(Duration::from_millis(20));
+    let error = copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 8).unwrap_err();
+    drop((from, to));
+    mount_again();
+    let after = times();
+    set(&File::open(&path).unwrap(), IFlags::IMMUTABLE);
+    (error, [before, after])
+}
+
+#[test]
+fn a_copy_to_an_immutable_file_changes_no_times() {
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let mount_again = || {
+            fuse.umount();
+            fuse.mount(options);
+        };
+        let (error, [before, after]) = copy_to_immutable(fuse.dir(), mount_again);
+        assert_eq!((error, after), (Errno::PERM, before), "{options}");
+        fuse.finish();
+    }
+    let Some(kernel) = KernelMount::mounted(&[], "") else { return };
+    let (error, [before, after]) = copy_to_immutable(&kernel.path(), || kernel.mount_again());
+    assert_eq!((error, after), (Errno::PERM, before), "ext4");
 }
 
 #[test]

@@ -125,29 +125,40 @@ impl Server {
     /// a part after the first fails, which may have been written in part.
     ///
     /// # Errors
-    /// If nothing was copied. `EPERM` if the target is append-only: the copy has an offset, which may be before the end.
+    /// If nothing was copied. `EPERM` if the target is immutable, or append-only: the copy has an offset, which may be before the end.
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
         let (from_open, to_open) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
-        if to_open.append_only && to_open.file.node().flags().contains(InodeFlags::APPEND) {
-            return Err(Failure::NOT_PERMITTED);
-        }
+        check_flags(to_open.file.node(), to_open.append_only, true)?;
         let (source, target) = (from_open.buffered()?, to_open.buffered_for(self.credentials(caller))?);
-        self.drop_privileges(target.node(), caller)?;
-        target.node().touch_modified()?;
-        let copied = self.copy_data((source, from.offset), (&target, to.offset), len.min(MAX_COPY))?;
+        let copied =
+            self.copy_data((source, from.offset), (&target, to.offset), len.min(MAX_COPY), caller)?;
         self.after_file_change(&to_open, to_open.durability)?;
         Ok(u32::try_from(copied).unwrap_or(u32::MAX))
     }
 
     /// Copies up to `len` bytes and returns how many. After an error the kernel would keep the old size and pages of the target, so
     /// an error is returned only if nothing was copied.
-    fn copy_data(&self, (source, from): (&File, u64), (target, to): (&File, u64), len: u64) -> Outcome<u64> {
+    fn copy_data(
+        &self,
+        (source, from): (&File, u64),
+        (target, to): (&File, u64),
+        len: u64,
+        caller: Caller,
+    ) -> Outcome<u64> {
         let mut buf = vec![0; COPY_BUFFER.min(usize::try_from(len).unwrap_or(COPY_BUFFER))];
         let mut done = 0;
         while done < len {
             let wanted = buf.len().min(usize::try_from(len - done).unwrap_or(buf.len()));
             let read = source.read_at(&mut buf[..wanted], from + done).map_err(Failure::from);
-            let copied = match read.and_then(|read| write_what_fits(target, &buf[..read], to + done, false)) {
+            let written = read.and_then(|read| {
+                if done == 0 && read > 0 {
+                    // As in the kernel, even if none of the data then finds space.
+                    self.drop_privileges(target.node(), caller)?;
+                    target.node().touch_modified()?;
+                }
+                write_what_fits(target, &buf[..read], to + done, false)
+            });
+            let copied = match written {
                 Ok(copied) => copied,
                 Err(failure) if done == 0 => return Err(failure),
                 // The caller does not see the error.

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, as_user, tool, until};
+use testkit::kernel_mount::KernelMount;
 
 const USER: u32 = 1000;
 
@@ -126,4 +127,46 @@ fn what_fits_in_a_limit_is_stored() {
         fuse.umount();
     }
     fuse.scratch().fsck();
+}
+
+/// Sets flags and projects of a file, each pair by one command, and prints the error number, and the flags and the project afterwards.
+const SET_BOTH: &str = r#"
+import fcntl, os, struct, sys
+fd = os.open(sys.argv[1], os.O_RDONLY | os.O_CREAT)
+for flags, project in (0x8, 7), (0x8, 8), (0x88, 7), (0, 8), (0x200, 9), (0x80, 9), (0x88, 10), (0x8, 10), (0, 10):
+    try:
+        fcntl.ioctl(fd, 0x401c5820, struct.pack("7I", flags, 0, 0, project, 0, 0, 0))
+        error = 0
+    except OSError as failed:
+        error = failed.errno
+    xattr = bytearray(28)
+    fcntl.ioctl(fd, 0x801c581f, xattr)
+    print(hex(flags), project, error, *struct.unpack("4I", xattr[:16]))
+"#;
+
+/// The output of the script on ext4: each command sets both or neither.
+const SET: &str = "\
+0x8 7 0 8 0 0 7
+0x8 8 1 8 0 0 7
+0x88 7 1 8 0 0 7
+0x0 8 0 0 0 0 8
+0x200 9 95 0 0 0 8
+0x80 9 0 128 0 0 9
+0x88 10 0 136 0 0 10
+0x8 10 1 136 0 0 10
+0x0 10 0 0 0 0 10
+";
+
+#[test]
+fn flags_and_project_are_set_together_or_not_at_all() {
+    let Some(fuse) = FuseMount::new(&["-O", "quota,project"]) else { return };
+    let kernel = KernelMount::with_copy_of(&fuse.scratch().image(), "rw");
+    fuse.mount("rw");
+    let run = |dir: &Path| tool(Command::new("python3").args(["-c", SET_BOTH]).arg(dir.join("file")));
+    let Some(ours) = run(fuse.dir()) else { return };
+    assert_eq!(ours, SET);
+    if let Some(theirs) = kernel.and_then(|kernel| run(&kernel.path())) {
+        assert_eq!(theirs, SET, "ext4");
+    }
+    fuse.finish();
 }

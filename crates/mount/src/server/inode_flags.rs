@@ -7,7 +7,7 @@
 //! case here: the kernel translates them for 32-bit programs.
 
 use fuser::INodeNo;
-use parext4::{InodeFlags, Node};
+use parext4::{FileType, InodeFlags, Node};
 
 use super::Server;
 use crate::protocol::{CAP_LINUX_IMMUTABLE, Caller, Failure, Outcome};
@@ -52,7 +52,9 @@ impl Server {
             FS_IOC_GETVERSION | FS_IOC32_GETVERSION => Ok(node.generation().to_ne_bytes().to_vec()),
             FS_IOC_SETFLAGS => {
                 let flags = argument.first_chunk().ok_or(Failure::INVALID)?;
-                self.set_flags(ino, &node, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)), caller)?;
+                let flags = InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags));
+                self.check_may_set_flags(&node, flags, caller)?;
+                self.set_flags(ino, &node, flags)?;
                 self.after_change(&node)?;
                 Ok(Vec::new())
             }
@@ -64,10 +66,8 @@ impl Server {
             }
             FS_IOC_FSSETXATTR => {
                 let (flags, project) = from_fsxattr(node.flags(), argument)?;
-                self.set_flags(ino, &node, flags, caller)?;
-                // As in the kernel, an owner may choose the project.
-                self.node_for(ino, caller)?.set_project(project)?;
-                self.invalidate_attributes(ino);
+                self.check_may_set_flags(&node, flags, caller)?;
+                self.set_flags_and_project(ino, flags, &self.node_for(ino, caller)?, project)?;
                 self.after_change(&node)?;
                 Ok(Vec::new())
             }
@@ -93,8 +93,31 @@ impl Server {
         Ok(())
     }
 
-    fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<()> {
-        self.check_may_set_flags(node, flags, caller)?;
+    /// Sets both or neither. The exception is an inode that ceases to be immutable: its flags are set first, and stay set if the project is
+    /// refused, as in the kernel. As there, an owner may choose the project. `node` has the credentials of the caller.
+    fn set_flags_and_project(
+        &self,
+        ino: INodeNo,
+        flags: InodeFlags,
+        node: &Node,
+        project: u32,
+    ) -> Outcome<()> {
+        if flags.contains(InodeFlags::PROJINHERIT) && node.file_type() != FileType::Directory {
+            return Err(Failure::NOT_SUPPORTED);
+        }
+        let thaws = node.flags().difference(flags).contains(InodeFlags::IMMUTABLE);
+        if !thaws {
+            node.set_project(project)?;
+        }
+        self.set_flags(ino, node, flags)?;
+        if thaws {
+            node.set_project(project)?;
+            self.invalidate_attributes(ino);
+        }
+        Ok(())
+    }
+
+    fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags) -> Outcome<()> {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
         if flags.intersects(fixed)
             && let Some(pages) = self.kernel_pages(node).filter(|pages| pages.has_writer())

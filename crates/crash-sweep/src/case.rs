@@ -9,7 +9,7 @@ use parext4::MemDevice;
 use testkit::rng::Rng;
 
 use crate::experiment::Experiment;
-use crate::generate::{random, sequence};
+use crate::generate::{add_timed, random, sequence};
 use crate::history::{self, History};
 use crate::kind::{KINDS, Kind};
 use crate::op::Step;
@@ -46,6 +46,9 @@ const WORKS: [(Work, &str); 7] = [
     (Work::Orphans, "orphans"),
 ];
 
+/// Percentage of the random sequences on volumes with timed commits.
+const TIMED: u64 = 20;
+
 /// A case.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -60,7 +63,7 @@ pub struct Case {
 impl Case {
     /// Returns the steps of a case of one thread; `None` if one of them would fail.
     pub fn steps(&self) -> Option<Vec<Step>> {
-        let steps = match self.work {
+        let mut steps = match self.work {
             Work::One => sequence(1, self.number)?,
             Work::Two => sequence(2, self.number)?,
             Work::Three => random(&mut Rng::new(self.number, 3), 3, |op| self.kind.supports(op)),
@@ -71,6 +74,10 @@ impl Case {
             }
             Work::Threads | Work::Make | Work::Orphans => return None,
         };
+        let mut rng = Rng::new(self.number, 8);
+        if matches!(self.work, Work::Three | Work::Long) && rng.chance(TIMED) {
+            add_timed(&mut steps, &mut rng);
+        }
         steps.iter().all(|(op, _)| self.kind.supports(op)).then_some(steps)
     }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use parext4::EmptiedLog;
 use testkit::rng::Rng;
 
-use crate::op::{FILE_BYTES, Op, PERSISTS, PIECE, Persist, Step, Way};
+use crate::op::{FILE_BYTES, Op, PERSISTS, PIECE, Persist, Step, UNTIMED, Way};
 use crate::tree::{Tree, byte};
 
 /// Offsets of writes: at the start, overlapping it, in the middle, and over the end of a file of [`FILE_BYTES`].
@@ -60,9 +60,15 @@ fn operations() -> Vec<Op> {
     ops
 }
 
+/// Returns the kinds of persistence of the sequences of `length` steps that are all tried. A timed commit takes milliseconds, so
+/// longer sequences have none.
+fn persists(length: u32) -> &'static [Persist] {
+    if length == 1 { &PERSISTS } else { UNTIMED }
+}
+
 /// Returns the number of all sequences of `length` steps, the impossible ones included.
 pub fn count(length: u32) -> u64 {
-    ((OPERATIONS.len() * PERSISTS.len()) as u64).pow(length)
+    ((OPERATIONS.len() * persists(length).len()) as u64).pow(length)
 }
 
 /// Returns sequence `index` of all sequences of `length` steps; `None` if one of its operations would fail.
@@ -72,8 +78,9 @@ pub fn sequence(length: u32, mut index: u64) -> Option<Vec<Step>> {
         index /= len as u64;
         usize::try_from(chosen).expect("below a length")
     };
+    let persists = persists(length);
     let steps: Vec<Step> = (0..length)
-        .map(|_| (OPERATIONS[choose(OPERATIONS.len())], PERSISTS[choose(PERSISTS.len())]))
+        .map(|_| (OPERATIONS[choose(OPERATIONS.len())], persists[choose(persists.len())]))
         .collect();
     trees(0, &steps).is_some().then_some(steps)
 }
@@ -120,8 +127,13 @@ fn persistence(rng: &mut Rng) -> Persist {
     } else if rng.chance(8) {
         Persist::Empty(EMPTIED[below(rng, EMPTIED.len())])
     } else {
-        PERSISTS[below(rng, PERSISTS.len())]
+        UNTIMED[below(rng, UNTIMED.len())]
     }
+}
+
+/// Makes some steps wait for a timed commit.
+pub fn add_timed(steps: &mut [Step], rng: &mut Rng) {
+    steps.iter_mut().filter(|_| rng.chance(25)).for_each(|step| step.1 = Persist::Timed);
 }
 
 fn below(rng: &mut Rng, limit: usize) -> usize {

@@ -14,8 +14,8 @@ use testkit::history::Clock;
 use testkit::rng::Rng;
 
 use crate::experiment::Experiment;
-use crate::generate::random_from;
-use crate::kind::{Kind, options};
+use crate::generate::{add_timed, random_from};
+use crate::kind::{INTERVAL, Kind, options};
 use crate::op::{Persist, Step};
 use crate::oracle::{Durable, Oracle};
 use crate::record::{Recorder, Recording};
@@ -23,12 +23,8 @@ use crate::run::{Runner, commit};
 use crate::shared::{self, Change, Shared};
 use crate::tree::{MAX_THREADS, Tree, byte};
 
-use std::time::Duration;
-
 /// Size of the volumes, in MiB.
 pub const MIB: u64 = 8;
-/// Interval of timed commits and write-back, in the histories that have them.
-const INTERVAL: Duration = Duration::from_millis(2);
 /// The most steps of a thread.
 const STEPS: u64 = 10;
 
@@ -118,11 +114,14 @@ pub struct Threads {
 pub type Work<'a> = Box<dyn FnOnce() -> Result<(), String> + Send + 'a>;
 
 impl Threads {
-    /// Returns threads with random steps. `recorder` records the writes of their volume.
-    pub fn plan(kind: &Kind, start: &Start, recorder: &Arc<Recorder>, rng: &mut Rng) -> Self {
+    /// Returns threads with random steps. `recorder` records the writes of their volume, which commits by a timer if `is_timed`.
+    pub fn plan(kind: &Kind, start: &Start, recorder: &Arc<Recorder>, is_timed: bool, rng: &mut Rng) -> Self {
         let thread = |(number, tree): (u8, &Tree)| {
             let len = usize::try_from(1 + rng.below(STEPS)).expect("few steps");
-            let steps = random_from(tree.clone(), rng, len, |op| kind.supports(op));
+            let mut steps = random_from(tree.clone(), rng, len, |op| kind.supports(op));
+            if is_timed {
+                add_timed(&mut steps, rng);
+            }
             let changes = steps
                 .iter()
                 .map(|_| (0..rng.below(4)).map(|_| Change::random(rng, number, kind.has_extents())).collect())
@@ -192,7 +191,8 @@ impl History {
         let start = Start::new(&mut rng);
         let recorder = if rng.chance(50) { Recorder::new(base) } else { Recorder::with_threads(base) };
         let mut options = options();
-        if rng.chance(30) {
+        let is_timed = rng.chance(30);
+        if is_timed {
             options = options.commit_interval(INTERVAL).write_back_interval(INTERVAL);
         }
         let device = Arc::clone(&recorder) as Arc<dyn Device>;
@@ -202,7 +202,7 @@ impl History {
             (0..rng.below(400)).try_for_each(|_| commit(&volume)).map_err(|e| format!("commit: {e}"))?;
         }
         let first = recorder.events();
-        let mut threads = Threads::plan(kind, &start, &recorder, &mut rng);
+        let mut threads = Threads::plan(kind, &start, &recorder, is_timed, &mut rng);
         thread::scope(|scope| {
             let work = threads.work(&volume, &recorder, &|| {});
             let running: Vec<_> = work.into_iter().map(|work| scope.spawn(work)).collect();
@@ -230,7 +230,9 @@ impl History {
             let before = thread.ran.partition_point(|own| own.over < ran.persisted.0);
             match persist {
                 Persist::Volume => durable.merge(&thread.oracle.all(before)),
-                Persist::Commit | Persist::Empty(_) => durable.names = durable.names.max(before),
+                Persist::Commit | Persist::Timed | Persist::Empty(_) => {
+                    durable.names = durable.names.max(before)
+                }
                 _ if other == number => {
                     // Steps of one thread follow each other, so the step before the call is the last one.
                     durable.merge(&thread.oracle.persisted(before - 1, persist));

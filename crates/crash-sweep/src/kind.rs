@@ -1,6 +1,7 @@
 //! The volumes of the sweep: small ones of several formats, full of stale bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parext4::{Device, MemDevice, OpenOptions, Volume, VolumeOptions, XattrMode};
 use testkit::volume::{Shape, untimed};
@@ -115,6 +116,9 @@ fn populate(volume: &Volume, root: &str, tree: &Tree) {
 pub fn options() -> VolumeOptions {
     untimed().write_back_interval(None).cache_idle(None).cache_bytes(1 << 20)
 }
+
+/// Interval of timed commits, in the cases that have them.
+pub const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Opens a volume with [`options`].
 ///

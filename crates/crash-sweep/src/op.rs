@@ -64,19 +64,31 @@ pub enum Persist {
     Range,
     /// Sync of the volume.
     Volume,
-    /// A commit without write-back, as a timed one.
+    /// A commit without write-back, by a sync of another file.
     Commit,
     /// Nothing.
     None,
     /// Sync of the directory of the file or directory that the operation changed.
     Parent,
+    /// A wait, without a sync, until a commit by the volume's timer has become durable that began after the operation.
+    Timed,
     /// The journal is emptied; its blocks keep their contents, or are discarded or zeroed.
     Empty(EmptiedLog),
 }
 
-/// The kinds of persistence of the sequences that are all tried. Random sequences also sync the directory and empty the journal.
-pub const PERSISTS: [Persist; 6] =
-    [Persist::All, Persist::Data, Persist::Range, Persist::Volume, Persist::Commit, Persist::None];
+/// The kinds of persistence of the sequences of one step that are all tried. Random sequences also sync the directory and empty the
+/// journal.
+pub const PERSISTS: [Persist; 7] = [
+    Persist::All,
+    Persist::Data,
+    Persist::Range,
+    Persist::Volume,
+    Persist::Commit,
+    Persist::None,
+    Persist::Timed,
+];
+/// Like [`PERSISTS`], on a volume without timed commits, and for longer sequences.
+pub const UNTIMED: &[Persist] = PERSISTS.split_last().expect("not empty").1;
 
 /// An operation and what follows it.
 pub type Step = (Op, Persist);

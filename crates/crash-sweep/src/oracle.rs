@@ -7,7 +7,7 @@
 //! | sync of a file or directory | a point not before its last change of names or attributes; its data and size as at the sync, or later |
 //! | `sync_data` | like a sync of the file; it promises no attributes |
 //! | `sync_range`, a write through a handle that syncs each | like `sync_data`, of the bytes of the range |
-//! | a commit without write-back, an emptied journal | a point not before the commit; no data |
+//! | a commit without write-back, a timed commit, an emptied journal | a point not before the commit; no data |
 //! | rename over a file, exchange | if the point is not before the rename, the data that the renamed file had at the rename, or later |
 //!
 //! Data is checked byte by byte: each byte is one that the file had at that offset at a time since it was durable. So a byte that
@@ -92,7 +92,7 @@ impl Oracle {
             Persist::None => return self.returned(nth),
             Persist::Parent => durable.names = self.last_change(self.ops[nth].parent(), now, true),
             Persist::Volume => return self.all(now),
-            Persist::Commit | Persist::Empty(_) => durable.names = now,
+            Persist::Commit | Persist::Timed | Persist::Empty(_) => durable.names = now,
             Persist::All | Persist::Data | Persist::Range => {
                 durable.names = self.last_change(target, now, persist == Persist::All);
             }

@@ -1,14 +1,33 @@
 //! Runs the steps of one thread on a volume.
 
+use std::io::ErrorKind;
+use std::sync::Arc;
+#[cfg(not(shuttle))]
+use std::thread::sleep;
+use std::time::Duration;
+
 use parext4::device::AlignedBuf;
+#[cfg(shuttle)]
+use parext4::models::simulated_time::sleep;
 use parext4::{
-    Error, File, IoFlags, IoRequest, OpenOptions, RenameMode, Result, SetAttributes, SyncMode, Volume,
+    Error, File, IoFlags, IoRequest, Node, OpenOptions, RenameMode, Result, SetAttributes, SyncMode, Volume,
     XattrMode,
 };
 
 use crate::found::COMMIT_FILE;
 use crate::op::{Op, PIECE, Persist, SHORT, Way};
 use crate::tree::{LINK_TARGET, mode_of};
+
+/// The time between two reads of the number of commits while a timed commit is awaited, and the number of reads after which the wait
+/// fails. In a simulation time is skipped, and a request may take ten minutes.
+#[cfg(not(shuttle))]
+const POLL: Duration = Duration::from_micros(200);
+#[cfg(not(shuttle))]
+const POLLS: u32 = 100_000;
+#[cfg(shuttle)]
+const POLL: Duration = Duration::from_secs(1);
+#[cfg(shuttle)]
+const POLLS: u32 = 86_400;
 
 /// One thread on a volume.
 pub struct Runner<'a> {
@@ -137,6 +156,7 @@ impl<'a> Runner<'a> {
             Persist::Volume => self.volume.sync(),
             Persist::Empty(blocks) => self.volume.empty_journal(blocks),
             Persist::Commit => commit(self.volume),
+            Persist::Timed => await_commits(self.volume),
             Persist::Parent => self.volume.resolve(self.at(op.parent()))?.sync(),
             Persist::All | Persist::Data | Persist::Range => {
                 match (self.volume.open_file(&target), persist) {
@@ -159,7 +179,40 @@ impl<'a> Runner<'a> {
 /// # Errors
 /// The errors of the sync.
 pub fn commit(volume: &Volume) -> Result<()> {
+    change(volume)?.sync()
+}
+
+/// Changes the attributes of a file that belongs to no tree, so that there is something to commit.
+fn change(volume: &Volume) -> Result<Node> {
     let node = volume.resolve(COMMIT_FILE)?;
     node.set_attributes(&SetAttributes::new().permissions(node.metadata().permissions ^ 1))?;
-    node.sync()
+    Ok(node)
+}
+
+/// Waits, without a sync, until all changes of names and attributes before the call are in a durable commit. The first of two commits may
+/// have begun before the call.
+fn await_commits(volume: &Volume) -> Result<()> {
+    for _ in 0..2 {
+        let before = volume.commits();
+        change(volume)?;
+        await_commit_after(volume, before)?;
+    }
+    Ok(())
+}
+
+/// Waits until the volume has made more than `before` commits.
+fn await_commit_after(volume: &Volume, before: u64) -> Result<()> {
+    for _ in 0..POLLS {
+        if volume.commits() > before {
+            return Ok(());
+        }
+        if let Some(why) = volume.stopped() {
+            return Err(Error::Stopped(why.into()));
+        }
+        sleep(POLL);
+    }
+    Err(Error::Device {
+        what: "waiting for a timed commit".into(),
+        cause: Arc::new(ErrorKind::TimedOut.into()),
+    })
 }

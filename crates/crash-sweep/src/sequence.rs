@@ -3,8 +3,8 @@
 use testkit::cut::Cut;
 
 use crate::experiment::Experiment;
-use crate::kind::options;
-use crate::op::Step;
+use crate::kind::{INTERVAL, options};
+use crate::op::{Persist, Step};
 use crate::oracle::{Durable, Oracle};
 use crate::record::{Recorder, Recording};
 use crate::run::{Runner, commit};
@@ -34,7 +34,9 @@ impl Sequence {
         let oracle = Oracle::new(0, steps);
         let recorder = Recorder::new(base);
         let device = Arc::clone(&recorder) as Arc<dyn Device>;
-        let volume = Volume::open_device(device, &options()).map_err(|e| format!("open: {e}"))?;
+        let is_timed = steps.iter().any(|(_, persist)| *persist == Persist::Timed);
+        let options = options().commit_interval(is_timed.then_some(INTERVAL));
+        let volume = Volume::open_device(device, &options).map_err(|e| format!("open: {e}"))?;
         (0..commits).try_for_each(|_| commit(&volume)).map_err(|e| format!("commit: {e}"))?;
         let (mut begun, mut durable) = (Vec::new(), Vec::new());
         let mut runner = Runner::new(&volume, "");

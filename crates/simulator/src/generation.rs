@@ -78,7 +78,8 @@ impl Simulation {
         device.set_faults(false);
         let left = match opened {
             Ok(volume) if !device.is_off() => {
-                let lived = self.live(&device, &mut power, volume, &left);
+                let is_timed = options.commit_interval.is_some();
+                let lived = self.live(&device, &mut power, (volume, is_timed), &left);
                 power.end();
                 self.check_history(&device, lived, left)?
             }
@@ -97,12 +98,12 @@ impl Simulation {
         Some(left)
     }
 
-    /// Runs threads on an open volume, until they end or the power is cut.
+    /// Runs threads on an open volume, with timed commits if `is_timed`, until they end or the power is cut.
     fn live(
         &mut self,
         device: &Arc<SimulatedDevice>,
         power: &mut Power,
-        volume: Volume,
+        (volume, is_timed): (Volume, bool),
         left: &Left,
     ) -> Lived {
         let found = read_tree(&volume, "").unwrap_or_else(|error| self.fail(&error));
@@ -112,7 +113,8 @@ impl Simulation {
             .unwrap_or_else(|error| self.fail(&format!("the shared files: {error}")));
         let first = device.recorder().events();
         let start = Start::found(&found, self.threads, self.histories);
-        let mut threads = Threads::plan(self.kind, &start, device.recorder(), &mut self.rng);
+        let recorder = device.recorder();
+        let mut threads = Threads::plan(self.kind, &start, recorder, is_timed, &mut self.rng);
         self.histories += 1;
         device.set_faults(true);
         if self.rng.chance(80) {

@@ -67,7 +67,7 @@ pub struct Recording {
 pub enum Density {
     /// All subsets of up to 4 writes, and a dozen samples of more, each whole and torn.
     All,
-    /// At most this number of states.
+    /// At most this number of states: half of them at a flush, without later writes, if there are as many.
     Sample(usize),
 }
 
@@ -94,10 +94,12 @@ impl Recording {
             self.cuts_of(epoch, samples, rng, &mut cuts);
         }
         if let Density::Sample(most) = density {
-            while cuts.len() > most {
-                let dropped = rng.below(cuts.len() as u64);
-                cuts.swap_remove(usize::try_from(dropped).expect("below a length"));
-            }
+            let (mut at_flushes, mut between): (Vec<_>, Vec<_>) =
+                cuts.into_iter().partition(|cut| cut.kept.is_empty());
+            shorten(&mut at_flushes, (most / 2).max(most.saturating_sub(between.len())), rng);
+            shorten(&mut between, most - at_flushes.len(), rng);
+            cuts = at_flushes;
+            cuts.append(&mut between);
             cuts.sort_by_key(|cut| cut.epoch.start);
         }
         cuts
@@ -185,6 +187,14 @@ impl Recording {
     }
 }
 
+/// Drops random cuts until at most `most` are left.
+fn shorten(cuts: &mut Vec<Cut>, most: usize, rng: &mut Rng) {
+    while cuts.len() > most {
+        let dropped = rng.below(cuts.len() as u64);
+        cuts.swap_remove(usize::try_from(dropped).expect("below a length"));
+    }
+}
+
 fn apply(device: &MemDevice, event: &Event) {
     let result = match event {
         Event::Write { offset, bytes } => device.write_at(*offset, &[IoSlice::new(bytes)]),
@@ -192,4 +202,28 @@ fn apply(device: &MemDevice, event: &Event) {
         _ => Ok(()),
     };
     result.expect("a recorded request fits the device it was recorded on");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_a_sample_is_at_flushes() {
+        let base = MemDevice::new(1 << 20);
+        let recorder = Recorder::new(&base);
+        for _ in 0..6 {
+            recorder.write_at(0, &[IoSlice::new(&[1; SECTOR])]).expect("a write");
+            recorder.flush().expect("a flush");
+        }
+        let recording = Recording::new(base, &recorder);
+        // The last epoch, after the last flush, has no writes.
+        for (sample, expected) in [(14, (7, 7)), (10, (5, 5)), (5, (2, 3)), (100, (7, 12))] {
+            let cuts = recording.cuts(0, Density::Sample(sample), &mut Rng::new(1, 1));
+            let at_flushes = cuts.iter().filter(|cut| cut.kept.is_empty()).count();
+            assert_eq!((at_flushes, cuts.len() - at_flushes), expected, "{sample}");
+        }
+        let last = recording.cuts(recording.log.len(), Density::Sample(1), &mut Rng::new(1, 1));
+        assert_eq!(last.len(), 1);
+    }
 }

@@ -28,18 +28,33 @@ pub struct Look {
     pub interrupt: Option<u64>,
 }
 
-/// Checks one state of an experiment. Returns the number of states of its recovery.
+/// How a state was checked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checked {
+    /// What else has recovered it.
+    pub peers: Peers,
+    /// Number of states of its recovery.
+    pub recoveries: u64,
+}
+
+/// Checks one state of an experiment.
 ///
 /// # Errors
 /// What is wrong.
-pub fn check(experiment: &dyn Experiment, cut: &Cut, image: MemDevice, look: Look) -> Result<u64, String> {
+pub fn check(
+    experiment: &dyn Experiment,
+    cut: &Cut,
+    image: MemDevice,
+    look: Look,
+) -> Result<Checked, String> {
     without_panic(|| {
         if experiment.may_be_refused(cut) && open(&Arc::new(image.fork())).is_err() {
-            return Ok(0);
+            return Ok(Checked::default());
         }
         let crashed = look.interrupt.map(|seed| (image.fork(), seed));
-        let tree = verify(image, look.peers, |tree| experiment.check(cut, tree))?;
-        crashed.map_or(Ok(0), |(image, seed)| interrupt(&image, &tree, &mut Rng::new(seed, 4)))
+        let (tree, peers) = verify(image, look.peers, |tree| experiment.check(cut, tree))?;
+        let interrupted = crashed.map(|(image, seed)| interrupt(&image, &tree, &mut Rng::new(seed, 4)));
+        Ok(Checked { peers, recoveries: interrupted.transpose()?.unwrap_or(0) })
     })
 }
 

@@ -1,5 +1,6 @@
 //! The sweep: cases of several kinds of work, in turn, on all processors.
 
+use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,21 +43,63 @@ struct Phase {
 /// States of the full sweep, about.
 const FULL: u64 = 800_000;
 /// e2fsck recovers one of this number of states, the kernel too, and a recovery is cut off.
-const E2FSCK: u64 = 400;
-const KERNEL: u64 = 2500;
+const E2FSCK: u64 = 200;
+const KERNEL: u64 = 500;
 const INTERRUPT: u64 = 80;
+/// A peer that has recovered none of this number of states is not installed.
+const ABSENT: u64 = 10;
 /// The sweep ends after this number of failures.
 const MAX_FAILURES: usize = 5;
 /// A case that takes longer hangs.
 const HANGS: Duration = Duration::from_secs(300);
 const PROGRESS: Duration = Duration::from_secs(15);
 
+/// The states that a peer was to recover.
+struct PeerCount {
+    peer: &'static str,
+    one_in: u64,
+    wanted: AtomicU64,
+    /// The states that it has recovered, with the same tree as this project.
+    compared: AtomicU64,
+}
+
+impl PeerCount {
+    fn new(peer: &'static str, one_in: u64) -> Self {
+        Self { peer, one_in, wanted: AtomicU64::new(0), compared: AtomicU64::new(0) }
+    }
+
+    /// Returns true for some of the states.
+    fn choose(&self, rng: &mut Rng) -> bool {
+        rng.below(self.one_in) == 0
+            && !(self.wanted.load(Relaxed) >= ABSENT && self.compared.load(Relaxed) == 0)
+    }
+
+    fn count(&self, wanted: bool, compared: bool) {
+        self.wanted.fetch_add(u64::from(wanted), Relaxed);
+        self.compared.fetch_add(u64::from(compared), Relaxed);
+    }
+
+    /// Returns a line to be shown if the peer has recovered nothing.
+    fn skipped(&self) -> Option<String> {
+        let is_skipped = self.wanted.load(Relaxed) > 0 && self.compared.load(Relaxed) == 0;
+        is_skipped.then(|| format!("SKIPPED: {} has recovered no state", self.peer))
+    }
+}
+
+impl fmt::Display for PeerCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (compared, wanted) = (self.compared.load(Relaxed), self.wanted.load(Relaxed));
+        write!(f, "{compared} of {wanted} by {}", self.peer)
+    }
+}
+
 /// A sweep under way.
 pub struct Sweep {
     extent: Extent,
     phases: Vec<Phase>,
     recoveries: AtomicU64,
-    peers: AtomicU64,
+    e2fsck: PeerCount,
+    kernel: PeerCount,
     failures: Mutex<Vec<Failure>>,
     /// By thread: the case under way.
     current: Vec<Mutex<Option<(Case, Instant)>>>,
@@ -87,7 +130,8 @@ impl Sweep {
                 phase(Work::Orphans, 300, Density::Sample(30)),
             ],
             recoveries: AtomicU64::new(0),
-            peers: AtomicU64::new(0),
+            e2fsck: PeerCount::new("e2fsck", E2FSCK),
+            kernel: PeerCount::new("the kernel", KERNEL),
             failures: Mutex::default(),
             current: (0..threads).map(|_| Mutex::default()).collect(),
             start: Instant::now(),
@@ -110,6 +154,10 @@ impl Sweep {
             }
         });
         println!("{}", self.line());
+        [&self.e2fsck, &self.kernel]
+            .iter()
+            .filter_map(|peer| peer.skipped())
+            .for_each(|line| println!("{line}"));
         let failures = self.failures.lock();
         failures.iter().for_each(|failure| self.show(failure));
         failures.is_empty()
@@ -144,8 +192,8 @@ impl Sweep {
             total += states;
             line += &format!(" {:?} {begun} cases, {states} states;", phase.work);
         }
-        let (recoveries, peers) = (self.recoveries.load(Relaxed), self.peers.load(Relaxed));
-        line += &format!(" {recoveries} states of recoveries; {peers} by e2fsck or the kernel;");
+        line += &format!(" {} states of recoveries;", self.recoveries.load(Relaxed));
+        line += &format!(" recovered {}, {};", self.e2fsck, self.kernel);
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let rate = total as f64 / seconds;
         line + &format!(" {total} in all, {rate:.0} per second")
@@ -230,13 +278,14 @@ impl Sweep {
         let mut look = Look::default();
         let result = experiment.recording().each(&cuts, |cut, image| {
             look = Look {
-                peers: Peers { e2fsck: rng.below(E2FSCK) == 0, kernel: rng.below(KERNEL) == 0 },
+                peers: Peers { e2fsck: self.e2fsck.choose(&mut rng), kernel: self.kernel.choose(&mut rng) },
                 interrupt: (rng.below(INTERRUPT) == 0).then(|| rng.next()),
             };
-            let recoveries = check(experiment, cut, image, look)?;
+            let checked = check(experiment, cut, image, look)?;
             phase.states.fetch_add(1, Relaxed);
-            self.recoveries.fetch_add(recoveries, Relaxed);
-            self.peers.fetch_add(u64::from(look.peers.e2fsck) + u64::from(look.peers.kernel), Relaxed);
+            self.recoveries.fetch_add(checked.recoveries, Relaxed);
+            self.e2fsck.count(look.peers.e2fsck, checked.peers.e2fsck);
+            self.kernel.count(look.peers.kernel, checked.peers.kernel);
             Ok(())
         });
         result.map_err(|(cut, error)| Box::new(Failure::of_state(case, experiment, cut, look, error)))

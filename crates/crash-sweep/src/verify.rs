@@ -9,10 +9,10 @@ use testkit::volume::{e2fsck, recovered_by_e2fsck};
 use testkit::{Image, volume};
 
 use crate::found::{USED, read_tree};
-use crate::kind::open;
+use crate::kind::{open, options};
 use crate::tree::{Kind, Tree};
 
-/// What else recovers a state.
+/// What else recovers a state, or has recovered it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peers {
     /// e2fsck, on a copy. It also checks the volume that this project recovered, used and closed.
@@ -24,7 +24,8 @@ pub struct Peers {
 /// Bytes past the end of a file that must read as zeros when the file grows over them.
 const PAST_THE_END: usize = 4096;
 
-/// Recovers a state and checks it. Returns the tree that it has.
+/// Recovers a state and checks it. Returns the tree that it has, and the peers that have recovered it and found the same tree. A peer that
+/// is not installed, or that is known not to recover such a state, is not one of them.
 ///
 /// # Errors
 /// What is wrong.
@@ -35,7 +36,7 @@ pub fn verify(
     image: MemDevice,
     peers: Peers,
     expect: impl FnOnce(&Tree) -> Result<(), String>,
-) -> Result<Tree, String> {
+) -> Result<(Tree, Peers), String> {
     let crashed = image.fork();
     let image = Arc::new(image);
     let volume = open(&image).map_err(|e| format!("the volume does not open: {e}"))?;
@@ -44,22 +45,35 @@ pub fn verify(
     use_volume(&volume, &tree).map_err(|e| format!("after recovery, {e}"))?;
     volume.close().map_err(|e| format!("the volume does not close: {e}"))?;
     has_no_findings(&image, "recovered, used and closed")?;
-    if peers.e2fsck {
-        if let Some(repaired) = recovered_by_e2fsck(&crashed, "the state after the crash") {
-            compare(&tree, repaired, "e2fsck")?;
-        }
-        if let Some((status, text)) = e2fsck(&image, "-fn")
-            && status != Some(0)
-        {
-            return Err(format!("e2fsck -fn of the volume that was recovered, used and closed: {text}"));
-        }
+    let peers = Peers {
+        e2fsck: peers.e2fsck && compare_with_e2fsck(&tree, &crashed, &image)?,
+        kernel: peers.kernel && compare_with_kernel(&tree, &crashed, &image)?,
+    };
+    Ok((tree, peers))
+}
+
+/// Returns true if e2fsck has recovered `crashed`. It also checks what this project made of it, `used`.
+fn compare_with_e2fsck(tree: &Tree, crashed: &MemDevice, used: &MemDevice) -> Result<bool, String> {
+    if let Some((status, text)) = e2fsck(used, "-fn")
+        && status != Some(0)
+    {
+        return Err(format!("e2fsck -fn of the volume that was recovered, used and closed: {text}"));
     }
-    if peers.kernel {
-        let copy = Image::of(&crashed);
-        copy.with_kernel(|_| {});
-        compare(&tree, copy.load(), "the kernel")?;
+    let repaired = recovered_by_e2fsck(crashed, "the state after the crash");
+    repaired.map_or(Ok(false), |repaired| compare(tree, repaired, "e2fsck").map(|()| true))
+}
+
+/// Returns true if the kernel has recovered `crashed`. If it does not mount it, it must not mount what this project made of it, `used`.
+fn compare_with_kernel(tree: &Tree, crashed: &MemDevice, used: &MemDevice) -> Result<bool, String> {
+    let is_mounted = |image: &Image| image.with_kernel_options("", |_| ()).is_some();
+    let copy = Image::of(crashed);
+    if is_mounted(&copy) {
+        return compare(tree, copy.load(), "the kernel").map(|()| true);
     }
-    Ok(tree)
+    if is_mounted(&Image::of(used)) {
+        return Err("the kernel does not mount it, but it mounts what parext4 recovered".to_owned());
+    }
+    Ok(false)
 }
 
 fn has_no_findings(device: &MemDevice, what: &str) -> Result<(), String> {
@@ -68,7 +82,9 @@ fn has_no_findings(device: &MemDevice, what: &str) -> Result<(), String> {
 }
 
 fn compare(tree: &Tree, recovered: MemDevice, peer: &str) -> Result<(), String> {
-    let volume = open(&Arc::new(recovered)).map_err(|e| format!("after {peer}: {e}"))?;
+    // A volume that still needs recovery does not open.
+    let volume = Volume::open_device(Arc::new(recovered), &options().recover(false))
+        .map_err(|e| format!("after {peer}: {e}"))?;
     let found = read_tree(&volume, "")?;
     tree.compare(&found).map_err(|e| format!("recovered by {peer}: {e}"))
 }

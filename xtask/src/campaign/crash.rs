@@ -47,12 +47,17 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
 
 fn sweep(words: &str, report: &mut Report) -> Result<()> {
     let programs = build_programs()?;
+    let mut skipped = Vec::new();
     report.case(&format!("sweep {words}"), || {
         let keep = target().join("crash-sweep");
         let sweep = cmd(programs.join("crash-sweep")).args(words).arg("--keep").arg(keep);
-        let status = sweep.each_line(|line| println!("  {line}"))?;
+        let status = sweep.each_line(|line| {
+            println!("  {line}");
+            skipped.extend(line.strip_prefix("SKIPPED: ").map(str::to_owned));
+        })?;
         ensure!(status.success(), "a state is wrong; the lines above repeat it");
         Ok(())
     });
+    skipped.iter().for_each(|why| report.skip("crash", why));
     Ok(())
 }

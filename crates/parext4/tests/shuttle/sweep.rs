@@ -36,7 +36,7 @@ fn sweep(kind: &'static str, faults: &[Fault]) {
         let mut count = 0;
         let result = recording.each(&cuts, |cut, image| {
             let crashed = image.fork();
-            let tree = verify(image, Peers::default(), |tree| sequence.check(cut, tree))?;
+            let (tree, _) = verify(image, Peers::default(), |tree| sequence.check(cut, tree))?;
             count += 1;
             if count <= RECOVERIES { interrupt(&crashed, &tree, &mut rng).map(drop) } else { Ok(()) }
         });

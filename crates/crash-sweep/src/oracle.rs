@@ -22,7 +22,7 @@ use crate::generate::trees_from;
 use crate::op::{Op, PIECE, Persist, Step};
 use crate::tree::{Kind, Tree};
 
-/// Bytes by which a collapse or an insertion moves data.
+/// Bytes by which a collapse or an insertion moves data, and its offset.
 const MOVED: usize = PIECE as usize;
 
 /// The bytes of a file that a sync of a range has made durable.
@@ -175,16 +175,26 @@ impl Oracle {
             let (Kind::File(at), Some(key)) = (&entry.kind, self.trees[point].file(path)) else { continue };
             let since = self.since(key, point, durable);
             let ranges = durable.ranges.iter().filter(|range| range.key == key);
-            let ranges: Vec<_> = ranges.filter(|range| self.shifts_after(range.point, begun) == 0).collect();
+            let ranges: Vec<_> = ranges.filter_map(|range| self.unmoved(range, begun)).collect();
             self.check_file(key, &found.files[*at], (since, point.max(since), begun), &ranges)
                 .map_err(|e| format!("{path}: {e}"))?;
         }
         Ok(())
     }
 
-    /// Returns the number of operations after `point` that move data.
-    fn shifts_after(&self, point: usize, begun: usize) -> usize {
-        self.ops[point..begun].iter().filter(|op| op.shifts()).count()
+    /// Returns the part of a synced range that no later operation has moved.
+    fn unmoved(&self, range: &SyncedRange, begun: usize) -> Option<SyncedRange> {
+        let is_moved = self.shifts_after(range.key, range.point, begun) > 0;
+        let end = if is_moved { range.end.min(PIECE) } else { range.end };
+        (range.offset < end).then(|| SyncedRange { end, ..range.clone() })
+    }
+
+    /// Returns the number of operations after `point` that move data of a file.
+    fn shifts_after(&self, key: usize, point: usize, begun: usize) -> usize {
+        let moves = |nth: &usize| {
+            self.ops[*nth].shifts() && self.trees[*nth].file(self.ops[*nth].target()) == Some(key)
+        };
+        (point..begun).filter(moves).count()
     }
 
     /// Returns the point since which the data of a file may be found, if names are found as at `point`.
@@ -193,8 +203,7 @@ impl Oracle {
         let replaces = |nth: &usize| match self.ops[*nth] {
             Op::Rename(from, to) => {
                 let before = &self.trees[*nth];
-                before.file(from) == Some(key)
-                    && before.file(to).is_some_and(|old| !before.files[old].is_empty())
+                before.file(from) == Some(key) && before.file(to).is_some()
             }
             Op::Exchange(one, two) => [one, two].iter().any(|path| self.trees[*nth].file(path) == Some(key)),
             _ => false,
@@ -207,10 +216,10 @@ impl Oracle {
         key: usize,
         seen: &[u8],
         (since, point, begun): (usize, usize, usize),
-        ranges: &[&SyncedRange],
+        ranges: &[SyncedRange],
     ) -> Result<(), String> {
         let possible = |since: usize| self.trees[since..=begun].iter().filter_map(|tree| tree.files.get(key));
-        let moves = self.shifts_after(since, begun);
+        let moves = self.shifts_after(key, since, begun);
         let was = |at: usize, since: usize, byte: u8| {
             possible(since).any(|bytes| bytes.get(at).copied().unwrap_or(0) == byte)
         };
@@ -230,16 +239,22 @@ impl Oracle {
             return Err(format!("{} bytes, not {least} to {most}", seen.len()));
         }
         for (at, byte) in seen.iter().enumerate() {
-            let of_range = |range: &&&SyncedRange| (range.offset..range.end).contains(&(at as u64));
+            let of_range = |range: &&SyncedRange| (range.offset..range.end).contains(&(at as u64));
             let synced = ranges.iter().filter(of_range).map(|range| range.point);
             let since = synced.max().map_or(since, |point| point.max(since));
-            let from = (0..=moves).flat_map(|nth| [at + nth * MOVED, at.saturating_sub(nth * MOVED)]);
-            if !from.into_iter().any(|at| was(at, since, *byte)) {
+            if !origins(at, moves).any(|at| was(at, since, *byte)) {
                 return Err(format!("byte {at} is {byte:#x}, which it never was since point {since}"));
             }
         }
         Ok(())
     }
+}
+
+/// Returns the offsets at which a byte may have been before `moves` collapses and insertions, which move no byte before [`MOVED`].
+fn origins(at: usize, moves: usize) -> impl Iterator<Item = usize> {
+    let moves = if at < MOVED { 0 } else { moves };
+    let lower = move |nth: usize| at.checked_sub(nth * MOVED).filter(|&from| nth == 0 || from >= MOVED);
+    (0..=moves).flat_map(move |nth| [Some(at + nth * MOVED), lower(nth)]).flatten()
 }
 
 #[cfg(test)]
@@ -311,5 +326,31 @@ mod tests {
         assert!(oracle.check(&found, &Durable::default(), 3).is_ok(), "zeros, as before the write");
         found.files[key][7] = 0xa5;
         assert!(oracle.check(&found, &Durable::default(), 3).is_err());
+    }
+
+    /// Returns true if the oracle accepts the tree after all steps with byte `at` of `path` as it was before them.
+    fn accepts_old(steps: &[Step], durable: usize, path: &str, at: usize) -> bool {
+        let oracle = Oracle::new(0, steps);
+        let mut found = oracle.trees[steps.len()].clone();
+        let key = found.file(path).expect("it exists");
+        found.files[key][at] = oracle.trees[0].files[key][at];
+        oracle.check(&found, &oracle.persisted(durable, steps[durable].1), steps.len()).is_ok()
+    }
+
+    #[test]
+    fn a_synced_range_before_a_collapse_or_an_insertion_is_found() {
+        for op in [Op::Collapse("/a/1"), Op::Insert("/a/1")] {
+            let steps = [(WRITE, Persist::Range), (op, Persist::None)];
+            assert!(!accepts_old(&steps, 0, "/a/1", 7) && accepts_old(&steps, 1, "/a/1", 7), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn a_rename_over_an_empty_file_finds_the_new_contents() {
+        let write = (Op::WriteShort("/b/2"), Persist::None);
+        let rename = (Op::Rename("/b/2", "/a/1"), Persist::None);
+        let truncate = (Op::SetLen("/a/1", 0), Persist::None);
+        assert!(accepts_old(&[write, (Op::Chmod("/b/2"), Persist::None)], 1, "/b/2", 7));
+        assert!(!accepts_old(&[write, truncate, rename], 2, "/a/1", 7));
     }
 }

@@ -79,3 +79,29 @@ impl Experiment for Sequence {
         self.begun.iter().zip(&self.steps).map(step).collect::<Vec<_>>().join("\n")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::base;
+    use crate::failure::{Look, check};
+    use crate::kind::KINDS;
+    use crate::op::Op;
+    use crate::record::Density;
+    use testkit::rng::Rng;
+
+    #[test]
+    fn a_rename_over_an_empty_file_keeps_the_new_contents() {
+        let steps = [
+            (Op::WriteShort("/b/2"), Persist::None),
+            (Op::SetLen("/a/1", 0), Persist::None),
+            (Op::Rename("/b/2", "/a/1"), Persist::Commit),
+        ];
+        let sequence = Sequence::record(base(&KINDS[0]), &steps, 0).expect("the steps");
+        let cuts = sequence.recording().cuts(sequence.first(), Density::All, &mut Rng::new(1, 5));
+        let each = sequence
+            .recording()
+            .each(&cuts, |cut, image| check(&sequence, cut, image, Look::default()).map(drop));
+        assert_eq!(each, Ok(()));
+    }
+}

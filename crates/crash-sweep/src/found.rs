@@ -39,8 +39,9 @@ pub fn read_tree(volume: &Volume, root: &str) -> Result<Tree, String> {
                 dirs.push(name.clone());
             }
             let xattr = node.get_xattr(b"user.x").map_err(|e| format!("{name}: {e}"))?;
-            let mode = node.metadata().permissions;
-            let attributes = Attributes { mode, xattr: xattr.map(|value| value[0]) };
+            let metadata = node.metadata();
+            let (mode, uid) = (metadata.permissions, metadata.uid);
+            let attributes = Attributes { mode, uid, xattr: xattr.map(|value| value[0]) };
             tree.names.insert(name, Entry { kind, attributes });
         }
     }

@@ -36,6 +36,7 @@ fn operations() -> Vec<Op> {
         Op::RemoveXattr(other),
         Op::Chmod(old),
         Op::Chmod("/b"),
+        Op::Chown(old),
         Op::Collapse(old),
         Op::Insert(old),
         Op::Write(old, UNALIGNED, Way::Buffered),

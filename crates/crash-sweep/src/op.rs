@@ -51,6 +51,7 @@ pub enum Op {
     SetXattr(&'static str),
     RemoveXattr(&'static str),
     Chmod(&'static str),
+    Chown(&'static str),
 }
 
 /// What follows an operation.
@@ -114,7 +115,8 @@ impl Op {
             | Self::Insert(path)
             | Self::SetXattr(path)
             | Self::RemoveXattr(path)
-            | Self::Chmod(path) => path,
+            | Self::Chmod(path)
+            | Self::Chown(path) => path,
         }
     }
 

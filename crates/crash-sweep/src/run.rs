@@ -85,6 +85,10 @@ impl<'a> Runner<'a> {
                 let set = SetAttributes::new().permissions(mode_of(byte));
                 volume.resolve(self.at(path))?.set_attributes(&set)
             }
+            Op::Chown(path) => {
+                let set = SetAttributes::new().uid(u32::from(byte));
+                volume.resolve(self.at(path))?.set_attributes(&set)
+            }
             _ => self.change_data(op, byte),
         }
     }

@@ -25,6 +25,8 @@ pub enum Kind {
 pub struct Attributes {
     /// Permission bits.
     pub mode: u16,
+    /// The owner.
+    pub uid: u32,
     /// Value of the attribute `user.x`.
     pub xattr: Option<u8>,
 }
@@ -75,7 +77,7 @@ impl Tree {
     }
 
     fn add(&mut self, path: &str, kind: Kind, mode: u16) {
-        let attributes = Attributes { mode, xattr: None };
+        let attributes = Attributes { mode, uid: 0, xattr: None };
         self.names.insert(path.to_owned(), Entry { kind, attributes });
     }
 
@@ -117,6 +119,7 @@ impl Tree {
                 is_dir && !self.has_children(path) && self.remove(path)
             }
             Op::Chmod(path) => self.change(path, |attributes| attributes.mode = mode_of(byte)),
+            Op::Chown(path) => self.change(path, |attributes| attributes.uid = u32::from(byte)),
             Op::SetXattr(path) => {
                 self.file(path).is_some() && self.change(path, |attributes| attributes.xattr = Some(byte))
             }

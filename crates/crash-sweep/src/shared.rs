@@ -1,43 +1,58 @@
-//! Two files that all threads of a history change: one grows by appends, the other one is preallocated, and each thread writes,
-//! punches and zeroes regions of its own.
+//! Three files that all threads of a history change: one grows by appends; one is preallocated, and each thread writes, punches and zeroes
+//! regions of its own; and of one, some threads collapse, insert and truncate parts while other threads write and append.
+
+mod moved;
 
 use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
-use parext4::{DirectFile, File, IoFlags, IoRequest, OpenOptions, Result, Volume};
+use parext4::{DirectFile, Error, File, IoFlags, IoRequest, OpenOptions, Result, Volume};
 use parking_lot::Mutex;
 use testkit::history::Clock;
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
 
-use crate::op::Way;
+use crate::op::{PIECE, Way};
 use crate::record::Recorder;
 use crate::tree::Tree;
 
-/// The two files.
-pub const PATHS: [&str; 2] = ["/appended", "/ahead"];
+/// The files.
+pub const PATHS: [&str; 3] = ["/appended", "/ahead", "/moved"];
 const APPENDED: usize = 0;
 const AHEAD: usize = 1;
+const MOVED: usize = 2;
 /// Sectors of a region, and regions of a thread.
 const REGION: u64 = 12;
 const REGIONS: u64 = 3;
+/// The most sectors by which an append or an insertion grows a file.
+const MAX_GROWTH: u64 = 6;
+/// The most sectors of the file that is moved, after a truncation or a write.
+const MAX_SECTORS: u64 = 48;
+/// Sectors of a collapse or an insertion, and of its alignment.
+const STEP: u64 = PIECE / SECTOR as u64;
 
 /// A change of one of the files.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
-    /// An append of sectors.
-    Append(Way, u64),
-    /// A write of sectors of a region.
-    Write(Way, Place),
+    /// An append of sectors to one of the files.
+    Append(usize, Way, u64),
+    /// A write of sectors of one of the files.
+    Write(usize, Way, Place),
     /// A hole in a region.
     Punch(Place),
     /// Zeros in a region.
     Zero(Place),
     /// A sync of one of the files.
     Sync(usize),
+    /// Another size of the file that is moved, in sectors.
+    SetLen(u64),
+    /// A collapse of [`STEP`] sectors of the file that is moved, from a sector on.
+    Collapse(u64),
+    /// An insertion of [`STEP`] sectors into the file that is moved, before a sector.
+    Insert(u64),
 }
 
-/// Sectors of the preallocated file.
+/// Sectors of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     first: u64,
@@ -45,19 +60,35 @@ pub struct Place {
 }
 
 impl Change {
-    /// Returns a random change by a thread. Files without extents have no zeros.
+    /// Returns a random change by a thread. Files without extents have no zeros, collapses and insertions.
     pub fn random(rng: &mut Rng, thread: u8, has_extents: bool) -> Self {
         let way = [Way::Buffered, Way::Direct, Way::Queued][usize::try_from(rng.below(3)).expect("few")];
         let region = u64::from(thread) * REGIONS + rng.below(REGIONS);
         let skipped = rng.below(REGION - 1);
         let first = region * REGION + skipped;
         let place = Place { first, end: first + 1 + rng.below(REGION - skipped) };
-        match rng.below(10) {
-            0..=3 => Self::Append(way, 1 + rng.below(6)),
-            4..=6 => Self::Write(way, place),
+        match rng.below(14) {
+            0..=3 => Self::Append(APPENDED, way, 1 + rng.below(MAX_GROWTH)),
+            4..=6 => Self::Write(AHEAD, way, place),
             7 => Self::Punch(place),
             8 if has_extents => Self::Zero(place),
-            _ => Self::Sync(usize::try_from(rng.below(2)).expect("few")),
+            9..=12 => Self::of_moved(rng, way, has_extents),
+            _ => Self::Sync(usize::try_from(rng.below(PATHS.len() as u64)).expect("few")),
+        }
+    }
+
+    /// Returns a random change of the file that is moved.
+    fn of_moved(rng: &mut Rng, way: Way, has_extents: bool) -> Self {
+        let sector = rng.below(MAX_SECTORS - MAX_GROWTH);
+        match rng.below(8) {
+            0 | 1 => Self::Append(MOVED, way, 1 + rng.below(MAX_GROWTH)),
+            2 | 3 => {
+                Self::Write(MOVED, way, Place { first: sector, end: sector + 1 + rng.below(MAX_GROWTH) })
+            }
+            4 if has_extents => Self::Collapse(sector / STEP * STEP),
+            5 if has_extents => Self::Insert(sector / STEP * STEP),
+            6 => Self::Sync(MOVED),
+            _ => Self::SetLen(sector),
         }
     }
 }
@@ -70,8 +101,9 @@ struct Begun {
     place: Place,
     /// The contents after it; `None` for zeros.
     stamp: Option<Stamp>,
-    /// Events before.
+    /// Events and time before.
     events: usize,
+    began: u64,
     /// The time at which it returned; the largest number before.
     over: u64,
 }
@@ -123,7 +155,7 @@ pub fn make(volume: &Volume, has_extents: bool) -> Result<()> {
     for (number, path) in PATHS.into_iter().enumerate() {
         let file = volume.open_direct(path, &OpenOptions::read_write().create_new(true))?;
         match (number, has_extents) {
-            (APPENDED, _) => {}
+            (APPENDED | MOVED, _) => {}
             (_, true) => file.allocate(0, len, false)?,
             (_, false) => file.set_len(len)?,
         }
@@ -170,7 +202,8 @@ impl Shared {
     fn begin(&self, file: usize, place: Place, stamp: Option<Stamp>) -> usize {
         let events = self.recorder.events();
         let mut log = self.log.lock();
-        log.begun.push(Begun { file, place, stamp, events, over: u64::MAX });
+        let began = self.clock.tick();
+        log.begun.push(Begun { file, place, stamp, events, began, over: u64::MAX });
         log.begun.len() - 1
     }
 
@@ -181,15 +214,14 @@ impl Shared {
         log.begun[index].over = over;
     }
 
-    /// Checks both files after a crash between `earliest` and `latest`, in events.
+    /// Checks the files after a crash between `earliest` and `latest`, in events.
     ///
     /// # Errors
     /// What is missing, or should not be there.
     pub fn check(&self, tree: &Tree, earliest: usize, latest: usize) -> std::result::Result<(), String> {
         for (number, path) in PATHS.into_iter().enumerate() {
             let key = tree.file(path).ok_or_else(|| format!("{path} is lost"))?;
-            let seen =
-                identify_all(&tree.files[key], file_number(number), 0).map_err(|e| format!("{path}: {e}"))?;
+            let bytes = &tree.files[key];
             let log = self.log.lock();
             let of_file =
                 |sync: &&Synced| sync.file.is_none_or(|file| file == number) && sync.events <= latest;
@@ -197,10 +229,11 @@ impl Shared {
             let begun = log.begun.iter().filter(|begun| begun.file == number);
             let begun: Vec<_> =
                 begun.filter(|begun| begun.over < durable || begun.events <= earliest).collect();
-            let checked = if number == APPENDED {
-                check_appends(&seen, &begun, durable)
-            } else {
-                check_regions(&seen, &begun, durable)
+            let seen = || identify_all(bytes, file_number(number), 0);
+            let checked = match number {
+                APPENDED => seen().and_then(|seen| check_appends(&seen, &begun, durable)),
+                AHEAD => seen().and_then(|seen| check_regions(&seen, &begun, durable)),
+                _ => moved::check(bytes, &begun, durable),
             };
             checked.map_err(|e| format!("{path}: {e}"))?;
         }
@@ -223,15 +256,16 @@ fn check_appends(seen: &[Seen], begun: &[&Begun], durable: u64) -> std::result::
             }
         }
     }
-    let is_known = |stamp: &Stamp| {
-        begun.iter().any(|append| {
-            append.stamp.is_some_and(|known| (known.writer, known.sequence) == (stamp.writer, stamp.sequence))
-        })
-    };
-    match seen.iter().find(|seen| matches!(seen, Seen::Data(stamp) if !is_known(stamp))) {
+    match seen.iter().find(|seen| matches!(seen, Seen::Data(stamp) if !is_known(begun, stamp))) {
         Some(seen) => Err(format!("{seen:?}, which was not written yet")),
         None => Ok(()),
     }
+}
+
+/// Returns true if the write of a stamp has begun.
+fn is_known(begun: &[&Begun], stamp: &Stamp) -> bool {
+    let id = |stamp: &Stamp| (stamp.writer, stamp.sequence);
+    begun.iter().any(|change| change.stamp.is_some_and(|known| id(&known) == id(stamp)))
 }
 
 fn check_regions(seen: &[Seen], begun: &[&Begun], durable: u64) -> std::result::Result<(), String> {
@@ -257,18 +291,25 @@ impl Handles<'_> {
     /// The errors of the call.
     pub fn run(&mut self, change: Change) -> Result<()> {
         match change {
-            Change::Append(way, sectors) => self.append(way, sectors),
-            Change::Write(way, place) => self.write(way, place),
-            Change::Punch(place) | Change::Zero(place) => {
-                let index = self.shared.begin(AHEAD, place, None);
-                let (offset, len) = bytes_of(place);
-                if matches!(change, Change::Punch(_)) {
-                    self.direct[AHEAD].punch_hole(offset, len)?;
-                } else {
-                    self.direct[AHEAD].zero_range(offset, len, true)?;
-                }
-                self.shared.over(index, place);
-                Ok(())
+            Change::Append(file, way, sectors) => self.append(file, way, sectors),
+            Change::Write(file, way, place) => self.write(file, way, place),
+            Change::Punch(place) => {
+                self.space(AHEAD, place, |file, offset, len| file.punch_hole(offset, len))
+            }
+            Change::Zero(place) => {
+                self.space(AHEAD, place, |file, offset, len| file.zero_range(offset, len, true))
+            }
+            Change::SetLen(sectors) => {
+                let place = Place { first: sectors, end: sectors };
+                self.space(MOVED, place, |file, offset, _| file.set_len(offset))
+            }
+            Change::Collapse(first) => {
+                let place = Place { first, end: first + STEP };
+                self.space(MOVED, place, |file, offset, len| unless_short(file.collapse_range(offset, len)))
+            }
+            Change::Insert(first) => {
+                let place = Place { first, end: first + STEP };
+                self.space(MOVED, place, |file, offset, len| unless_short(file.insert_range(offset, len)))
             }
             Change::Sync(file) => {
                 let began = self.shared.clock.tick();
@@ -285,17 +326,31 @@ impl Handles<'_> {
         Stamp { file, writer, sequence: self.sequence, origin: 0 }
     }
 
-    fn append(&mut self, way: Way, sectors: u64) -> Result<()> {
-        let stamp = self.stamp(APPENDED);
+    /// Makes a change that stores no data, with its offset and length in bytes.
+    fn space(
+        &self,
+        file: usize,
+        place: Place,
+        change: impl FnOnce(&DirectFile, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let index = self.shared.begin(file, place, None);
+        let (offset, len) = bytes_of(place);
+        change(&self.direct[file], offset, len)?;
+        self.shared.over(index, place);
+        Ok(())
+    }
+
+    fn append(&mut self, file: usize, way: Way, sectors: u64) -> Result<()> {
+        let stamp = self.stamp(file);
         let mut bytes = vec![0; index(sectors) * SECTOR];
         fill_append(&mut bytes, stamp);
-        let index = self.shared.begin(APPENDED, Place { first: 0, end: 0 }, Some(stamp));
+        let index = self.shared.begin(file, Place { first: 0, end: 0 }, Some(stamp));
         let at = match way {
-            Way::Buffered | Way::Synced => self.buffered[APPENDED].append(&bytes)?,
-            Way::Direct => self.direct[APPENDED].append(&bytes)?,
+            Way::Buffered | Way::Synced => self.buffered[file].append(&bytes)?,
+            Way::Direct => self.direct[file].append(&bytes)?,
             Way::Queued => {
                 let len = bytes.len();
-                self.queue(APPENDED, IoRequest::Append { buf: AlignedBuf::from_slice(&bytes), len })?
+                self.queue(file, IoRequest::Append { buf: AlignedBuf::from_slice(&bytes), len })?
             }
         };
         let first = at / SECTOR as u64;
@@ -303,19 +358,24 @@ impl Handles<'_> {
         Ok(())
     }
 
-    fn write(&mut self, way: Way, place: Place) -> Result<()> {
-        let stamp = self.stamp(AHEAD);
+    fn write(&mut self, file: usize, way: Way, place: Place) -> Result<()> {
+        let stamp = self.stamp(file);
         let (offset, len) = bytes_of(place);
         let mut bytes = vec![0; index(len)];
-        fill(&mut bytes, place.first, stamp);
-        let index = self.shared.begin(AHEAD, place, Some(stamp));
+        if file == MOVED {
+            // Its place may change.
+            fill_append(&mut bytes, stamp);
+        } else {
+            fill(&mut bytes, place.first, stamp);
+        }
+        let index = self.shared.begin(file, place, Some(stamp));
         match way {
-            Way::Buffered | Way::Synced => self.buffered[AHEAD].write_at(&bytes, offset)?,
-            Way::Direct => self.direct[AHEAD].write_at(&bytes, offset)?,
+            Way::Buffered | Way::Synced => self.buffered[file].write_at(&bytes, offset)?,
+            Way::Direct => self.direct[file].write_at(&bytes, offset)?,
             Way::Queued => {
                 let len = bytes.len();
                 let buf = AlignedBuf::from_slice(&bytes);
-                self.queue(AHEAD, IoRequest::Write { buf, len, offset }).map(drop)?;
+                self.queue(file, IoRequest::Write { buf, len, offset }).map(drop)?;
             }
         }
         self.shared.over(index, place);
@@ -330,6 +390,14 @@ impl Handles<'_> {
             queue.harvest(true, &mut done)?;
         }
         done.remove(0).result
+    }
+}
+
+/// Ignores the error of a range past the end of the file, which other threads truncate.
+fn unless_short(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Error::Invalid(_)) => Ok(()),
+        result => result,
     }
 }
 

@@ -9,11 +9,13 @@ use parext4_fuzz::{Seed, choose, damaged, seeds, show, within_limits};
 use testkit::choices::{Bytes, Choices};
 use testkit::damage::{Anatomy, replay, replay_as_e2fsck};
 
-static SEEDS: LazyLock<Vec<Seed>> = LazyLock::new(|| seeds(|anatomy| anatomy.has_journal().then_some(anatomy)));
+static SEEDS: LazyLock<Vec<Seed>> =
+    LazyLock::new(|| seeds(|anatomy| anatomy.has_journal().then_some(anatomy)));
 /// The same images if they have a log, with only the structures of the log.
 static LOGS: LazyLock<Vec<Seed>> = LazyLock::new(|| {
     let logs = SEEDS.iter().filter(|seed| seed.anatomy.has_log());
-    logs.map(|seed| Seed { image: seed.image.fork(), anatomy: Anatomy::of(&seed.image).only_journal() }).collect()
+    logs.map(|seed| Seed { image: seed.image.fork(), anatomy: Anatomy::of(&seed.image).only_journal() })
+        .collect()
 });
 
 /// e2fsck replays one in this number of sound logs.

@@ -11,15 +11,13 @@ use std::path::{Path, PathBuf};
 use image_kinds::{KINDS, combinations};
 use parext4::MemDevice;
 use testkit::choices::{Bytes, Choices};
-use testkit::damage::{Anatomy, BUDGET};
+use testkit::damage::{Anatomy, BUDGET, on_small_stack};
 use testkit::peak_memory::measured;
 
 /// The environment variable with a number N: a target keeps only one in N of the images in memory.
 const ONE_IN: &str = "PAREXT4_FUZZ_ONE_IN";
 /// The environment variable that has a target print what an input means.
 const SHOW: &str = "PAREXT4_FUZZ_SHOW";
-/// Bytes of the stack of the thread that uses a volume. Recursion as deep as the fuzzer chooses would not fit.
-const STACK: usize = 512 << 10;
 
 /// Returns the folder with the sound images. Makes images of all kinds in it, as sparse files, if there is no such folder.
 fn folder() -> io::Result<PathBuf> {
@@ -96,13 +94,7 @@ pub fn show(what: &impl std::fmt::Debug) {
 /// # Panics
 /// If the use does, or if it needs more memory than twice the image and [`BUDGET`].
 pub fn within_limits(len: u64, using: impl FnOnce() + Send) {
-    let thread = || {
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(STACK);
-            thread.spawn_scoped(scope, using).expect("a thread").join()
-        })
-    };
-    let (result, memory) = measured(thread);
+    let (result, memory) = measured(|| on_small_stack(using));
     assert!(result.is_ok(), "the message is above");
     assert!(memory <= BUDGET + 2 * len, "{} MiB for an image of {} MiB", memory >> 20, len >> 20);
 }

@@ -1,9 +1,9 @@
-//! Damaged images of all kinds: every use of one ends, without a panic, with little memory. A test program of its own, because it
+//! Damaged images of all kinds: every use of one ends, without a panic, with little memory and a small stack. A test program of its own, because it
 //! measures the peak of the process's resident memory. `fuzz/` does the same for longer.
 //!
 //! `PAREXT4_DAMAGE` is the number of damaged images of each kind.
 
-use testkit::damage::{Anatomy, BUDGET, exercise, seeds};
+use testkit::damage::{Anatomy, BUDGET, exercise, on_small_stack, seeds};
 use testkit::peak_memory::measured;
 use testkit::rng::Rng;
 use testkit::watchdog::Watchdog;
@@ -28,10 +28,7 @@ fn damaged_images_of_all_kinds_do_no_harm() {
             let changes = anatomies[which].damage(&device, &mut |limit| rng.below(limit));
             let what = format!("{} ({}), image {nth}: {changes:#?}", kind.name, kind.mke2fs);
             let watchdog = Watchdog::start(&what, seed, 1);
-            let (result, memory) = measured(|| {
-                let call = std::panic::AssertUnwindSafe(|| watchdog.watch(0, || exercise(device)));
-                std::panic::catch_unwind(call)
-            });
+            let (result, memory) = measured(|| watchdog.watch(0, || on_small_stack(|| exercise(device))));
             opened += usize::from(result.unwrap_or_else(|_| panic!("{what}")));
             let limit = BUDGET + (kind.mib << 21);
             assert!(memory <= limit, "{what}: {} MiB", memory >> 20);

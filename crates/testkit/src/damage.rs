@@ -11,6 +11,7 @@
 //! | `anatomy`, `journal` | [`Anatomy`]: finds the structures of a volume and of its log |
 //! | `log`, `fast_commits` | compose a log of several transactions, and fast commits |
 //! | `seeds` | [`seeds`]: sound volumes of a kind |
+//! | `small_stack` | [`on_small_stack`]: a stack that deep recursion overflows |
 //! | `exercise` | [`exercise`]: reads, checks, recovers and changes a damaged volume |
 //! | `replay` | [`replay`], [`replay_as_e2fsck`]: replays a log in all ways |
 
@@ -26,6 +27,7 @@ mod log;
 mod replay;
 mod seal;
 mod seeds;
+mod small_stack;
 mod structure;
 
 pub use anatomy::Anatomy;
@@ -34,6 +36,7 @@ pub use fields::SUPERBLOCK;
 pub use log::Composed;
 pub use replay::{replay, replay_as_e2fsck};
 pub use seeds::seeds;
+pub use small_stack::on_small_stack;
 pub use structure::{Class, Structure};
 
 use parext4::MemDevice;

@@ -6,7 +6,7 @@ use parext4::EmptiedLog;
 use testkit::rng::Rng;
 
 use crate::op::{FILE_BYTES, Op, PERSISTS, PIECE, Persist, Step, UNTIMED, Way};
-use crate::tree::{Tree, byte};
+use crate::tree::{COMMON, Tree, byte};
 
 /// Offsets of writes: at the start, overlapping it, in the middle, and over the end of a file of [`FILE_BYTES`].
 const OFFSETS: [u64; 4] = [0, PIECE / 2, 2 * PIECE, FILE_BYTES - PIECE / 2];
@@ -61,6 +61,19 @@ fn operations() -> Vec<Op> {
     ops
 }
 
+/// Operations on names in the directory that threads share. Only trees of threads have it.
+const IN_COMMON: [Op; 9] = [
+    Op::Create("/s/1"),
+    Op::MakeDir("/s/d"),
+    Op::Link("/b/1", "/s/2"),
+    Op::Rename("/a/1", "/s/1"),
+    Op::Rename("/s/1", "/s/2"),
+    Op::Rename("/s/2", "/a/2"),
+    Op::Unlink("/s/1"),
+    Op::RemoveDir("/s/d"),
+    Op::Write("/s/1", 0, Way::Buffered),
+];
+
 /// Returns the kinds of persistence of the sequences of `length` steps that are all tried. A timed commit takes milliseconds, so
 /// longer sequences have none.
 fn persists(length: u32) -> &'static [Persist] {
@@ -111,6 +124,8 @@ pub fn random_from(mut tree: Tree, rng: &mut Rng, length: usize, usable: impl Fn
     let ops: Vec<Op> = OPERATIONS.iter().copied().filter(usable).collect();
     let mut sequence = Vec::new();
     while sequence.len() < length {
+        let is_common = tree.names.contains_key(COMMON) && rng.chance(25);
+        let ops = if is_common { &IN_COMMON[..] } else { &ops[..] };
         let op = ops[below(rng, ops.len())];
         let nth = u8::try_from(sequence.len()).expect("few steps");
         if let Some(next) = tree.after(&op, byte(0, nth)) {

@@ -1,4 +1,5 @@
-//! A history of threads, recorded: each has a tree of its own, and all of them change the files of `shared`.
+//! A history of threads, recorded: each has a tree of its own and names of its own in one directory, and all of them change the files of
+//! `shared`.
 //!
 //! The seed determines what each thread does, and the system how the threads interleave. Besides the promises of each thread's
 //! calls, a sync or a commit by one thread is certain to include what the other threads had done before, and operations on
@@ -21,7 +22,7 @@ use crate::oracle::{Durable, Oracle};
 use crate::record::{Recorder, Recording};
 use crate::run::{Runner, commit};
 use crate::shared::{self, Change, Shared};
-use crate::tree::{MAX_THREADS, Tree, byte};
+use crate::tree::{COMMON, MAX_THREADS, Tree, byte};
 
 /// Size of the volumes, in MiB.
 pub const MIB: u64 = 8;
@@ -33,13 +34,14 @@ pub fn roots() -> Vec<String> {
     (0..MAX_THREADS).map(|thread| format!("/t{thread}")).collect()
 }
 
-/// Returns a volume with the trees of all threads and the files that they share.
+/// Returns a volume with the trees of all threads, and the files and the directory that they share.
 ///
 /// # Panics
 /// If it cannot be made.
 pub fn base(kind: &Kind) -> MemDevice {
     let device = Arc::new(kind.base(&roots(), MIB));
     let volume = crate::kind::open(&device).expect("the volume opens");
+    volume.mkdir(COMMON, 0o755).expect("mkdir");
     shared::make(&volume, kind.has_extents()).expect("the shared files");
     volume.close().expect("close");
     device.fork()
@@ -86,7 +88,7 @@ impl Start {
     /// Returns the trees of a volume as [`base`] makes it, of a random number of threads.
     pub fn new(rng: &mut Rng) -> Self {
         let count = 2 + u8::try_from(rng.below(u64::from(MAX_THREADS) - 1)).expect("few threads");
-        Self { trees: (0..count).map(Tree::initial).collect(), generation: 0 }
+        Self { trees: (0..count).map(Tree::initial_with_common).collect(), generation: 0 }
     }
 
     /// Returns the trees of the first `count` threads in the tree of a volume. `generation` is the number of histories before.

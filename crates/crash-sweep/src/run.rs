@@ -16,7 +16,7 @@ use parext4::{
 
 use crate::found::COMMIT_FILE;
 use crate::op::{Op, PIECE, Persist, SHORT, Way};
-use crate::tree::{LINK_TARGET, mode_of};
+use crate::tree::{LINK_TARGET, mode_of, path_on_volume};
 
 /// The time between two reads of the number of commits while a timed commit is awaited, and the number of reads after which the wait
 /// fails. In a simulation time is skipped, and a request may take ten minutes.
@@ -45,7 +45,7 @@ impl<'a> Runner<'a> {
     }
 
     fn at(&self, path: &str) -> String {
-        if self.root.is_empty() && path.is_empty() { "/".to_owned() } else { format!("{}{path}", self.root) }
+        if self.root.is_empty() && path.is_empty() { "/".to_owned() } else { path_on_volume(self.root, path) }
     }
 
     fn file(&self, path: &str) -> Result<File> {

@@ -49,6 +49,8 @@ pub struct Tree {
     pub files: Vec<Vec<u8>>,
 }
 
+/// The directory in which all threads have names, in the trees of threads. Thread 3's name `/s/1` is `/s/t3-1` on the volume.
+pub const COMMON: &str = "/s";
 /// The most threads that have a tree each. No two write the same byte.
 pub const MAX_THREADS: u8 = 8;
 /// The most operations on a tree. No two write the same byte.
@@ -73,6 +75,13 @@ impl Tree {
             tree.add(path, Kind::File(nth), 0o644);
         }
         tree.names.get_mut("/b/1").expect("it was added").attributes.xattr = Some(1);
+        tree
+    }
+
+    /// Returns the tree before the first operation of a thread that has names in [`COMMON`].
+    pub fn initial_with_common(thread: u8) -> Self {
+        let mut tree = Self::initial(thread);
+        tree.add(COMMON, Kind::Directory, 0o755);
         tree
     }
 
@@ -131,13 +140,13 @@ impl Tree {
         }
     }
 
-    /// Returns the tree below a directory, by the paths below it.
+    /// Returns the tree of the thread whose directory is `root`, by the paths below it, with the thread's names in [`COMMON`].
     #[must_use]
     pub fn below(&self, root: &str) -> Self {
         let mut below = Self::default();
         let mut keys = BTreeMap::new();
         for (path, entry) in &self.names {
-            let Some(path) = path.strip_prefix(root).filter(|path| path.starts_with('/')) else { continue };
+            let Some(path) = path_below(root, path) else { continue };
             let mut entry = entry.clone();
             if let Kind::File(key) = &mut entry.kind {
                 let next = below.files.len();
@@ -147,7 +156,7 @@ impl Tree {
                 }
                 *key = new;
             }
-            below.names.insert(path.to_owned(), entry);
+            below.names.insert(path, entry);
         }
         below
     }
@@ -261,6 +270,26 @@ impl Tree {
         }
         kind != Kind::Symlink
     }
+}
+
+/// Returns the path on the volume of `path` of the thread whose directory is `root`; the empty path is the directory itself.
+pub fn path_on_volume(root: &str, path: &str) -> String {
+    match path.strip_prefix(COMMON) {
+        Some("") => COMMON.to_owned(),
+        Some(rest) if rest.starts_with('/') => format!("{COMMON}{root}-{}", &rest[1..]),
+        _ => format!("{root}{path}"),
+    }
+}
+
+/// The reverse of [`path_on_volume`]. `None` for a path of another thread.
+fn path_below(root: &str, path: &str) -> Option<String> {
+    if path == COMMON {
+        return Some(path.to_owned());
+    }
+    if let Some(name) = path.strip_prefix(COMMON).and_then(|path| path.strip_prefix(root)) {
+        return name.strip_prefix('-').map(|name| format!("{COMMON}/{name}"));
+    }
+    path.strip_prefix(root).filter(|path| path.starts_with('/')).map(str::to_owned)
 }
 
 /// Returns the permissions that an operation sets.

@@ -35,6 +35,7 @@ pub use run::Run;
 use parext4::device::{FaultKind, FaultPlan};
 use parext4::{Result, VolumeOptions};
 
+use crate::rng::Rng;
 use crate::settings;
 use crate::volume::assert_no_findings;
 use case::Case;
@@ -43,8 +44,10 @@ use requests::Cases;
 use snapshot::Snapshot;
 use states::States;
 
-/// One case in this number is also checked by e2fsck.
+/// Of all cases, e2fsck also checks one in this number.
 const E2FSCK_ONE_IN: u64 = 50;
+/// Of the cases of a sample, e2fsck also checks one in this number.
+const E2FSCK_ONE_IN_SAMPLE: u64 = 5;
 
 /// A sequence of operations that is the same in each run.
 #[derive(Clone, Copy)]
@@ -97,18 +100,17 @@ struct Sweep<'a> {
 pub fn sweep(workload: &Workload) {
     case::count_panics();
     let sweep = Sweep::new(workload);
-    let mut cases = Cases::new(workload.name);
+    let seed = settings::seed(workload.name);
+    let mut cases = Cases::new(workload.name, seed);
     if let Some(point) = Cases::only() {
         let base = sweep.base_of(point).expect("a volume without free blocks");
         let is_hit = cases.case(point, || sweep.case(&base, point, true));
         assert!(is_hit, "the workload ended before {point}");
         return;
     }
-    let mut number = 0;
-    let mut run = |base: &Devices, point| {
-        number += 1;
-        sweep.case(base, point, number % E2FSCK_ONE_IN == 1)
-    };
+    let one_in = if settings::all() { E2FSCK_ONE_IN } else { E2FSCK_ONE_IN_SAMPLE };
+    let mut rng = Rng::new(seed, 1);
+    let mut run = |base: &Devices, point| sweep.case(base, point, rng.below(one_in) == 0);
     for family in FAMILIES {
         let run = |point| run(&sweep.base, point);
         cases.family(family, || sweep.count(family.point(1)), run);

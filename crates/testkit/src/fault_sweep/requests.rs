@@ -9,9 +9,6 @@ use crate::rng::Rng;
 use crate::settings;
 use crate::watchdog::Watchdog;
 
-/// Seed of the sample of fault points unless the environment sets one.
-const SEED: u64 = 20;
-
 /// Points of one kind: what fails, how, and in how many cases of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
@@ -49,10 +46,9 @@ pub struct Cases {
 }
 
 impl Cases {
-    /// Begins the cases of the workload `name`.
-    pub fn new(name: &'static str) -> Self {
-        let rng = Rng::new(settings::fixed_seed(name, SEED), 0);
-        Self { name, rng, watchdog: Watchdog::without_delays(name, 0, 1), hit: 0 }
+    /// Begins the cases of the workload `name`, with a sample that `seed` chooses.
+    pub fn new(name: &'static str, seed: u64) -> Self {
+        Self { name, rng: Rng::new(seed, 0), watchdog: Watchdog::without_delays(name, 0, 1), hit: 0 }
     }
 
     /// Returns the only point to try, if the environment names one.
@@ -121,7 +117,7 @@ pub fn sweep_requests(
     mut count: impl FnMut(FaultKind) -> u64,
     mut run: impl FnMut(FaultPoint) -> bool,
 ) {
-    let mut cases = Cases::new(name);
+    let mut cases = Cases::new(name, settings::seed(name));
     if let Some(point) = Cases::only() {
         assert!(cases.case(point, || run(point)), "it ended before {point}");
         return;

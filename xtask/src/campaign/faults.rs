@@ -1,5 +1,5 @@
 //! The fault sweep: workloads over all operations, repeated with each request of the device failing, with little memory, and with each
-//! number of free blocks that does not suffice. The workloads are tests; `testkit::fault_sweep` has what they assert.
+//! number of blocks and inodes that does not suffice. The workloads are tests; `testkit::fault_sweep` has what they assert.
 
 use anyhow::{Result, ensure};
 

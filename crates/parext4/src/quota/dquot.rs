@@ -15,9 +15,18 @@ use crate::sync::{Arc, Mutex, Rank};
 
 /// Space in bytes, and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Amount {
+pub(crate) struct Amount {
     pub space: i64,
     pub inodes: i64,
+}
+
+impl std::iter::Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |sum, amount| Self {
+            space: sum.space + amount.space,
+            inodes: sum.inodes + amount.inodes,
+        })
+    }
 }
 
 /// The entry of one id. The usage in memory is authoritative; it is encoded when a transaction that changed it closes.
@@ -146,9 +155,11 @@ impl Dquot {
         set(&mut limits.inode_time, inodes, limits.inode_soft, graces.1);
     }
 
-    /// Returns the reserved space, in bytes.
-    pub(super) fn reserved_space(&self) -> i64 {
-        self.reserved_space.load(Ordering::Relaxed)
+    /// Returns what is reserved.
+    pub(super) fn reserved(&self) -> Amount {
+        let [space, inodes] =
+            [&self.reserved_space, &self.reserved_inodes].map(|reserved| reserved.load(Ordering::Relaxed));
+        Amount { space, inodes }
     }
 
     /// Returns what the limits concern: the usage and the reservations.

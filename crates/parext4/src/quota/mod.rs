@@ -10,7 +10,7 @@ mod rules;
 mod table;
 
 pub(crate) use charges::{Charges, ReservedQuota};
-pub(crate) use dquot::Dquot;
+pub(crate) use dquot::{Amount, Dquot};
 pub(crate) use table::{EntryLocation, QuotaTable};
 
 use parext4_format::inode::Inode as RawInode;
@@ -59,8 +59,8 @@ impl Quotas {
         self.tables[kind as usize].as_ref()
     }
 
-    /// Returns the bytes that are reserved, of all ids.
-    pub(crate) fn reserved(&self) -> i64 {
+    /// Returns what is reserved, of all ids.
+    pub(crate) fn reserved(&self) -> Amount {
         self.tables.iter().flatten().map(QuotaTable::reserved).sum()
     }
 

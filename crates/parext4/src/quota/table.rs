@@ -7,8 +7,8 @@ use parext4_format::quota::entry::QuotaEntry;
 use parext4_format::quota::{QuotaHeader, QuotaKind};
 use parext4_format::{FsBlock, InodeNo};
 
-use super::Dquot;
 use super::rules::Rules;
+use super::{Amount, Dquot};
 use crate::error::{Error, Result};
 use crate::meta::{BlockKind, MetaCache};
 use crate::sync::{Arc, Mutex, MutexGuard, Rank};
@@ -102,10 +102,10 @@ impl QuotaTable {
         ids
     }
 
-    /// Returns the bytes that are reserved, of all ids.
-    pub(super) fn reserved(&self) -> i64 {
+    /// Returns what is reserved, of all ids.
+    pub(super) fn reserved(&self) -> Amount {
         let in_use = self.in_use.lock();
-        in_use.dquots.values().filter_map(Weak::upgrade).map(|dquot| dquot.reserved_space()).sum()
+        in_use.dquots.values().filter_map(Weak::upgrade).map(|dquot| dquot.reserved()).sum()
     }
 
     /// Returns the entry of `id`, if the file has one.

@@ -1,6 +1,7 @@
 //! Returns what operations hold at the moment, for tests that assert that failed operations release everything.
 
 use super::Volume;
+use crate::quota::Quotas;
 use crate::sync::atomic::Ordering;
 
 /// Ranges, pages, reservations and handles that operations hold. All are zero on a volume without an operation in progress and without
@@ -29,6 +30,8 @@ pub struct Held {
     pub reserved_blocks: i64,
     /// Bytes that are reserved in quotas.
     pub reserved_quota: i64,
+    /// Number of inodes that are reserved in quotas.
+    pub reserved_quota_inodes: i64,
 }
 
 impl Volume {
@@ -37,6 +40,7 @@ impl Volume {
     #[must_use]
     pub fn held(&self) -> Held {
         let engine = &self.engine;
+        let reserved = engine.quotas.as_ref().map(Quotas::reserved).unwrap_or_default();
         let mut held = Held {
             operations: engine.in_flight.count(),
             queues: engine.queues.load(Ordering::SeqCst).into(),
@@ -45,7 +49,8 @@ impl Volume {
             dirty_pages: engine.pages.dirty_pages(),
             delayed_blocks: engine.allocator.delayed_blocks(),
             reserved_blocks: engine.allocator.reserved_blocks(),
-            reserved_quota: engine.quotas.as_ref().map_or(0, crate::quota::Quotas::reserved),
+            reserved_quota: reserved.space,
+            reserved_quota_inodes: reserved.inodes,
             ..Held::default()
         };
         engine.inodes.for_each(|inode| {

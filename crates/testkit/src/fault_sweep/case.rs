@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use parext4::device::{CallInfo, CallKind};
 use parext4::{Error, OpenOptions, Volume, VolumeOptions};
 
+use super::Workload;
 use super::devices::{Devices, FaultyDevices};
 use super::point::{FaultPoint, Manner};
 use super::run::Run;
+use super::shortage::Resource;
 use super::snapshot::{OWN, Snapshot};
 use super::states::{Progress, States};
-use super::{Workload, full};
 use crate::settings;
 use crate::volume::assert_no_findings;
 
@@ -38,8 +39,8 @@ impl Case<'_> {
     pub fn run(&self) -> bool {
         let panics = PANICS.load(Relaxed);
         let memory = self.base.fork();
-        if let FaultPoint::Full(free) = self.point
-            && !full::leave(&memory, free)
+        if let FaultPoint::Shortage { resource, left, .. } = self.point
+            && !resource.leave(&memory, left)
         {
             return false;
         }
@@ -112,8 +113,8 @@ impl Case<'_> {
         }
         if outcome.must_stop() {
             assert_stopped(&volume, &outcome);
-        } else if let FaultPoint::Full(_) = self.point {
-            full::empty(&volume).unwrap_or_else(|e| panic!("{outcome}: freeing space: {e}"));
+        } else if let Some(resource) = self.point.resource() {
+            resource.refill(&volume).unwrap_or_else(|e| panic!("{outcome}: more of what ran out: {e}"));
             assert_usable(&volume, &outcome);
         } else if volume.stopped().is_none() && self.point.works_later() {
             assert_usable(&volume, &outcome);
@@ -145,7 +146,8 @@ impl Case<'_> {
 
 /// Returns the options with which the volume is opened.
 pub fn options(workload: &Workload, point: FaultPoint) -> VolumeOptions {
-    let options = (workload.options)();
+    let mut options = (workload.options)();
+    options.enforced_quotas.user |= point.resource().is_some_and(Resource::is_of_quota);
     match point.little_memory() {
         true => options.metadata_cache_bytes(1).cache_bytes(1),
         false => options,
@@ -163,7 +165,7 @@ struct Outcome<'a> {
 impl Outcome<'_> {
     fn is_hit(&self) -> bool {
         match self.point {
-            FaultPoint::Full(_) => !self.failures.is_empty(),
+            FaultPoint::Shortage { .. } => !self.failures.is_empty(),
             FaultPoint::Request { .. } => self.failed.is_some(),
         }
     }
@@ -193,7 +195,7 @@ impl Outcome<'_> {
         assert!(!self.must_stop() || !self.failures.is_empty(), "{self}: no caller saw the error");
         for (what, error) in self.failures {
             let is_expected = match self.point {
-                FaultPoint::Full(_) => matches!(error, Error::NoSpace),
+                FaultPoint::Shortage { resource, .. } => resource.is_reported_by(error),
                 FaultPoint::Request { .. } => match error {
                     Error::Device { .. } | Error::Stopped(_) => true,
                     // The owner could not read its block for as long as its lease lasts.

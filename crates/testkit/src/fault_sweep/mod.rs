@@ -1,5 +1,5 @@
-//! The fault sweep: workloads that are repeated, each time with another request of the device failing, with less memory, or with less
-//! free space.
+//! The fault sweep: workloads that are repeated, each time with another request of the device failing, with less memory, or with fewer
+//! blocks or inodes left.
 //!
 //! A run without faults records the state of the volume after each step. Then, in each case:
 //!
@@ -15,15 +15,15 @@
 //! | `snapshot`, `states` | the contents of a volume, and which of them may be found |
 //! | `point`, `requests` | [`FaultPoint`]: what fails; which faults are tried |
 //! | `devices` | [`Devices`]: the volume and its journal device, with faults and losses of power |
-//! | `full` | volumes with few free blocks |
+//! | `shortage` | [`Resource`]: what runs out; volumes on which it does |
 //! | `case` | one case, and its assertions |
 
 mod case;
 mod devices;
-mod full;
 mod point;
 mod requests;
 mod run;
+mod shortage;
 mod snapshot;
 mod states;
 
@@ -31,12 +31,16 @@ pub use devices::Devices;
 pub use point::{FaultPoint, Manner};
 pub use requests::{Family, sweep_requests};
 pub use run::Run;
+pub use shortage::Resource;
+
+use std::ops::Range;
 
 use parext4::device::{FaultKind, FaultPlan};
 use parext4::{Result, VolumeOptions};
 
 use crate::rng::Rng;
 use crate::settings;
+use crate::skip_allowed;
 use crate::volume::assert_no_findings;
 use case::Case;
 use devices::FaultyDevices;
@@ -77,9 +81,14 @@ const FAMILIES: [Family; 12] = [
     Family::new(FaultKind::Any, Manner::Sticky, 2),
     Family::new(FaultKind::Any, Manner::Once, 3).with_little_memory(),
 ];
-/// Cases of a sample with few free blocks.
-const FULL_SAMPLE: u64 = 2;
-/// Number of free blocks in a row with which a workload finds space, after which the sweep ends.
+/// What runs out: whether the volume also has the least memory, and the number of cases of a sample.
+const SHORTAGES: [(Resource, &[(bool, u64)]); 4] = [
+    (Resource::Blocks, &[(false, 3)]),
+    (Resource::Inodes, &[(false, 1)]),
+    (Resource::QuotaBlocks, &[(false, 1)]),
+    (Resource::QuotaInodes, &[(false, 1)]),
+];
+/// Number of cases in a row in which nothing runs out, after which the sweep ends.
 const ENOUGH: u64 = 3;
 
 /// A workload, with what a run without faults has shown.
@@ -89,8 +98,8 @@ struct Sweep<'a> {
     states: States,
     journal: bool,
     protection: Option<u64>,
-    /// Number of blocks that the workload needs.
-    blocks: u64,
+    /// Numbers of blocks and of inodes that the workload needs.
+    needs: (u64, u64),
 }
 
 /// Runs a workload with each fault, or with a sample, or with the one that `PAREXT4_FAULT` names.
@@ -103,7 +112,7 @@ pub fn sweep(workload: &Workload) {
     let seed = settings::seed(workload.name);
     let mut cases = Cases::new(workload.name, seed);
     if let Some(point) = Cases::only() {
-        let base = sweep.base_of(point).expect("a volume without free blocks");
+        let base = sweep.base_of(point);
         let is_hit = cases.case(point, || sweep.case(&base, point, true));
         assert!(is_hit, "the workload ended before {point}");
         return;
@@ -115,7 +124,9 @@ pub fn sweep(workload: &Workload) {
         let run = |point| run(&sweep.base, point);
         cases.family(family, || sweep.count(family.point(1)), run);
     }
-    sweep.full(&mut cases, run);
+    for (resource, samples) in SHORTAGES {
+        sweep.shortages(resource, samples, &mut cases, &mut run);
+    }
 }
 
 impl<'a> Sweep<'a> {
@@ -125,7 +136,7 @@ impl<'a> Sweep<'a> {
         let first = {
             let volume = base.fork().open().expect("the volume opens");
             let states = Snapshot::take(&volume, None).expect("the first state");
-            let facts = (volume.info().journal, volume.space().free_blocks);
+            let facts = (volume.info().journal, run::free(&volume));
             volume.close().expect("the volume closes");
             (states, facts)
         };
@@ -141,17 +152,17 @@ impl<'a> Sweep<'a> {
         recovered.unwrap_or_else(|error| panic!("without a fault: the next open: {error}"));
         assert_no_findings(&*memory.volume, "without a fault");
         memory.assert_clean("without a fault");
-        let blocks = free.saturating_sub(run.least_free);
+        let needs = (free.0.saturating_sub(run.least_free.0), free.1.saturating_sub(run.least_free.1));
         let states = run.into_states();
-        Self { workload, base, states, journal, protection, blocks }
+        Self { workload, base, states, journal, protection, needs }
     }
 
     /// Returns the device before the run of a case.
-    fn base_of(&self, point: FaultPoint) -> Option<Devices> {
-        match point {
-            FaultPoint::Full(_) => full::filled(&self.base),
-            FaultPoint::Request { .. } => Some(self.base.fork()),
-        }
+    fn base_of(&self, point: FaultPoint) -> Devices {
+        point.resource().map_or_else(
+            || self.base.fork(),
+            |resource| resource.prepare(&self.base).expect("a volume that runs out of it"),
+        )
     }
 
     fn case(&self, base: &Devices, point: FaultPoint, with_e2fsck: bool) -> bool {
@@ -170,25 +181,54 @@ impl<'a> Sweep<'a> {
         devices.calls()
     }
 
-    /// Runs the workload with each number of free blocks that does not suffice, or with some of them.
-    fn full(&self, cases: &mut Cases, mut run: impl FnMut(&Devices, FaultPoint) -> bool) {
-        let Some(base) = full::filled(&self.base) else { return };
-        let mut case = |cases: &mut Cases, free| {
-            let point = FaultPoint::Full(free);
-            cases.case(point, || run(&base, point))
-        };
-        if !settings::all() {
-            for free in cases.sample(0..=self.blocks, FULL_SAMPLE) {
-                case(cases, free);
-            }
+    /// Runs the workload with each number of blocks or inodes that does not suffice, or with a sample of the numbers.
+    fn shortages(
+        &self,
+        resource: Resource,
+        samples: &[(bool, u64)],
+        cases: &mut Cases,
+        mut run: impl FnMut(&Devices, FaultPoint) -> bool,
+    ) {
+        let needed = self.needed(resource);
+        if needed == 0 && !settings::all() {
             return;
         }
-        let mut enough = 0;
-        for free in 0.. {
-            enough = if case(cases, free) { 0 } else { enough + 1 };
-            if enough > ENOUGH && free > self.blocks {
-                break;
+        let base = match resource.prepare(&self.base) {
+            Ok(base) => base,
+            Err(why) => return skip_allowed(&format!("{}, {resource:?}: {why}", self.workload.name)),
+        };
+        let numbers = resource.numbers(&base, needed);
+        for &(little_memory, sample) in samples {
+            let mut case = |cases: &mut Cases, left| {
+                let point = FaultPoint::Shortage { resource, left, little_memory };
+                cases.case(point, || run(&base, point))
+            };
+            if settings::all() {
+                each_shortage(&numbers, |left| case(cases, left));
+                continue;
             }
+            for left in cases.sample(numbers.start..=numbers.end - 1, sample) {
+                case(cases, left);
+            }
+        }
+    }
+
+    /// Returns the number of blocks or inodes that the workload needs, as far as the volume shows it between two steps.
+    fn needed(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Blocks | Resource::QuotaBlocks => self.needs.0,
+            Resource::Inodes | Resource::QuotaInodes => self.needs.1,
+        }
+    }
+}
+
+/// Calls `case` with each number that does not suffice: with all of `numbers`, and more.
+fn each_shortage(numbers: &Range<u64>, mut case: impl FnMut(u64) -> bool) {
+    let mut enough = 0;
+    for left in numbers.start.. {
+        enough = if case(left) { 0 } else { enough + 1 };
+        if enough > ENOUGH && left > numbers.end {
+            break;
         }
     }
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use parext4::device::{FaultKind, FaultPlan};
 
+use super::shortage::Resource;
+
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
@@ -30,8 +32,15 @@ pub enum FaultPoint {
         /// The volume has the least memory for pages and metadata.
         little_memory: bool,
     },
-    /// Allocations, because the volume has only this number of free blocks.
-    Full(u64),
+    /// Allocations, because a resource runs out.
+    Shortage {
+        /// What runs out.
+        resource: Resource,
+        /// The number that is left before the run.
+        left: u64,
+        /// The volume has the least memory for pages and metadata.
+        little_memory: bool,
+    },
 }
 
 /// The kinds and their words.
@@ -44,6 +53,12 @@ const KINDS: [(FaultKind, &str); 5] = [
 ];
 const MANNERS: [(Manner, &str); 3] =
     [(Manner::Once, "once"), (Manner::Sticky, "sticky"), (Manner::Torn, "torn")];
+const RESOURCES: [(Resource, &str); 4] = [
+    (Resource::Blocks, "free-blocks"),
+    (Resource::Inodes, "free-inodes"),
+    (Resource::QuotaBlocks, "quota-blocks"),
+    (Resource::QuotaInodes, "quota-inodes"),
+];
 const LITTLE_MEMORY: &str = "little-memory";
 
 impl FaultPoint {
@@ -54,13 +69,22 @@ impl FaultPoint {
                 let plan = FaultPlan::at(number).kind(kind);
                 plan.sticky(manner == Manner::Sticky).torn(manner == Manner::Torn)
             }
-            Self::Full(_) => FaultPlan::default(),
+            Self::Shortage { .. } => FaultPlan::default(),
         }
     }
 
     /// Returns true if the volume has little memory.
     pub fn little_memory(self) -> bool {
-        matches!(self, Self::Request { little_memory: true, .. })
+        let (Self::Request { little_memory, .. } | Self::Shortage { little_memory, .. }) = self;
+        little_memory
+    }
+
+    /// Returns what runs out, if the fault is that something does.
+    pub fn resource(self) -> Option<Resource> {
+        match self {
+            Self::Shortage { resource, .. } => Some(resource),
+            Self::Request { .. } => None,
+        }
     }
 
     /// Returns true if later reads succeed.
@@ -81,15 +105,12 @@ impl FaultPoint {
 impl fmt::Display for FaultPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Full(free) => write!(f, "free-blocks:{free}"),
-            Self::Request { kind, number, manner, little_memory } => {
-                let word = KINDS.iter().find(|(known, _)| *known == kind).expect("a word for each kind").1;
-                let how =
-                    MANNERS.iter().find(|(known, _)| *known == manner).expect("a word for each manner").1;
-                write!(f, "{word}:{number}:{how}")?;
-                if little_memory { write!(f, ":{LITTLE_MEMORY}") } else { Ok(()) }
+            Self::Shortage { resource, left, .. } => write!(f, "{}:{left}", word(&RESOURCES, resource))?,
+            Self::Request { kind, number, manner, .. } => {
+                write!(f, "{}:{number}:{}", word(&KINDS, kind), word(&MANNERS, manner))?;
             }
         }
+        if self.little_memory() { write!(f, ":{LITTLE_MEMORY}") } else { Ok(()) }
     }
 }
 
@@ -98,18 +119,32 @@ impl FromStr for FaultPoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text} is no fault point, such as writes:17:once or free-blocks:3");
-        let words: Vec<&str> = text.split(':').collect();
+        let mut words: Vec<&str> = text.split(':').collect();
+        let little_memory = words.pop_if(|last| *last == LITTLE_MEMORY).is_some();
         let number = |word: &str| word.parse().map_err(|_| wrong());
         match words[..] {
-            ["free-blocks", free] => Ok(Self::Full(number(free)?)),
-            [kind, count, how, ref rest @ ..] if rest.is_empty() || *rest == [LITTLE_MEMORY] => {
-                let (kind, _) = KINDS.into_iter().find(|(_, word)| *word == kind).ok_or_else(wrong)?;
-                let (manner, _) = MANNERS.into_iter().find(|(_, word)| *word == how).ok_or_else(wrong)?;
-                Ok(Self::Request { kind, number: number(count)?, manner, little_memory: !rest.is_empty() })
+            [resource, left] => {
+                let resource = meaning(&RESOURCES, resource).ok_or_else(wrong)?;
+                Ok(Self::Shortage { resource, left: number(left)?, little_memory })
+            }
+            [kind, count, how] => {
+                let kind = meaning(&KINDS, kind).ok_or_else(wrong)?;
+                let manner = meaning(&MANNERS, how).ok_or_else(wrong)?;
+                Ok(Self::Request { kind, number: number(count)?, manner, little_memory })
             }
             _ => Err(wrong()),
         }
     }
+}
+
+/// Returns the word for `meaning`.
+fn word<T: PartialEq>(words: &[(T, &'static str)], meaning: T) -> &'static str {
+    words.iter().find(|(known, _)| *known == meaning).expect("a word for each meaning").1
+}
+
+/// Returns what `word` means.
+fn meaning<T: Copy>(words: &[(T, &str)], word: &str) -> Option<T> {
+    words.iter().find(|(_, known)| *known == word).map(|(meaning, _)| *meaning)
 }
 
 #[cfg(test)]
@@ -118,7 +153,13 @@ mod tests {
 
     #[test]
     fn points_are_read_as_they_are_written() {
-        for text in ["writes:17:once", "requests:1:sticky", "reads:3:torn:little-memory", "free-blocks:0"] {
+        for text in [
+            "writes:17:once",
+            "requests:1:sticky",
+            "reads:3:torn:little-memory",
+            "free-blocks:0",
+            "quota-inodes:2:little-memory",
+        ] {
             assert_eq!(text.parse::<FaultPoint>().unwrap().to_string(), text);
         }
         for text in ["", "writes", "writes:x:once", "writes:1:once:more", "free-blocks:1:once"] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, Result, Volume, VolumeOptions};
+use parext4::{Credentials, Device, Error, Result, Volume, VolumeOptions};
 
 use super::devices::FaultyDevices;
 use super::snapshot::Snapshot;
@@ -17,8 +17,8 @@ pub struct Run<'a> {
     pub(super) progress: Progress,
     /// The steps that failed, with their errors.
     pub(super) failures: Vec<(String, Error)>,
-    /// The smallest number of free blocks after a step.
-    pub(super) least_free: u64,
+    /// The smallest numbers of free blocks and of free inodes after a step.
+    pub(super) least_free: (u64, u64),
 }
 
 /// The states of the volume.
@@ -48,7 +48,8 @@ impl<'a> Run<'a> {
 
     fn new(devices: &'a FaultyDevices, options: VolumeOptions, states: Recorded<'a>) -> Self {
         let progress = Progress::default();
-        Self { devices, options, volume: None, states, progress, failures: Vec::new(), least_free: u64::MAX }
+        let least_free = (u64::MAX, u64::MAX);
+        Self { devices, options, volume: None, states, progress, failures: Vec::new(), least_free }
     }
 
     /// Returns the recorded states.
@@ -76,7 +77,9 @@ impl<'a> Run<'a> {
     pub fn volume(&mut self) -> Result<Volume> {
         if self.volume.is_none() {
             let opened = Volume::open_device(self.devices.volume(), &self.devices.options(&self.options));
-            self.volume = Some(self.noted("open", opened)?);
+            let volume = self.noted("open", opened)?;
+            // Limits count only in runs that enforce quotas.
+            self.volume = Some(volume.with_credentials(Credentials::root().within_quotas()));
         }
         Ok(self.volume.clone().expect("it is open"))
     }
@@ -92,7 +95,8 @@ impl<'a> Run<'a> {
         if let Recorded::Now(states) = &mut self.states {
             let now = Snapshot::take(&volume, states.last());
             states.push(now.unwrap_or_else(|error| panic!("the state after {what}: {error}")));
-            self.least_free = self.least_free.min(volume.space().free_blocks);
+            let (blocks, inodes) = free(&volume);
+            self.least_free = (self.least_free.0.min(blocks), self.least_free.1.min(inodes));
         }
         Ok(changed)
     }
@@ -180,4 +184,10 @@ impl<'a> Run<'a> {
         }
         result
     }
+}
+
+/// Returns the numbers of free blocks and of free inodes.
+pub(super) fn free(volume: &Volume) -> (u64, u64) {
+    let space = volume.space();
+    (space.free_blocks, space.free_inodes.into())
 }

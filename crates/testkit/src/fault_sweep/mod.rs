@@ -83,7 +83,7 @@ const FAMILIES: [Family; 12] = [
 ];
 /// What runs out: whether the volume also has the least memory, and the number of cases of a sample.
 const SHORTAGES: [(Resource, &[(bool, u64)]); 4] = [
-    (Resource::Blocks, &[(false, 3)]),
+    (Resource::Blocks, &[(false, 3), (true, 1)]),
     (Resource::Inodes, &[(false, 1)]),
     (Resource::QuotaBlocks, &[(false, 1)]),
     (Resource::QuotaInodes, &[(false, 1)]),

@@ -2,19 +2,20 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use parext4::device::FaultKind;
 use parext4::{MemDevice, Volume};
 use testkit::command::{run, text};
-use testkit::fault_sweep::{Family, FaultPoint, Manner, sweep_requests};
+use testkit::fault_sweep::{Devices, Family, FaultPoint, Manner, Resource, sweep_requests, sweep_shortages};
 use testkit::fuse_mount::{errors, umount};
 use testkit::nbd::{FakeServer, Kind, Offer, Reply};
-use testkit::volume::{Shape, assert_no_findings, recover, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_no_findings, recover, untimed};
 
 use crate::node::Node;
 
@@ -25,11 +26,12 @@ const EIO: u32 = 5;
 const FILES: [(&str, usize); 4] =
     [("small", 100), ("dir/large", 300_000), ("dir/empty", 0), ("dir/other", 5000)];
 
-const FAMILIES: [Family; 6] = [
+const FAMILIES: [Family; 7] = [
     Family::new(FaultKind::Reads, Manner::Once, 3),
     Family::new(FaultKind::Reads, Manner::Sticky, 1),
     Family::new(FaultKind::Writes, Manner::Once, 3),
     Family::new(FaultKind::Writes, Manner::Sticky, 1),
+    Family::new(FaultKind::Writes, Manner::Torn, 1),
     Family::new(FaultKind::Flushes, Manner::Once, 2),
     Family::new(FaultKind::Any, Manner::Sticky, 2),
 ];
@@ -40,23 +42,29 @@ struct Refusing {
     image: Vec<u8>,
     /// Number of requests of the point's kind.
     seen: Arc<AtomicU64>,
+    /// Whether half a superblock was written. Its checksum is in the other half, so only e2fsck opens the volume, from a backup.
+    is_superblock_torn: Arc<AtomicBool>,
 }
 
 impl Refusing {
     /// Serves an empty volume.
     fn new() -> Self {
-        let image = Shape::new(MIB, 4096, true).make().snapshot();
-        Self { server: FakeServer::start(MIB << 20, Offer::default()), image, seen: Arc::default() }
+        Self::with_image(Shape::new(MIB, 4096, true).make().snapshot())
+    }
+
+    fn with_image(image: Vec<u8>) -> Self {
+        let server = FakeServer::start(MIB << 20, Offer::default());
+        Self { server, image, seen: Arc::default(), is_superblock_torn: Arc::default() }
     }
 
     fn url(&self) -> String {
         self.server.url("")
     }
 
-    /// Serves the empty volume again, and refuses the requests of the kind with the numbers `from` to `to`.
-    fn refuse(&self, kind: FaultKind, from: u64, to: u64) {
+    /// Serves the volume again as it was, and counts the requests of the kind.
+    fn count(&self, kind: FaultKind) {
         self.restore(&self.image);
-        self.arm(kind, from, to);
+        self.arm(kind, 0..=0, Reply::Answer);
     }
 
     fn restore(&self, image: &[u8]) {
@@ -66,9 +74,11 @@ impl Refusing {
         });
     }
 
-    fn arm(&self, kind: FaultKind, from: u64, to: u64) {
+    /// Replies to the requests of the kind with these numbers as `reply` says.
+    fn arm(&self, kind: FaultKind, numbers: RangeInclusive<u64>, reply: Reply) {
         self.seen.store(0, SeqCst);
-        let seen = Arc::clone(&self.seen);
+        self.is_superblock_torn.store(false, SeqCst);
+        let (seen, is_superblock_torn) = (Arc::clone(&self.seen), Arc::clone(&self.is_superblock_torn));
         self.server.rule(move |request| {
             let is_counted = match kind {
                 FaultKind::Reads => request.kind == Kind::Read,
@@ -78,7 +88,13 @@ impl Refusing {
                 _ => true,
             };
             let number = if is_counted { seen.fetch_add(1, SeqCst) + 1 } else { 0 };
-            if (from..=to).contains(&number) { Reply::Refuse(EIO, "", None) } else { Reply::Answer }
+            if !numbers.contains(&number) {
+                return Reply::Answer;
+            }
+            if matches!(reply, Reply::Torn(_)) && (request.offset, request.len) == (1024, 1024) {
+                is_superblock_torn.store(true, SeqCst);
+            }
+            reply.clone()
         });
     }
 
@@ -86,7 +102,8 @@ impl Refusing {
     fn arm_point(&self, point: FaultPoint) -> u64 {
         let FaultPoint::Request { kind, number, manner, .. } = point else { panic!("{point} of a server") };
         let last = if manner == Manner::Sticky { u64::MAX } else { number };
-        self.arm(kind, number, last);
+        let reply = if manner == Manner::Torn { Reply::Torn(EIO) } else { Reply::Refuse(EIO, "", None) };
+        self.arm(kind, number..=last, reply);
         number
     }
 
@@ -95,13 +112,19 @@ impl Refusing {
         self.server.rule(|_| Reply::Answer);
     }
 
-    /// Returns the volume as it is on the server, recovered and without findings.
-    fn recovered(&self, what: &str) -> Volume {
-        let bytes = self.server.disk(|disk| disk.read(0, (MIB << 20) as u32).expect("the disk").to_vec());
-        let device = Arc::new(MemDevice::from_bytes(bytes));
+    fn bytes(&self) -> Vec<u8> {
+        self.server.disk(|disk| disk.read(0, (MIB << 20) as u32).expect("the disk").to_vec())
+    }
+
+    /// Returns the volume as it is on the server, recovered and without findings. `None` if its superblock is torn.
+    fn recovered(&self, what: &str) -> Option<Volume> {
+        if self.is_superblock_torn.load(SeqCst) {
+            return None;
+        }
+        let device = Arc::new(MemDevice::from_bytes(self.bytes()));
         recover(&device);
         assert_no_findings(&*device, what);
-        Volume::open_device(device, &untimed()).unwrap_or_else(|error| panic!("{what}: {error}"))
+        Some(Volume::open_device(device, &untimed()).unwrap_or_else(|error| panic!("{what}: {error}")))
     }
 }
 
@@ -118,6 +141,11 @@ fn assert_failed(output: &Output, what: &str) {
 /// Returns true if failures of the requests of a point must be reported.
 fn is_write(point: FaultPoint) -> bool {
     matches!(point, FaultPoint::Request { kind: FaultKind::Writes | FaultKind::Flushes, .. })
+}
+
+/// Returns true if all requests after the failed one succeed.
+fn is_alone(point: FaultPoint) -> bool {
+    !matches!(point, FaultPoint::Request { manner: Manner::Sticky, .. })
 }
 
 fn contents(len: usize) -> Vec<u8> {
@@ -150,7 +178,7 @@ fn put_of_a_tree() {
     make_tree(&tree);
     let put = || run(&["put", "--quiet", &text(&tree), &format!("{}:/copy", refusing.url())]);
     let count = |kind| {
-        refusing.refuse(kind, u64::MAX, u64::MAX);
+        refusing.count(kind);
         let output = put();
         assert!(output.status.success(), "{}", errors(&output));
         refusing.seen.load(SeqCst)
@@ -165,9 +193,46 @@ fn put_of_a_tree() {
             assert_failed(&output, &what);
         }
         assert!(is_hit || output.status.success(), "{what}: {}", errors(&output));
-        check_copy(&refusing.recovered(&what), output.status.success(), &what);
+        if let Some(volume) = refusing.recovered(&what) {
+            check_copy(&volume, output.status.success(), &what);
+            // The first write and the first flush are of the open, which records nothing.
+            let must_record = is_write(point) && is_alone(point) && is_hit && number > 1;
+            assert!(!must_record || volume.info().errors.is_some(), "{what}: no record of the error");
+        }
         is_hit
     });
+}
+
+/// Puts a tree on volumes on which something runs out.
+fn put_until(name: &'static str, resource: Resource, needed: u64, message: &str) {
+    let (refusing, scratch) = (Refusing::new(), tempfile::tempdir().unwrap());
+    let tree = scratch.path().join("tree");
+    make_tree(&tree);
+    let base = Devices::from(MemDevice::from_bytes(refusing.image.clone()));
+    sweep_shortages(name, resource, &base, needed, |devices, point| {
+        refusing.restore(&devices.volume.snapshot());
+        let output = run(&["put", "--quiet", &text(&tree), &format!("{}:/copy", refusing.url())]);
+        let (has_failed, what) = (!output.status.success(), point.to_string());
+        if has_failed {
+            assert_failed(&output, &what);
+            assert!(errors(&output).contains(message), "{what}: {}", errors(&output));
+        }
+        assert_no_findings(&MemDevice::from_bytes(refusing.bytes()), &what);
+        let volume = refusing.recovered(&what).expect("no superblock is torn");
+        assert!(volume.info().errors.is_none(), "{what}: the volume was stopped");
+        check_copy(&volume, !has_failed, &what);
+        has_failed
+    });
+}
+
+#[test]
+fn put_without_free_blocks() {
+    put_until("put_without_free_blocks", Resource::Blocks, 80, "no space left on the volume");
+}
+
+#[test]
+fn put_without_free_inodes() {
+    put_until("put_without_free_inodes", Resource::Inodes, 6, "no inodes left on the volume");
 }
 
 #[test]
@@ -175,18 +240,17 @@ fn get_of_a_tree() {
     let (mut refusing, scratch) = (Refusing::new(), tempfile::tempdir().unwrap());
     let tree = scratch.path().join("tree");
     make_tree(&tree);
-    refusing.refuse(FaultKind::Any, u64::MAX, u64::MAX);
+    refusing.count(FaultKind::Any);
     let made = run(&["put", "--quiet", &text(&tree), &format!("{}:/copy", refusing.url())]);
     assert!(made.status.success(), "{}", errors(&made));
-    refusing.image =
-        refusing.server.disk(|disk| disk.read(0, (MIB << 20) as u32).expect("the disk").to_vec());
+    refusing.image = refusing.bytes();
     let back = scratch.path().join("back");
     let get = || {
         let _ = fs::remove_dir_all(&back);
         run(&["get", "--quiet", &format!("{}:/copy", refusing.url()), &text(&back)])
     };
     let count = |kind| {
-        refusing.refuse(kind, u64::MAX, u64::MAX);
+        refusing.count(kind);
         let output = get();
         assert!(output.status.success(), "{}", errors(&output));
         refusing.seen.load(SeqCst)
@@ -242,7 +306,7 @@ fn work_on_a_mount() {
         })
     };
     let count = |kind| {
-        refusing.refuse(kind, u64::MAX, u64::MAX);
+        refusing.count(kind);
         let (_, done, ended) = session().expect("a mount");
         done.unwrap();
         assert!(ended.status.success(), "{}", errors(&ended));
@@ -266,7 +330,10 @@ fn work_on_a_mount() {
             let number = error.raw_os_error();
             assert!([libc::EIO, libc::EROFS].map(Some).contains(&number), "{what}: {error}");
         }
-        let volume = refusing.recovered(&what);
+        let Some(volume) = refusing.recovered(&what) else { return true };
+        if is_write(point) && is_alone(point) && done.is_err() {
+            assert!(volume.info().errors.is_some(), "{what}: no record of the error");
+        }
         if !is_seen {
             // The last flush concerns only the mark that the volume was closed.
             assert!(!volume.exists("/dir 3/file").unwrap(), "{what}: no program saw the error");
@@ -282,6 +349,57 @@ fn work_on_a_mount() {
             let found = found.unwrap_or_else(|| panic!("{what}: file {number} was synced"));
             // The work changes this file in the end.
             assert!(number == 1 || found == contents(*len), "{what}: file {number}");
+        }
+        is_hit
+    });
+}
+
+/// Returns a volume as a crash left it: with a log to replay, and a removed file that was open.
+fn crashed() -> Vec<u8> {
+    let device = Arc::new(Shape::new(MIB, 4096, true).make());
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
+    let removed = volume.create_direct("/removed").unwrap();
+    removed.write_at(&contents(8192), 0).unwrap();
+    volume.mkdir("/dir", 0o755).unwrap();
+    volume.write("/dir/file", contents(5000)).unwrap();
+    volume.sync().unwrap();
+    volume.remove_file("/removed").unwrap();
+    volume.sync().unwrap();
+    device.snapshot()
+}
+
+#[test]
+fn recovery_of_a_volume() {
+    let refusing = Refusing::with_image(crashed());
+    let recover = || run(&["recover", &refusing.url()]);
+    let count = |kind| {
+        refusing.count(kind);
+        let output = recover();
+        assert!(output.status.success(), "{}", errors(&output));
+        refusing.seen.load(SeqCst)
+    };
+    sweep_requests("recovery_of_a_volume", &FAMILIES, count, |point| {
+        refusing.restore(&refusing.image);
+        let number = refusing.arm_point(point);
+        let (output, what) = (recover(), point.to_string());
+        let is_hit = refusing.seen.load(SeqCst) >= number;
+        refusing.answer();
+        let left = MemDevice::from_bytes(refusing.bytes());
+        if let Some(volume) = refusing.recovered(&what) {
+            assert!(volume.read("/dir/file").unwrap() == contents(5000), "{what}");
+            assert!(!volume.exists("/removed").unwrap(), "{what}");
+            // A read-only open deletes no orphan.
+            let free = |volume: &Volume| volume.space().free_inodes;
+            let seen = Volume::open_device(Arc::new(left.fork()), &untimed().read_only(true)).unwrap();
+            let is_done = free(&seen) == free(&volume);
+            assert!(is_done || !output.status.success(), "{what}: an orphan was left");
+        }
+        if output.status.success() {
+            assert!(!(is_write(point) && is_hit), "{what}: the error was not reported");
+            assert_no_findings(&left, &what);
+        } else {
+            assert!(is_hit, "{what}: {}", errors(&output));
+            assert_failed(&output, &what);
         }
         is_hit
     });

@@ -199,17 +199,8 @@ impl<'a> Sweep<'a> {
         };
         let numbers = resource.numbers(&base, needed);
         for &(little_memory, sample) in samples {
-            let mut case = |cases: &mut Cases, left| {
-                let point = FaultPoint::Shortage { resource, left, little_memory };
-                cases.case(point, || run(&base, point))
-            };
-            if settings::all() {
-                each_shortage(&numbers, |left| case(cases, left));
-                continue;
-            }
-            for left in cases.sample(numbers.start..=numbers.end - 1, sample) {
-                case(cases, left);
-            }
+            let point = |left| FaultPoint::Shortage { resource, left, little_memory };
+            each_shortage(cases, &numbers, sample, point, |point| run(&base, point));
         }
     }
 
@@ -222,13 +213,54 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Calls `case` with each number that does not suffice: with all of `numbers`, and more.
-fn each_shortage(numbers: &Range<u64>, mut case: impl FnMut(u64) -> bool) {
+/// Runs the cases of `point` with each number that does not suffice: all of `numbers`, and more. Or a sample of `numbers`.
+fn each_shortage(
+    cases: &mut Cases,
+    numbers: &Range<u64>,
+    sample: u64,
+    point: impl Fn(u64) -> FaultPoint,
+    mut run: impl FnMut(FaultPoint) -> bool,
+) {
+    let mut case = |cases: &mut Cases, left| cases.case(point(left), || run(point(left)));
+    if !settings::all() {
+        for left in cases.sample(numbers.start..=numbers.end - 1, sample) {
+            case(cases, left);
+        }
+        return;
+    }
     let mut enough = 0;
     for left in numbers.start.. {
-        enough = if case(left) { 0 } else { enough + 1 };
+        enough = if case(cases, left) { 0 } else { enough + 1 };
         if enough > ENOUGH && left > numbers.end {
             break;
         }
     }
+}
+
+/// Repeats an action that needs about `needed` blocks or inodes of the volume `base`, each time with another number of them left. `run`
+/// returns false if nothing ran out.
+///
+/// # Panics
+/// If `run` panics; with the command that repeats the case.
+pub fn sweep_shortages(
+    name: &'static str,
+    resource: Resource,
+    base: &Devices,
+    needed: u64,
+    mut run: impl FnMut(&Devices, FaultPoint) -> bool,
+) {
+    const SAMPLE: u64 = 3;
+    let base = resource.prepare(base).expect("a volume that runs out of it");
+    let mut cases = Cases::new(name, settings::seed(name));
+    let mut run = |point| {
+        let devices = base.fork();
+        let FaultPoint::Shortage { left, .. } = point else { panic!("{point} is no shortage") };
+        resource.leave(&devices, left) && run(&devices, point)
+    };
+    if let Some(point) = Cases::only() {
+        assert!(cases.case(point, || run(point)), "nothing ran out: {point}");
+        return;
+    }
+    let point = |left| FaultPoint::Shortage { resource, left, little_memory: false };
+    each_shortage(&mut cases, &resource.numbers(&base, needed), SAMPLE, point, run);
 }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::disk::VolatileDisk;
 use super::negotiation::{Offer, negotiate};
 use super::request::{Kind, Reply, Seen, answer, perform, read, refusal, send};
+use crate::sector::SECTOR;
 
 /// Chooses the reply to each request.
 pub type Rule = Box<dyn FnMut(&Seen) -> Reply + Send>;
@@ -153,6 +154,12 @@ impl Shared {
                 Reply::BytesAndClose(bytes) => {
                     let _ = send(&mut stream, &bytes);
                     break;
+                }
+                Reply::Torn(number) => {
+                    if seen.kind == Kind::Write {
+                        disk.write(seen.offset, &bytes[..bytes.len() / SECTOR / 2 * SECTOR]);
+                    }
+                    refusal(&seen, structured, (number, "", None))
                 }
                 Reply::LateRefusal(_, number) => refusal(&seen, structured, (number, "", None)),
                 Reply::Refuse(number, text, at) => refusal(&seen, structured, (number, text, at)),

@@ -228,11 +228,13 @@ impl Oracle {
         // A size between is that of a write of which only a part is written back.
         let (mut least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         for range in ranges {
-            let end = usize::try_from(range.end).expect("small");
+            let [offset, end] = [range.offset, range.end].map(|at| usize::try_from(at).expect("small"));
             // Data is not zero. A hole before data that is not synced need not be covered by the size.
-            let data_end =
-                |bytes: &Vec<u8>| bytes[..end.min(bytes.len())].iter().rposition(|&byte| byte != 0);
-            let needed = possible(range.point).map(|bytes| data_end(bytes).map_or(0, |last| last + 1)).min();
+            let data_end = |bytes: &Vec<u8>| {
+                let synced = bytes.get(offset..end.min(bytes.len())).unwrap_or_default();
+                synced.iter().rposition(|&byte| byte != 0).map_or(0, |last| offset + last + 1)
+            };
+            let needed = possible(range.point).map(data_end).min();
             least = least.max(needed.unwrap_or(0));
         }
         if seen.len() < least || most < seen.len() {
@@ -315,6 +317,22 @@ mod tests {
         assert!(oracle.check(&found, &durable, 4).is_ok(), "the rest of the range is a hole");
         found.files[key].truncate(2047);
         assert!(oracle.check(&found, &durable, 4).is_err());
+    }
+
+    #[test]
+    fn a_synced_range_needs_no_size_for_data_before_it() {
+        let steps = [
+            (Op::SetLen("/a/1", 0), Persist::Volume),
+            (WRITE, Persist::None),
+            (Op::Zero("/a/1", 7168, true), Persist::Range),
+        ];
+        let oracle = Oracle::new(0, &steps);
+        let mut durable = oracle.all(1);
+        durable.merge(&oracle.persisted(2, Persist::Range));
+        let mut found = oracle.trees[3].clone();
+        let key = found.file("/a/1").expect("it exists");
+        found.files[key].clear();
+        assert!(oracle.check(&found, &durable, 3).is_ok(), "the write was not synced");
     }
 
     #[test]

@@ -125,8 +125,11 @@ fn check_image(args: &Args) -> Result<(Report, Option<Replayed>)> {
 
 /// Replays the journal in memory if the volume needs it. A volume that cannot be opened is checked as it is.
 fn replay(image: &Path, device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Option<Replayed>)> {
-    if !needs_recovery(&*device).unwrap_or(false) {
-        return Ok((device, None));
+    match needs_recovery(&*device) {
+        Ok(true) => {}
+        Err(error @ parext4::Error::Device { .. }) => bail!("{}: {error}", image.display()),
+        // The check says what is wrong with a superblock that cannot be used.
+        Ok(false) | Err(_) => return Ok((device, None)),
     }
     let (view, replayed) = replay_in_memory(device).map_err(|error| {
         anyhow!("{}: {error}; --no-replay checks the volume without its journal", image.display())

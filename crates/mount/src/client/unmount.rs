@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use parext4::storage::{open_device, scheme};
-use parext4::{DeviceOptions, needs_recovery};
+use parext4::{Device, DeviceOptions, needs_recovery};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
@@ -67,18 +68,29 @@ pub fn unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     if detach {
         return detach_or_unmount(&dir, detach);
     }
+    let synced = sync_all(&dir);
     let before = StateBefore::query(&dir);
     detach_or_unmount(&dir, detach)?;
-    match before {
-        Some(before) => {
-            before.wait_until_closed();
-            before.check_durable(&dir)
-        }
-        None => {
-            wait_until_unlocked(&source);
-            Ok(())
-        }
+    match &before {
+        Some(before) => before.wait_until_closed(),
+        None => wait_until_unlocked(&source),
     }
+    match lost(synced, before) {
+        Some(why) => Err(UnmountError::NotDurable { dir: dir.display().to_string(), why }),
+        None => Ok(()),
+    }
+}
+
+/// Returns why changes may be missing in the image, which the server has closed. `None` if all are there, or if a server that refuses
+/// the caller says nothing of them.
+fn lost(synced: io::Result<()>, before: Option<StateBefore>) -> Option<String> {
+    let unsynced = synced.err().filter(|error| error.kind() != io::ErrorKind::PermissionDenied);
+    let unsynced = unsynced.map(|error| error.to_string());
+    let Some(before) = before else { return unsynced };
+    if before.read_only {
+        return None;
+    }
+    before.stopped.clone().or(unsynced).or_else(|| before.not_closed())
 }
 
 /// Calls umount2(2), or fusermount3 for a user that is not root.
@@ -99,6 +111,8 @@ const READER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Time between two readings of an image on the network, while its server runs.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The most such readings in succession that may fail.
+const MAX_FAILURES: u32 = 30;
 
 /// The server's state before the unmount. Needed because umount(2) does not report failed writes.
 struct StateBefore {
@@ -112,31 +126,35 @@ struct StateBefore {
     locks: usize,
     /// The server's process, if the image has no file that could be locked.
     unlocked: Option<ProcessEnd>,
-    /// Why changes are not durable; `None` if all are.
-    lost: Option<String>,
+    /// Why the volume has stopped.
+    stopped: Option<String>,
 }
 
 impl StateBefore {
-    /// Has the server make everything durable, and reads its state. Returns `None` if it does not answer, or refuses the
-    /// caller.
+    /// Reads the state of the server. Returns `None` if it does not answer, or refuses the caller.
     fn query(dir: &Path) -> Option<Self> {
-        let synced = sync_all(dir);
         let mount = report(dir).ok()?.mount;
         let mut options = MountOptions::new();
         options.add(&mount.options).ok()?;
-        let lost = mount.stopped.or_else(|| synced.err().map(|error| error.to_string()));
         let (image, server) = (PathBuf::from(mount.image), mount.pid);
         let locks = locks_of(server, &image);
         let unlocked = scheme(image.as_os_str()).and_then(|_| ProcessEnd::of(server));
         let (offset, read_only) = (options.offset, options.read_only);
-        Some(Self { image, offset, read_only, server, locks, unlocked, lost })
+        Some(Self { image, offset, read_only, server, locks, unlocked, stopped: mount.stopped })
     }
 
     /// Blocks until the server has closed the image.
     fn wait_until_closed(&self) {
         if let Some(process) = &self.unlocked {
             // A program that has mounted the volume through the library goes on after it has closed the volume.
-            while !process.happens_within(ASK_AGAIN_AFTER) && self.needs_recovery() {}
+            let mut failures = 0;
+            while !process.happens_within(ASK_AGAIN_AFTER) && failures < MAX_FAILURES {
+                match self.needs_recovery() {
+                    Ok(false) => return,
+                    Ok(true) => failures = 0,
+                    Err(_) => failures += 1,
+                }
+            }
             return;
         }
         if !self.read_only {
@@ -149,26 +167,24 @@ impl StateBefore {
         }
     }
 
-    /// Checks, after the server has closed the image, that no change is missing in it.
-    fn check_durable(self, dir: &Path) -> Result<(), UnmountError> {
-        let not_durable = |why| Err(UnmountError::NotDurable { dir: dir.display().to_string(), why });
-        if self.read_only {
-            return Ok(());
+    /// Returns why the image says, after the server has closed it, that changes may be missing. `None` also for an image that cannot be
+    /// opened, because it is in use again or was removed.
+    fn not_closed(&self) -> Option<String> {
+        let device = self.open().ok()?;
+        match needs_recovery(&*device) {
+            Ok(false) => None,
+            Ok(true) => Some("the server did not close the volume cleanly".to_owned()),
+            Err(error) => Some(format!("the image could not be read: {error}")),
         }
-        if let Some(why) = self.lost {
-            return not_durable(why);
-        }
-        if self.needs_recovery() {
-            return not_durable("the server did not close the volume cleanly".to_owned());
-        }
-        Ok(())
     }
 
-    /// Returns true if the image says that the volume was not closed. Nothing is known of the changes in an image that
-    /// cannot be opened, because it is in use again or was removed.
-    fn needs_recovery(&self) -> bool {
-        let device = open_device(&self.image, &DeviceOptions::new().read_only(true).offset(self.offset));
-        device.is_ok_and(|device| needs_recovery(&*device).unwrap_or(false))
+    /// Returns true if the image says that the volume was not closed.
+    fn needs_recovery(&self) -> io::Result<bool> {
+        Ok(needs_recovery(&*self.open()?)?)
+    }
+
+    fn open(&self) -> io::Result<Arc<dyn Device>> {
+        open_device(&self.image, &DeviceOptions::new().read_only(true).offset(self.offset))
     }
 }
 
@@ -176,8 +192,8 @@ impl StateBefore {
 /// the volume.
 ///
 /// # Errors
-/// If the server cannot sync. Errors of the kernel's write-back are ignored: the program that wrote the data got them, and
-/// syncfs(2) reports old errors again.
+/// If the server cannot sync. Errors of the kernel's write-back are ignored, as umount(2) ignores them with ext4: the program that
+/// wrote the data got them, unless it did so through a mapping and ended, and syncfs(2) reports old errors again.
 pub(super) fn sync_all(dir: &Path) -> io::Result<()> {
     let dir = File::open(dir)?;
     let _ = rustix::fs::syncfs(&dir);

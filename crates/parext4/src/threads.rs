@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::error::{Error, Result};
 pub(crate) use crate::sync::thread::JoinHandle;
 use crate::sync::{has_background_threads, thread};
 
@@ -11,6 +12,21 @@ use crate::sync::{has_background_threads, thread};
 /// The system refuses to start it.
 pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(run)
+}
+
+/// Starts a background thread of this name, without which the volume would not keep its promises. Returns `None` in a model.
+///
+/// # Errors
+/// [`Error::Busy`] if the system refuses to start it.
+pub(crate) fn spawn_needed(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<Option<JoinHandle<()>>> {
+    if !has_background_threads() {
+        return Ok(None);
+    }
+    let refused = |error| Error::Busy(format!("cannot start the thread {name}: {error}"));
+    start(name, run).map(Some).map_err(refused)
 }
 
 /// Starts a background thread of this name. Logs a refusal of the system and returns `None`. Also returns `None` in a model.

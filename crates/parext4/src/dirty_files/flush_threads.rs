@@ -55,14 +55,15 @@ impl FlushThreads {
         run: fn(&Weak<E>, &Wakes, Duration),
     ) {
         let mut state = self.wakes.state.lock();
-        if std::mem::replace(&mut state.started, true) || state.stopped {
+        if state.started || state.stopped {
             return;
         }
         let (engine, wakes, interval) = (Arc::downgrade(engine), Arc::clone(&self.wakes), self.interval);
-        // If no thread can be started, syncs, closing and throttled writers still write back.
+        // If no thread can be started now, syncs, closing and throttled writers write back until one can.
         let body = move || run(&engine, &wakes, interval);
         state.threads =
             (0..self.count).filter_map(|_| threads::spawn("parext4-flush", body.clone())).collect();
+        state.started = !state.threads.is_empty();
     }
 
     /// Wakes the threads.

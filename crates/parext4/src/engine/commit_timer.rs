@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::ErrorRecorder;
+use crate::error::Result;
 use crate::journal::Journal;
 use crate::sleep_timer::SleepTimer;
 use crate::sync::{Arc, Mutex, Rank};
@@ -17,23 +18,27 @@ pub(crate) struct CommitTimer {
 }
 
 impl CommitTimer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`Error::Busy`](crate::Error::Busy) if the system refuses to start it.
     pub(crate) fn start(
         timer: &Arc<SleepTimer>,
         journal: Arc<Journal>,
         recorder: Arc<ErrorRecorder>,
         interval: Duration,
-    ) -> Self {
+    ) -> Result<Self> {
         let timer = Arc::clone(timer);
         let sleeper = Arc::clone(&timer);
-        let thread = threads::spawn("parext4-commit", move || {
+        let thread = threads::spawn_needed("parext4-commit", move || {
             while sleeper.sleep(interval) {
                 // On an error the volume has latched the failure; the next sync or close reports it.
                 if journal.commit_all().is_err() {
                     return recorder.write(&journal);
                 }
             }
-        });
-        Self { timer, thread: Mutex::new(Rank::Leaf, thread) }
+        })?;
+        Ok(Self { timer, thread: Mutex::new(Rank::Leaf, thread) })
     }
 
     /// Stops the thread and joins it.

@@ -12,6 +12,7 @@ use crate::fault::{Fault, guarded};
 use crate::journal::Journal;
 use crate::memory::{Budget, Charge, Evict, Shards};
 use crate::sync::Rank;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Arc, Condvar, Mutex};
 
 #[derive(Debug)]
@@ -209,9 +210,10 @@ impl Evict for InodeCache {
             // change is durable, because fsync needs to know what to wait for. New references are taken under the
             // shard's lock only, which is held here.
             CacheEntry::Present(inode) => {
-                Arc::strong_count(inode) == 1
-                    && !inode.has_lazy_times()
-                    && self.journal.is_committed(inode.changed_in())
+                let is_unused = Arc::strong_count(inode) == 1;
+                // Pairs with the drop of the last other reference, before which the change was marked.
+                fence(Ordering::Acquire);
+                is_unused && !inode.has_lazy_times() && self.journal.is_committed(inode.changed_in())
             }
             CacheEntry::Loading(_) => false,
         });

@@ -45,11 +45,9 @@ impl Protection {
             return Err(Error::Busy(lease.why_lost()));
         }
         let running = Arc::clone(&keeper);
-        let thread = threads::spawn("parext4-mmp", move || running.run());
-        if thread.is_none() && !cfg!(shuttle) {
+        let thread = threads::spawn_needed("parext4-mmp", move || running.run()).inspect_err(|_| {
             let _ = keeper.close();
-            return Err(Error::Busy("no thread can be started to protect the volume".into()));
-        }
+        })?;
         let leased = LeasedDevice::new(Arc::clone(device), &lease);
         let (keeper, thread) = (Mutex::new(Rank::Leaf, Some(keeper)), Mutex::new(Rank::Leaf, thread));
         Ok(Some((Self { lease, keeper, thread }, Arc::new(leased))))

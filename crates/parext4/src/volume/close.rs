@@ -117,19 +117,26 @@ impl Engine {
         if let Some(outcome) = &*outcome {
             return outcome.clone().map_err(Error::Stopped);
         }
+        // Before the gate closes, because calls fail while it is closed, and it waits for the operations in flight.
+        self.check_no_queue()?;
         self.in_flight.close();
         // A thread counts its queue before an operation of the queue checks that the volume is open. So either this load
         // sees the queue, or the operation sees that the volume is closed.
-        if guarded!(Fault::QueueWhileClosing, self.queues.load(Ordering::SeqCst) > 0) {
-            self.in_flight.reopen();
-            return Err(Error::Busy("the volume still has a queue of operations".into()));
-        }
+        guarded!(Fault::QueueWhileClosing, self.check_no_queue(), Ok(()))
+            .inspect_err(|_| self.in_flight.reopen())?;
         let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
         self.dirty.stop();
         self.idle_cache.stop();
         let result = self.shut_down().and(written);
         *outcome = Some(result.as_ref().map(|&()| ()).map_err(|error| error.to_string().into()));
         result
+    }
+
+    fn check_no_queue(&self) -> Result<()> {
+        if self.queues.load(Ordering::SeqCst) > 0 {
+            return Err(Error::Busy("the volume still has a queue of operations".into()));
+        }
+        Ok(())
     }
 
     /// Stops the commit timer and ends all changes, as the last step of closing. No operation is in flight.

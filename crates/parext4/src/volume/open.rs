@@ -136,7 +136,7 @@ impl Volume {
             engine.mark_open(journaled)?;
             engine.process_orphans()?;
             if let Some(interval) = options.commit_interval {
-                let _ = engine.timer.set(engine.start_timer(interval));
+                let _ = engine.timer.set(engine.start_timer(interval)?);
             }
         }
         Ok(Self { engine })
@@ -425,7 +425,7 @@ fn read_descriptors(
 }
 
 impl Engine {
-    fn start_timer(&self, interval: Duration) -> CommitTimer {
+    fn start_timer(&self, interval: Duration) -> Result<CommitTimer> {
         let (journal, recorder) = (Arc::clone(&self.journal), Arc::clone(&self.recorder));
         CommitTimer::start(self.health.commit_timer(), journal, recorder, interval)
     }

@@ -9,7 +9,9 @@ use parext4::{
     AlignedBuf, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, RenameMode, SetAttributes, Timestamp,
     Volume, VolumeOptions, mkfs, needs_recovery,
 };
+use testkit::device::GatedDevice;
 use testkit::volume::{DirectFiles as _, assert_no_findings};
+use testkit::watchdog::Watchdog;
 
 fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
     let device = Arc::new(MemDevice::new(size));
@@ -237,6 +239,28 @@ fn a_close_after_one_that_failed_fails() {
     device.arm(FaultPlan::at(1).kind(FaultKind::Writes).sticky(true));
     let (first, second) = (volume.clone().close(), volume.clone().close());
     assert!(first.is_err() && matches!(second, Err(Error::Stopped(_))), "{first:?}, {second:?}");
+}
+
+/// A close that cannot be made does not wait, and does not keep other calls from the volume.
+#[test]
+fn a_close_beside_a_queue_changes_nothing() {
+    let (base, volume) = fresh(16 << 20);
+    volume.close().unwrap();
+    let device = Arc::new(GatedDevice::new(base));
+    let volume = Volume::open_device(Arc::clone(&device) as _, &VolumeOptions::new()).unwrap();
+    let file = volume.create_direct("/file").unwrap();
+    let _queue = volume.io_queue(1);
+    let watchdog = Watchdog::start("a_close_beside_a_queue_changes_nothing", 0, 1);
+    device.catch_writes(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| file.append(&[1; 4096]).unwrap());
+        device.wait_for(1);
+        let closed = watchdog.watch(0, || volume.clone().close());
+        assert!(matches!(closed, Err(Error::Busy(_))), "{closed:?}");
+        assert!(volume.exists("/file").unwrap());
+        device.open();
+    });
+    assert_eq!(file.size(), 4096);
 }
 
 #[test]

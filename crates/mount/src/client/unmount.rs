@@ -81,12 +81,15 @@ pub fn unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     }
 }
 
-/// Returns why changes may be missing in the image, which the server has closed. `None` if all are there, or if a server that refuses
-/// the caller says nothing of them.
+/// Returns why changes may be missing in the image, which the server has closed. `None` if all are there, or if nothing is known of
+/// them: the server refuses the caller, or it has ended before, which every call on the mount has reported since.
 fn lost(synced: io::Result<()>, before: Option<StateBefore>) -> Option<String> {
-    let unsynced = synced.err().filter(|error| error.kind() != io::ErrorKind::PermissionDenied);
-    let unsynced = unsynced.map(|error| error.to_string());
-    let Some(before) = before else { return unsynced };
+    let says_nothing = [io::ErrorKind::PermissionDenied, io::ErrorKind::NotConnected];
+    let failed = synced.err();
+    let unsynced = failed.as_ref().map(io::Error::to_string);
+    let Some(before) = before else {
+        return unsynced.filter(|_| failed.is_some_and(|error| !says_nothing.contains(&error.kind())));
+    };
     if before.read_only {
         return None;
     }

@@ -133,6 +133,76 @@ fn a_sync_reports_write_back_that_fits_in_part() {
     fuse.finish();
 }
 
+/// The kernel marks pages clean that it could not write back.
+#[test]
+fn a_file_that_has_lost_data_does_not_replace_another_one() {
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], "cache=writeback") else { return };
+    let (old, new) = (fuse.path("old"), fuse.path("new"));
+    std::fs::write(&old, "old").unwrap();
+    let file = File::create(&new).unwrap();
+    let rename = |flags| renameat_with(CWD, &new, CWD, &old, flags);
+    // The kernel writes back at the rename, or before it.
+    for flags in [RenameFlags::empty(), RenameFlags::EXCHANGE] {
+        for syncs in [false, true] {
+            let filler = fill_all_but(&fuse, 5);
+            file.write_all_at(&[7; 10 * BLOCK as usize], 0).unwrap();
+            if syncs {
+                let _ = syncfs(&filler);
+            }
+            for _ in 0..2 {
+                assert_eq!(rename(flags), Err(Errno::NOSPC), "{flags:?}, {syncs}");
+                assert_eq!(std::fs::read_to_string(&old).unwrap(), "old", "{flags:?}, {syncs}");
+            }
+            file.set_len(0).unwrap();
+            filler.set_len(0).unwrap();
+            // The first sync of the file reports the lost data, and the first one of the mount.
+            assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+            let _ = syncfs(&file);
+            file.sync_all().unwrap();
+        }
+    }
+    file.write_all_at(&[8; 10 * BLOCK as usize], 0).unwrap();
+    rename(RenameFlags::empty()).unwrap();
+    assert!(std::fs::read(&old).unwrap() == [8; 10 * BLOCK as usize]);
+    let _ = syncfs(&file);
+    drop(file);
+    fuse.finish();
+}
+
+/// Replaces a file by one of which a mapping has data for which the volume has no space.
+const REPLACE_FROM_MAPPING: &str = "
+import errno, mmap, os, sys
+old, new, size = *sys.argv[1:], 256 << 10
+file = os.open(new, os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, size)
+pages = mmap.mmap(file, size)
+pages[:] = b'b' * size
+for _ in range(2):
+    try:
+        os.rename(new, old)
+        sys.exit('the file was replaced')
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+";
+
+#[test]
+fn a_file_whose_mapping_has_lost_data_does_not_replace_another_one() {
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], "cache=kernel") else { return };
+    std::fs::write(fuse.path("old"), "old").unwrap();
+    let filler = fill_all_but(&fuse, 5);
+    let mut replace = Command::new("python3");
+    replace.args(["-c", REPLACE_FROM_MAPPING]).args([fuse.path("old"), fuse.path("new")]);
+    if tool(&mut replace).is_none() {
+        return;
+    }
+    assert_eq!(std::fs::read_to_string(fuse.path("old")).unwrap(), "old");
+    filler.set_len(0).unwrap();
+    // The first sync of the mount reports the lost data once more.
+    let _ = syncfs(&filler);
+    drop(filler);
+    fuse.finish();
+}
+
 /// Stores to a mapping of a file whose second half is a hole. The kernel sends all of its pages in one request.
 const STORE_TO_HOLE: &str = "
 import errno, mmap, os, sys

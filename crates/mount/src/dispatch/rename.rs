@@ -10,7 +10,8 @@ use super::Dispatcher;
 use super::deferred::Deferred;
 use super::reply::Reply;
 use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
-use crate::protocol::{Caller, Outcome};
+use crate::kernel_cache::KernelPages;
+use crate::protocol::{Caller, Failure, Outcome};
 use crate::threads::Latency;
 
 /// The arguments of a rename request.
@@ -23,7 +24,8 @@ pub(super) struct Rename {
 }
 
 impl Dispatcher {
-    /// Executes a rename and replies. Has the kernel write back its pages of a file before that replaces another one.
+    /// Executes a rename and replies. Has the kernel write back its pages of a file before that replaces another one. The rename fails
+    /// if data of the file was lost by a failed write-back.
     pub(super) fn execute_rename(&self, rename: Rename, reply: ReplyEmpty) {
         let info = RequestInfo::new("rename", rename.names[0].0);
         self.run_deferred(info, Latency::Short, move |deferred, in_flight| {
@@ -39,15 +41,16 @@ impl Deferred {
             Ok(dirty) => dirty,
             Err(failure) => return reply.send(self.server.handle_corruption(Err(failure))),
         };
-        let mut dirty = dirty.into_iter().flatten();
-        let (Some(first), second) = (dirty.next(), dirty.next()) else {
-            return self.finish_rename(&rename, reply);
+        let mut files = dirty.clone().into_iter().flatten();
+        let (Some(first), second) = (files.next(), files.next()) else {
+            return self.finish_rename(&rename, &[], reply);
         };
         let deferred = Arc::clone(self);
         in_flight.enter(Stage::WaitingForKernel);
         let finish = move || {
-            deferred
-                .run_in_worker(in_flight, move |deferred, _in_flight| deferred.finish_rename(&rename, reply));
+            deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
+                deferred.finish_rename(&rename, &dirty, reply);
+            });
         };
         match second {
             None => self.invalidation.drop_all(first, finish),
@@ -58,8 +61,12 @@ impl Deferred {
         }
     }
 
-    fn finish_rename(&self, rename: &Rename, reply: ReplyEmpty) {
-        reply.send(self.server.handle_corruption(self.rename(rename)));
+    fn finish_rename(&self, rename: &Rename, written_back: &[Option<Arc<KernelPages>>], reply: ReplyEmpty) {
+        let outcome = match written_back.iter().flatten().find_map(|pages| pages.lost()) {
+            Some(errno) => Err(Failure::new(errno)),
+            None => self.rename(rename),
+        };
+        reply.send(self.server.handle_corruption(outcome));
     }
 
     fn rename(&self, rename: &Rename) -> Outcome<()> {

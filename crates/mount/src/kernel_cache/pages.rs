@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use fuser::INodeNo;
+use fuser::{Errno, INodeNo};
 
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The kernel's pages of one inode.
@@ -25,6 +26,8 @@ pub struct KernelPages {
     appenders: AtomicUsize,
     /// 1 while a notification is queued that drops the data of failed writes, else 0.
     dropping_failed: AtomicUsize,
+    /// Error of a write-back request that failed, see [`lost`](Self::lost). Locked while a writer is counted.
+    lost: Mutex<Option<Errno>>,
     /// Writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
 }
@@ -41,8 +44,8 @@ impl KernelPages {
     pub fn new(ino: INodeNo, writeback: bool) -> Self {
         let (fills, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         let (writers, appenders) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let dropping_failed = AtomicUsize::new(0);
-        Self { ino, fills, dropped, writers, appenders, dropping_failed, writeback }
+        let (dropping_failed, lost) = (AtomicUsize::new(0), Mutex::default());
+        Self { ino, fills, dropped, writers, appenders, dropping_failed, lost, writeback }
     }
 
     /// Notes a request that fills pages, before the request reads the data.
@@ -52,7 +55,11 @@ impl KernelPages {
 
     /// Counts an open file that can dirty pages.
     pub(crate) fn add_writer(self: &Arc<Self>, append_only: bool) -> PageWriter {
-        self.writers.fetch_add(1, Ordering::SeqCst);
+        let mut lost = self.lost.lock();
+        if self.writers.fetch_add(1, Ordering::SeqCst) == 0 {
+            *lost = None;
+        }
+        drop(lost);
         self.appenders.fetch_add(usize::from(append_only), Ordering::SeqCst);
         PageWriter { pages: Arc::clone(self), append_only }
     }
@@ -84,6 +91,23 @@ impl KernelPages {
     /// Returns true if a handle may write to the file, or a mapping that was made by it.
     pub fn has_writer(&self) -> bool {
         self.writers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that a write-back request has failed. The kernel marks its pages clean, so their data is lost.
+    pub(crate) fn note_lost(&self, errno: Errno) {
+        *self.lost.lock() = Some(errno);
+    }
+
+    /// Notes that the kernel sends an fsync(2). It sends none that reports a failed write-back.
+    pub(crate) fn note_sync(&self) {
+        *self.lost.lock() = None;
+    }
+
+    /// Returns the error of the last write-back request that failed, if no later fsync(2) has succeeded and a file through which
+    /// a program can dirty pages has been open since. The close of the last one has returned the error.
+    pub(crate) fn lost(&self) -> Option<Errno> {
+        let lost = self.lost.lock();
+        lost.filter(|_| self.has_writer())
     }
 
     /// Notes that a failed write has left its data in the kernel's pages. Returns false if a queued notification will drop
@@ -135,6 +159,24 @@ mod tests {
         assert!(!pages.note_failed());
         pages.start_dropping_failed();
         assert!(pages.note_failed(), "the notification that has started may have passed the page already");
+    }
+
+    #[test]
+    fn lost_data_is_reported_until_a_sync_or_the_last_close() {
+        let pages = Arc::new(KernelPages::new(INodeNo(12), true));
+        let lost = || pages.lost().map(Errno::code);
+        let first = pages.add_writer(false);
+        pages.note_lost(Errno::ENOSPC);
+        let second = pages.add_writer(false);
+        drop(first);
+        assert_eq!(lost(), Some(libc::ENOSPC));
+        pages.note_sync();
+        assert_eq!(lost(), None);
+        pages.note_lost(Errno::EIO);
+        drop(second);
+        assert_eq!(lost(), None);
+        let _third = pages.add_writer(false);
+        assert_eq!(lost(), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Failure {
     pub const RANGE: Self = Self::new(Errno::ERANGE);
     pub const READ_ONLY: Self = Self::new(Errno::EROFS);
 
-    const fn new(errno: Errno) -> Self {
+    pub const fn new(errno: Errno) -> Self {
         Self { errno, corruption: None }
     }
 

@@ -76,7 +76,9 @@ impl Server {
 
     /// Makes a file's data durable, and all attributes unless `data_only`.
     pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> Outcome<()> {
-        self.open_file(handle)?.sync(data_only)
+        let open = self.open_file(handle)?;
+        open.pages.note_sync();
+        open.sync(data_only)
     }
 
     /// Makes a directory durable. For the root, makes the whole volume durable, because the server gets no request for

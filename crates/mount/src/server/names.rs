@@ -171,8 +171,8 @@ impl Server {
         self.after_change(&dir)
     }
 
-    /// Returns the kernel's pages, if some may be dirty, of the files that a rename puts in the place of another file. They are written back
-    /// first, so that after a crash no name leads to less than one of the files had.
+    /// Returns the kernel's pages, if some may be dirty or were lost, of the files that a rename puts in the place of another file. They are
+    /// written back first, so that no name leads to less than one of the files had.
     ///
     /// # Errors
     /// If a name cannot be looked up. A name that does not exist is no error.
@@ -185,7 +185,7 @@ impl Server {
         let find = |(dir, name): &(INodeNo, Vec<u8>)| named(&self.node(*dir)?, name);
         let dirty = |name| -> Outcome<_> {
             let pages = find(name)?.and_then(|node| self.kernel_pages(&node));
-            Ok(pages.filter(|pages| pages.may_be_dirty()))
+            Ok(pages.filter(|pages| pages.may_be_dirty() || pages.lost().is_some()))
         };
         if flags.contains(RenameFlags::RENAME_EXCHANGE) {
             return Ok([dirty(old)?, dirty(new)?]);

@@ -305,6 +305,9 @@ impl Deferred {
         reply: ReplyWrite,
         in_flight: InFlightRequest,
     ) {
+        if let (Origin::WriteBack, Err(failure)) = (write.origin, &outcome) {
+            open.pages.note_lost(failure.errno());
+        }
         if write.may_leave_stale_pages(open) {
             let (pages, offset) = (Arc::clone(&open.pages), write.at.offset);
             in_flight.enter(Stage::WaitingForKernel);

@@ -33,7 +33,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device failed a read, write, flush or discard. Its errno is the errno of the device's error, or `EIO`.
+    /// The device failed a read, write, flush or discard. Its errno is `EIO` whatever the device's is, which `cause` has: a program
+    /// would take the device's `ENODATA` for a missing attribute, or its `ENOSPC` for a full volume.
     #[error("{what}: {cause}")]
     Device {
         /// The operation that failed.
@@ -193,7 +194,6 @@ impl Error {
     #[must_use]
     pub fn to_errno(&self) -> i32 {
         match self {
-            Self::Device { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
             Self::Corrupt(_) => libc::EUCLEAN,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
             // The kernel's ext4 refuses changes with the same errno after an error has stopped it (`EXT4_FLAGS_EMERGENCY_RO`).
@@ -218,7 +218,7 @@ impl Error {
             Self::WouldBlock(_) => libc::EAGAIN,
             Self::Cancelled => libc::ECANCELED,
             Self::NotOpenFor(_) => libc::EBADF,
-            Self::UnexpectedEof | Self::Unverified(_) => libc::EIO,
+            Self::Device { .. } | Self::UnexpectedEof | Self::Unverified(_) => libc::EIO,
             Self::Loop(_) => libc::ELOOP,
             Self::NoKey(_) => libc::ENOKEY,
             Self::NotPermitted(_) => libc::EPERM,

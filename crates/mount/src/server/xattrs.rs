@@ -88,3 +88,87 @@ impl Server {
         self.after_change(&node)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, IoSlice, IoSliceMut};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use parext4::device::Device;
+    use parext4::{MemDevice, Volume, VolumeOptions};
+    use testkit::volume::Shape;
+
+    use super::*;
+    use crate::options::MountOptions;
+
+    /// A device that can fail all reads as Linux fails a direct read of a sector that a disk cannot read.
+    #[derive(Debug)]
+    struct UnreadableDevice {
+        inner: MemDevice,
+        fails: AtomicBool,
+    }
+
+    impl Device for UnreadableDevice {
+        fn size(&self) -> u64 {
+            self.inner.size()
+        }
+
+        fn sector_size(&self) -> u32 {
+            self.inner.sector_size()
+        }
+
+        fn read_only(&self) -> bool {
+            false
+        }
+
+        fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(io::Error::from_raw_os_error(libc::ENODATA));
+            }
+            self.inner.read_at(offset, bufs)
+        }
+
+        fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+            self.inner.write_at(offset, bufs)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.inner.flush()
+        }
+
+        fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.inner.discard(offset, len)
+        }
+    }
+
+    #[test]
+    fn an_access_list_that_cannot_be_read_is_not_a_missing_one() {
+        let fails = AtomicBool::new(false);
+        let device = Arc::new(UnreadableDevice { inner: Shape::new(8, 1024, true).make(), fails });
+        let volume = Volume::open_device(Arc::clone(&device) as _, &VolumeOptions::new()).unwrap();
+        volume.write("/file", "text").unwrap();
+        let node = volume.root().unwrap().lookup(b"file").unwrap();
+        // Tag, permissions and user of each entry. The filler leaves the list no room in the inode.
+        let entries =
+            [(1, 6, u32::MAX), (2, 0, 1000), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 4, u32::MAX)];
+        let mut list = vec![2, 0, 0, 0];
+        for (tag, permissions, user) in entries {
+            list.extend([tag, 0, permissions, 0]);
+            list.extend(user.to_le_bytes());
+        }
+        node.set_xattr(b"user.filler", &[7; 60], XattrMode::Any).unwrap();
+        node.set_xattr(ACCESS_LIST, &list, XattrMode::Any).unwrap();
+        drop(node);
+        volume.close().unwrap();
+        let volume = Volume::open_device(Arc::clone(&device) as _, &VolumeOptions::new()).unwrap();
+        let server = Server::new(volume, Path::new("image"), MountOptions::new()).unwrap();
+        let ino = server.lookup(INodeNo::ROOT, b"file").unwrap().attr.ino;
+        device.fails.store(true, Ordering::Relaxed);
+        let failed = server.xattr(ino, ACCESS_LIST).map_err(|failure| failure.errno().code());
+        assert_eq!(failed, Err(libc::EIO));
+        device.fails.store(false, Ordering::Relaxed);
+        assert_eq!(server.xattr(ino, ACCESS_LIST).unwrap(), list);
+    }
+}

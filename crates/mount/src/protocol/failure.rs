@@ -20,6 +20,7 @@ impl Failure {
     /// The owner of a new inode has no number in the server's user namespace.
     pub const NO_ID: Self = Self::new(Errno::EOVERFLOW);
     pub const NOT_PERMITTED: Self = Self::new(Errno::EPERM);
+    pub const IO: Self = Self::new(Errno::EIO);
     pub const INVALID: Self = Self::new(Errno::EINVAL);
     pub const NO_ATTRIBUTE: Self = Self::new(Errno::NO_XATTR);
     pub const NO_DEVICE: Self = Self::new(Errno::ENODEV);

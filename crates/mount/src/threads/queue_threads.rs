@@ -9,8 +9,8 @@ use parext4::{Completion, DirectFile, IoFlags, IoQueue, IoRequest, IoWaker, Volu
 use slab::Slab;
 
 use super::shared_buffers::SharedBuffers;
-use crate::protocol::Outcome;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::protocol::{Failure, Outcome};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Limit of requests that one queue has on the device.
 const QUEUE_DEPTH: u32 = 128;
@@ -36,6 +36,7 @@ struct QueueThread {
     waker: IoWaker,
     thread: Option<JoinHandle<()>>,
     in_flight: Arc<AtomicUsize>,
+    has_failed: Arc<AtomicBool>,
 }
 
 /// All queue threads.
@@ -74,21 +75,31 @@ impl QueueThreads {
         self.threads.iter().map(QueueThread::in_flight).sum()
     }
 
-    /// Picks the thread for the next request: the first that is not busy, else the one with the fewest requests.
-    fn pick(&self) -> Option<&QueueThread> {
-        let with_room = self.threads.iter().find(|thread| thread.in_flight() < BUSY);
-        with_room.or_else(|| self.threads.iter().min_by_key(|thread| thread.in_flight()))
+    /// Returns the threads whose queue has not failed.
+    fn usable(&self) -> impl Iterator<Item = &QueueThread> {
+        self.threads.iter().filter(|thread| !thread.has_failed.load(Ordering::Relaxed))
     }
 
-    /// Starts a read or write. Its thread calls `on_done` with the result; `on_done` must not block. If the queue has
-    /// failed, drops `on_done` instead.
+    /// Returns true if a thread can carry out requests. Otherwise workers do.
+    pub fn are_usable(&self) -> bool {
+        self.usable().next().is_some()
+    }
+
+    /// Picks the thread for the next request: the first that is not busy, else the one with the fewest requests.
+    fn pick(&self) -> Option<&QueueThread> {
+        let with_room = self.usable().find(|thread| thread.in_flight() < BUSY);
+        with_room.or_else(|| self.usable().min_by_key(|thread| thread.in_flight()))
+    }
+
+    /// Starts a read or write. Its thread calls `on_done` with the result; `on_done` must not block. If
+    /// the queue fails, the result is `EIO`.
     pub fn submit(
         &self,
         file: DirectFile,
         request: IoRequest,
         on_done: impl FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send + 'static,
     ) {
-        let Some(thread) = self.pick() else { return };
+        let Some(thread) = self.pick() else { return on_done(Err(Failure::IO), None) };
         let in_flight = InFlight::new(&thread.in_flight);
         let on_done = Box::new(move |result, buf: Option<&AlignedBuf>| {
             on_done(result, buf);
@@ -112,10 +123,12 @@ impl QueueThread {
         let (sender, jobs) = unbounded();
         let queue = volume.io_queue(QUEUE_DEPTH);
         let (waker, buffers) = (queue.waker(), Arc::clone(buffers));
+        let has_failed = Arc::<AtomicBool>::default();
+        let fails = Arc::clone(&has_failed);
         let thread = std::thread::Builder::new()
             .name("parext4-queue".into())
-            .spawn(move || run(queue, &jobs, &buffers))?;
-        Ok(Self { jobs: Some(sender), waker, thread: Some(thread), in_flight: Arc::default() })
+            .spawn(move || run(queue, &jobs, &buffers, &fails))?;
+        Ok(Self { jobs: Some(sender), waker, thread: Some(thread), in_flight: Arc::default(), has_failed })
     }
 
     /// Returns the number of requests in flight. Relaxed: an estimate suffices.
@@ -133,8 +146,9 @@ impl Drop for QueueThread {
     }
 }
 
-/// Submits jobs and completes them, until the sender of jobs is dropped and all are done, or the queue fails.
-fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers) {
+/// Submits jobs and completes them, until the sender of jobs is dropped and all are done. If the queue fails, sets
+/// `has_failed`, and fails its requests and the jobs that were submitted before other threads saw the flag.
+fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_failed: &AtomicBool) {
     let mut in_flight: Slab<OnDone> = Slab::new();
     let mut completions: Vec<Completion> = Vec::new();
     loop {
@@ -152,6 +166,10 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers) {
         }
         if let Err(error) = queue.harvest(true, &mut completions) {
             tracing::error!("the device queue of the mount failed: {error}");
+            has_failed.store(true, Ordering::Relaxed);
+            in_flight.drain().for_each(|on_done| on_done(Err(Failure::IO), None));
+            drop(queue);
+            jobs.iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
             return;
         }
         for Completion { token, result, buf, .. } in completions.drain(..) {

@@ -90,7 +90,8 @@ impl Dispatcher {
         let in_flight = self.server.in_flight.add(RequestInfo::new("read", open.pages.ino));
         let scope = self.request_threads.begin_request();
         let latency = latency(bypasses_cache, read.len);
-        if let Some(_executing) = self.try_execute_io(latency, read.len, || read.fits_queue(&open)) {
+        let fits_queue = || self.queue_threads.are_usable() && read.fits_queue(&open);
+        if let Some(_executing) = self.try_execute_io(latency, read.len, fits_queue) {
             let mut buf = BufferPool::global().take(read.len);
             match self.server.read(&open, read, bypasses_cache, &mut buf) {
                 Ok(count) if read.may_have_missed_data(&open, count) => {
@@ -102,7 +103,7 @@ impl Dispatcher {
             return;
         }
         let _scope = scope.hand_off();
-        if read.fits_queue(&open) {
+        if fits_queue() {
             return self.read_in_queue(open, read, reply, in_flight);
         }
         let buf = self.worker_buffer(read.len, &in_flight);

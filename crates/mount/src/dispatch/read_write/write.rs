@@ -217,7 +217,8 @@ impl Dispatcher {
         }
         let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(&open, write);
         let in_flight = self.server.in_flight.add(RequestInfo::new("write", open.pages.ino));
-        let fits_queue = || self.server.fits_queue(&open, write, data.len());
+        let fits_queue =
+            || self.queue_threads.are_usable() && self.server.fits_queue(&open, write, data.len());
         let scope = self.request_threads.begin_request();
         let latency = latency(waits_for_device, data.len());
         if let Some(_executing) = self.try_execute_io(latency, data.len(), fits_queue) {

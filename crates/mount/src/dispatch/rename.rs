@@ -73,7 +73,7 @@ impl Deferred {
         let server = &self.server;
         let [(old_parent, old_name), (new_parent, new_name)] = &rename.names;
         server.rename((*old_parent, old_name), (*new_parent, new_name), rename.flags, rename.caller)?;
-        if let Some((dir, name)) = server.name_to_forget(&rename.names) {
+        for (dir, name) in server.names_to_forget(&rename.names) {
             self.invalidation.forget_name(*dir, OsStr::from_bytes(name).to_owned());
         }
         Ok(())

@@ -41,17 +41,21 @@ impl Server {
         Entry { keeps_name: !has_spellings(dir), ..self.entry_of_lookup(node) }
     }
 
-    /// Returns the name that the kernel must forget after a rename between two names, if any: the kernel moves what it knew of the old name,
-    /// which it may have been told to cache, to a directory where it must cache none. Of a directory it never knows two spellings.
-    pub fn name_to_forget<'a>(&self, names: &'a [(INodeNo, Vec<u8>); 2]) -> Option<&'a (INodeNo, Vec<u8>)> {
+    /// Returns the names that the kernel must forget after a rename between two names: the kernel moves what it knew of the old name,
+    /// which it may have been told to cache, to a directory where it must cache none. Of a directory it never knows two spellings. What
+    /// cannot be read counts as a reason to forget the name.
+    pub fn names_to_forget<'a>(&self, names: &'a [(INodeNo, Vec<u8>); 2]) -> Vec<&'a (INodeNo, Vec<u8>)> {
         let [old, new] = names.each_ref().map(|name| (name, self.node(name.0).ok()));
-        let (changed, dir) = match [&old, &new].map(|(_, dir)| dir.as_ref().is_some_and(has_spellings)) {
-            [true, false] => old,
-            [false, true] => new,
-            _ => return None,
+        let must_forget = |(name, dir): &(&(INodeNo, Vec<u8>), Option<Node>), from: Option<&Node>| {
+            dir.as_ref().is_none_or(has_spellings)
+                && from.is_none_or(|from| !has_spellings(from))
+                && dir.as_ref().is_none_or(|dir| match named(dir, &name.1) {
+                    Ok(node) => node.is_some_and(|node| node.file_type() != FileType::Directory),
+                    Err(_) => true,
+                })
         };
-        let named = dir?.lookup(&changed.1).ok()?;
-        (named.file_type() != FileType::Directory).then_some(changed)
+        let pairs = [(&old, new.1.as_ref()), (&new, old.1.as_ref())];
+        pairs.into_iter().filter(|(to, from)| must_forget(to, *from)).map(|(to, _)| to.0).collect()
     }
 
     /// Returns the attributes of the new inode.

@@ -33,7 +33,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device failed a read, write, flush or discard. Its errno is `EIO` whatever the device's is, which `cause` has: a program
+    /// The device failed a read, write, flush or discard. Its errno is `EIO`, and `cause` has the one of the device: a program
     /// would take the device's `ENODATA` for a missing attribute, or its `ENOSPC` for a full volume.
     #[error("{what}: {cause}")]
     Device {

@@ -161,8 +161,15 @@ fn a_file_that_has_lost_data_does_not_replace_another_one() {
             file.sync_all().unwrap();
         }
     }
+    let filler = fill_all_but(&fuse, 5);
+    file.write_all_at(&[7; 10 * BLOCK as usize], 0).unwrap();
+    assert_eq!(rename(RenameFlags::empty()), Err(Errno::NOSPC));
+    // Nothing that was lost belongs to the file after this.
+    file.set_len(0).unwrap();
+    filler.set_len(0).unwrap();
     file.write_all_at(&[8; 10 * BLOCK as usize], 0).unwrap();
     rename(RenameFlags::empty()).unwrap();
+    drop(filler);
     assert!(std::fs::read(&old).unwrap() == [8; 10 * BLOCK as usize]);
     let _ = syncfs(&file);
     drop(file);

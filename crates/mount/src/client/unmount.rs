@@ -1,5 +1,6 @@
 //! Unmounts a directory from another process than the server, and waits until the server has closed the image.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parext4::device::Direct;
 use parext4::storage::{open_device, scheme};
-use parext4::{Device, DeviceOptions, needs_recovery};
+use parext4::{Device, DeviceOptions, Error, needs_recovery};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
@@ -114,8 +116,8 @@ const READER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Time between two readings of an image on the network, while its server runs.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The most such readings in succession that may fail.
-const MAX_FAILURES: u32 = 30;
+/// Longest time in which all such readings fail.
+const READABLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The server's state before the unmount. Needed because umount(2) does not report failed writes.
 struct StateBefore {
@@ -150,12 +152,12 @@ impl StateBefore {
     fn wait_until_closed(&self) {
         if let Some(process) = &self.unlocked {
             // A program that has mounted the volume through the library goes on after it has closed the volume.
-            let mut failures = 0;
-            while !process.happens_within(ASK_AGAIN_AFTER) && failures < MAX_FAILURES {
+            let mut deadline = Instant::now() + READABLE_WITHIN;
+            while !process.happens_within(ASK_AGAIN_AFTER) && Instant::now() < deadline {
                 match self.needs_recovery() {
                     Ok(false) => return,
-                    Ok(true) => failures = 0,
-                    Err(_) => failures += 1,
+                    Ok(true) => deadline = Instant::now() + READABLE_WITHIN,
+                    Err(_) => {}
                 }
             }
             return;
@@ -170,14 +172,18 @@ impl StateBefore {
         }
     }
 
-    /// Returns why the image says, after the server has closed it, that changes may be missing. `None` also for an image that cannot be
-    /// opened, because it is in use again or was removed.
+    /// Returns why changes may be missing in the image, after the server has closed it. Nothing is known of an image file that cannot be
+    /// opened or has no volume, because it is in use again, was removed or replaced: then returns `None`.
     fn not_closed(&self) -> Option<String> {
-        let device = self.open().ok()?;
+        let unreadable = |error: &dyn fmt::Display| Some(format!("the image could not be read: {error}"));
+        let device = match self.open() {
+            Ok(device) => device,
+            Err(error) => return self.unlocked.as_ref().and_then(|_| unreadable(&error)),
+        };
         match needs_recovery(&*device) {
-            Ok(false) => None,
             Ok(true) => Some("the server did not close the volume cleanly".to_owned()),
-            Err(error) => Some(format!("the image could not be read: {error}")),
+            Err(error @ Error::Device { .. }) => unreadable(&error),
+            Ok(false) | Err(_) => None,
         }
     }
 
@@ -187,7 +193,9 @@ impl StateBefore {
     }
 
     fn open(&self) -> io::Result<Arc<dyn Device>> {
-        open_device(&self.image, &DeviceOptions::new().read_only(true).offset(self.offset))
+        // Through the page cache, because the blocks may be smaller than the sectors of the device.
+        let options = DeviceOptions::new().read_only(true).direct(Direct::Never).offset(self.offset);
+        open_device(&self.image, &options)
     }
 }
 

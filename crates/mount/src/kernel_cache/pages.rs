@@ -98,13 +98,14 @@ impl KernelPages {
         *self.lost.lock() = Some(errno);
     }
 
-    /// Notes that the kernel sends an fsync(2). It sends none that reports a failed write-back.
-    pub(crate) fn note_sync(&self) {
+    /// Forgets the error of a failed write-back: the kernel sends an fsync(2), and it sends none that reports the failure, or all data
+    /// was truncated.
+    pub(crate) fn forget_lost(&self) {
         *self.lost.lock() = None;
     }
 
-    /// Returns the error of the last write-back request that failed, if no later fsync(2) has succeeded and a file through which
-    /// a program can dirty pages has been open since. The close of the last one has returned the error.
+    /// Returns the error of the last write-back request that failed, if it was not forgotten, and a file through which a program can
+    /// dirty pages has been open since. The first close after the failure returns the error, too.
     pub(crate) fn lost(&self) -> Option<Errno> {
         let lost = self.lost.lock();
         lost.filter(|_| self.has_writer())
@@ -170,7 +171,7 @@ mod tests {
         let second = pages.add_writer(false);
         drop(first);
         assert_eq!(lost(), Some(libc::ENOSPC));
-        pages.note_sync();
+        pages.forget_lost();
         assert_eq!(lost(), None);
         pages.note_lost(Errno::EIO);
         drop(second);

@@ -78,6 +78,9 @@ impl Server {
             let file = DirectFile::new(node.clone())?;
             self.drop_privileges(node, caller)?;
             file.set_len(size)?;
+            if size == 0 {
+                self.kernel_pages(node).inspect(|pages| pages.forget_lost());
+            }
         }
         if new.is_empty() {
             return self.chown_to_nobody(node, new.ctime, caller);

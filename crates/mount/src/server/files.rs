@@ -77,7 +77,7 @@ impl Server {
     /// Makes a file's data durable, and all attributes unless `data_only`.
     pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> Outcome<()> {
         let open = self.open_file(handle)?;
-        open.pages.note_sync();
+        open.pages.forget_lost();
         open.sync(data_only)
     }
 

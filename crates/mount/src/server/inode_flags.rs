@@ -93,7 +93,7 @@ impl Server {
         Ok(())
     }
 
-    /// Sets both or neither. The exception is an inode that ceases to be immutable: its flags are set first, and stay set if the project is
+    /// Sets both, or neither if one is not permitted. The exception is an inode that ceases to be immutable: its flags are set first, and stay set if the project is
     /// refused, as in the kernel. As there, an owner may choose the project. `node` has the credentials of the caller.
     fn set_flags_and_project(
         &self,
@@ -105,16 +105,18 @@ impl Server {
         if flags.contains(InodeFlags::PROJINHERIT) && node.file_type() != FileType::Directory {
             return Err(Failure::NOT_SUPPORTED);
         }
-        let thaws = node.flags().difference(flags).contains(InodeFlags::IMMUTABLE);
-        if !thaws {
-            node.set_project(project)?;
-        }
-        self.set_flags(ino, node, flags)?;
-        if thaws {
+        let clears_immutable = node.flags().difference(flags).contains(InodeFlags::IMMUTABLE);
+        let set_project = || -> Outcome<()> {
             node.set_project(project)?;
             self.invalidate_attributes(ino);
+            Ok(())
+        };
+        if clears_immutable {
+            self.set_flags(ino, node, flags)?;
+            return set_project();
         }
-        Ok(())
+        set_project()?;
+        self.set_flags(ino, node, flags)
     }
 
     fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags) -> Outcome<()> {

@@ -168,7 +168,6 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_fa
             tracing::error!("the device queue of the mount failed: {error}");
             has_failed.store(true, Ordering::Relaxed);
             in_flight.drain().for_each(|on_done| on_done(Err(Failure::IO), None));
-            drop(queue);
             jobs.iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
             return;
         }

@@ -85,7 +85,7 @@ pub(crate) struct Engine {
     pub usage: VolumeUsage,
     /// Reads and writes of file data in flight.
     pub in_flight: InFlight,
-    /// What came of closing the volume, an error in words. Held while the volume is being closed.
+    /// The result of closing the volume, with the text of the error. Held while the volume is being closed.
     pub closed: Mutex<Option<Result<(), Arc<str>>>>,
     /// Number of open I/O queues.
     pub queues: AtomicU32,

@@ -28,7 +28,7 @@ impl Node {
     /// Returns the node's blocks as a directory.
     ///
     /// # Errors
-    /// If it is none, or the volume is closed.
+    /// If it is no directory, or if the volume is closed.
     pub(super) fn dir(&self) -> Result<Dir<'_>> {
         self.engine.in_flight.check_open()?;
         self.as_dir()

@@ -75,7 +75,7 @@ impl Volume {
     }
 
     /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail. If another thread closes the
-    /// volume, or has closed it, waits until it is done and returns what came of that.
+    /// volume, or has closed it, waits until it is done and returns its result.
     ///
     /// Dropping the last handle to a volume closes it too, but cannot report an error.
     ///

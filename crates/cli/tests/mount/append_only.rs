@@ -89,7 +89,7 @@ fn an_append_only_file_is_read_at_any_length_and_touched() {
 
 /// A program has the file open and mapped before it becomes append-only, and opens it again afterwards. Writes by both
 /// handles append. Data stored to a mapping goes to its own offset, also through the later handle, which is mapped once the
-/// file is no longer append-only.
+/// file is no longer append-only, and when it is append-only again.
 const HELD_FROM_BEFORE: &str = "
 import mmap, os, subprocess, sys
 path = sys.argv[1]
@@ -108,6 +108,9 @@ os.close(mapped)
 subprocess.run(['chattr', '-a', path], check=True)
 memory = mmap.mmap(after, 8192)
 memory[:5] = b'later'
+memory.flush()
+subprocess.run(['chattr', '+a', path], check=True)
+memory[5:10] = b'again'
 memory.flush()
 assert os.stat(path).st_size == 8192 + 12, os.stat(path).st_size
 ";
@@ -129,7 +132,7 @@ fn older_handles_append_to_a_file_that_becomes_append_only() {
         }
         let mut expected = vec![b'x'; 8192];
         expected[4096..4100].copy_from_slice(b"page");
-        expected[..5].copy_from_slice(b"later");
+        expected[..10].copy_from_slice(b"lateragain");
         expected.extend_from_slice(b"linelineline");
         assert_eq!(std::fs::read(&path).unwrap(), expected, "{options}");
         fuse.finish();

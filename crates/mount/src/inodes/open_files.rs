@@ -89,8 +89,13 @@ impl OpenFile {
         let dirties_pages = access == libc::O_RDWR || cache == Cache::Writeback && access != libc::O_RDONLY;
         // Handles and mappings that are older than the append-only flag stay writable.
         let file = file.checked_when_opened();
+        let page_writer = dirties_pages.then(|| pages.add_writer(append_only));
+        if append_only && !file.node().flags().contains(InodeFlags::APPEND) {
+            // Another thread may have cleared the flag before the writer was counted.
+            pages.forget_appenders();
+        }
         Self {
-            _page_writer: dirties_pages.then(|| pages.add_writer(append_only)),
+            _page_writer: page_writer,
             pages,
             file: if keeps_times { file.keeping_times() } else { file },
             direct,

@@ -22,8 +22,8 @@ pub struct KernelPages {
     /// Open files through which a program can dirty pages without a request: by a shared mapping, and with
     /// `cache=writeback` by every write.
     writers: AtomicUsize,
-    /// The `writers` that were opened when the file was append-only.
-    appenders: AtomicUsize,
+    /// The `writers` that were opened when the file was append-only, as it has been since.
+    appenders: Mutex<Appenders>,
     /// 1 while a notification is queued that drops the data of failed writes, else 0.
     dropping_failed: AtomicUsize,
     /// Error of a write-back request that failed, see [`lost`](Self::lost). Locked while a writer is counted.
@@ -32,18 +32,26 @@ pub struct KernelPages {
     writeback: bool,
 }
 
+#[derive(Debug, Default)]
+struct Appenders {
+    count: usize,
+    /// How often the file has ceased to be append-only.
+    period: u64,
+}
+
 /// An open file through which a program can dirty the kernel's pages; counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct PageWriter {
     pages: Arc<KernelPages>,
-    append_only: bool,
+    /// The period in which the file was append-only when it was opened.
+    append_only: Option<u64>,
 }
 
 impl KernelPages {
     /// Returns the record of an inode of which the kernel has no pages.
     pub fn new(ino: INodeNo, writeback: bool) -> Self {
         let (fills, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (writers, appenders) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (writers, appenders) = (AtomicUsize::new(0), Mutex::default());
         let (dropping_failed, lost) = (AtomicUsize::new(0), Mutex::default());
         Self { ino, fills, dropped, writers, appenders, dropping_failed, lost, writeback }
     }
@@ -55,21 +63,30 @@ impl KernelPages {
 
     /// Counts an open file that can dirty pages.
     pub(crate) fn add_writer(self: &Arc<Self>, append_only: bool) -> PageWriter {
+        // Held over both counts, which are compared.
+        let mut appenders = self.appenders.lock();
         let mut lost = self.lost.lock();
         if self.writers.fetch_add(1, Ordering::SeqCst) == 0 {
             *lost = None;
         }
-        drop(lost);
-        self.appenders.fetch_add(usize::from(append_only), Ordering::SeqCst);
+        appenders.count += usize::from(append_only);
+        let append_only = append_only.then_some(appenders.period);
         PageWriter { pages: Arc::clone(self), append_only }
     }
 
-    /// Returns true if all open files that can dirty pages were opened when the file was append-only. Then data that the
-    /// kernel writes back was stored to a mapping that ext4 would have refused, and FUSE does not. A mapping keeps its file
+    /// Counts no open file as an appender any more, because the file has ceased to be append-only, so any of them may be mapped.
+    pub(crate) fn forget_appenders(&self) {
+        let mut appenders = self.appenders.lock();
+        appenders.count = 0;
+        appenders.period += 1;
+    }
+
+    /// Returns true if all open files that can dirty pages were opened when the file was append-only, as it has been since. Then data
+    /// that the kernel writes back was stored to a mapping that ext4 would have refused, and FUSE does not. A mapping keeps its file
     /// open until its pages are written back.
     pub fn are_only_mapped_by_appenders(&self) -> bool {
-        // Relaxed: the lock of the kernel's inode orders opening a file and a change of its flags.
-        self.writers.load(Ordering::Relaxed) == self.appenders.load(Ordering::Relaxed)
+        let appenders = self.appenders.lock();
+        appenders.count == self.writers.load(Ordering::SeqCst)
     }
 
     /// Returns true if the kernel may have pages, dirty or clean.
@@ -132,7 +149,8 @@ impl KernelPages {
 
 impl Drop for PageWriter {
     fn drop(&mut self) {
-        self.pages.appenders.fetch_sub(usize::from(self.append_only), Ordering::SeqCst);
+        let mut appenders = self.pages.appenders.lock();
+        appenders.count -= usize::from(self.append_only == Some(appenders.period));
         self.pages.writers.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -193,7 +211,12 @@ mod tests {
             assert!(!pages.are_only_mapped_by_appenders());
             drop(writer);
             assert!(pages.are_only_mapped_by_appenders());
+            pages.forget_appenders();
+            assert!(!pages.are_only_mapped_by_appenders());
+            let later = pages.add_writer(true);
             drop(appender);
+            assert!(pages.are_only_mapped_by_appenders());
+            drop(later);
             assert!(!pages.may_be_dirty() && pages.may_exist() && !pages.may_be_longer());
         }
     }

@@ -133,6 +133,9 @@ impl Server {
             }
         }
         node.set_flags(flags)?;
+        if !flags.contains(InodeFlags::APPEND) {
+            self.kernel_pages(node).inspect(|pages| pages.forget_appenders());
+        }
         // The kernel does not expect the new time of change.
         self.invalidate_attributes(ino);
         Ok(())

@@ -46,9 +46,9 @@ pub enum Change {
     Sync(usize),
     /// Another size of the file that is moved, in sectors.
     SetLen(u64),
-    /// A collapse of [`STEP`] sectors of the file that is moved, from a sector on.
+    /// A collapse of `STEP` sectors of the file that is moved, from a sector on.
     Collapse(u64),
-    /// An insertion of [`STEP`] sectors into the file that is moved, before a sector.
+    /// An insertion of `STEP` sectors into the file that is moved, before a sector.
     Insert(u64),
 }
 

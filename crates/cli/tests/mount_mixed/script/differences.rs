@@ -22,14 +22,6 @@ pub fn is_of_fuse(op: &Op, wanted: &Outcome, found: &Outcome, flags: IFlags) -> 
     }
 }
 
-/// Returns true if two reads of a mapping from `offset` on differ only past the end of a file of `size` bytes, where the second returns zeros:
-/// what a program stores there is lost when the page is written back.
-pub fn is_cleared_past_end(offset: u64, size: u64, wanted: &Outcome, found: &Outcome) -> bool {
-    let (Ok(Value::Bytes(wanted)), Ok(Value::Bytes(found))) = (wanted, found) else { return false };
-    let is_cleared = |(at, (wanted, found)): (u64, (&u8, &u8))| wanted == found || at >= size && *found == 0;
-    wanted.len() == found.len() && (offset..).zip(wanted.iter().zip(found)).all(is_cleared)
-}
-
 /// A search for data or a hole, and the file that it searches.
 pub struct Search<'a> {
     pub op: &'a Op,

@@ -203,11 +203,6 @@ impl Script<'_> {
     fn is_as_good(&self, step: &Step, wanted: &Outcome, found: &Outcome) -> bool {
         // The kernel's results depend on the pages that it has written back, on either side.
         let is_kernel_twice = self.kinds == [Kind::Kernel; 2];
-        if let Op::MapRead { slot, offset, .. } = step.op {
-            let Some(size) = self.contents(slot).map(|contents| contents.len() as u64) else { return false };
-            let is_cleared = |wanted, found| differences::is_cleared_past_end(offset, size, wanted, found);
-            return is_cleared(wanted, found) || is_kernel_twice && is_cleared(found, wanted);
-        }
         if let Op::SeekData { slot, offset } | Op::SeekHole { slot, offset } = step.op {
             let Some(contents) = self.contents(slot) else { return false };
             let open = self.view.slots[slot];

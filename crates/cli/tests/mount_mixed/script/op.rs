@@ -375,14 +375,18 @@ impl Chooser {
 
     fn mapped(&mut self, slot: usize, open: Slot, view: &View) -> Option<Op> {
         let (most, writable) = open.map?;
+        let size = view.sizes[open.file];
         // Sometimes past the end of the file.
-        let most = if self.rng.chance(95) { most.min(view.sizes[open.file]) } else { most };
+        let most = if self.rng.chance(95) { most.min(size) } else { most };
         let offset = self.rng.below(most.max(1));
         let len = self.rng.log_uniform(32 << 10).min(most.saturating_sub(offset));
         Some(match self.rng.below(100) {
             0..10 => Op::Unmap { slot },
             10..20 => Op::MapSync { slot },
             _ if len == 0 => return None,
+            // The size of a file that was replaced is not known.
+            20..60 if writable && open.made != view.made[open.file] => return None,
+            20..60 if writable && reaches_rest_of_page(offset, len, size) => return None,
             20..60 if writable => Op::MapWrite { slot, offset, len },
             _ => Op::MapRead { slot, offset, len },
         })
@@ -449,6 +453,12 @@ impl Chooser {
         let permissions = [0o666, 0o777, 0o755, 0o644, 0o660, 0o767][self.below(6)];
         set_ids | permissions
     }
+}
+
+/// Returns true if a range includes bytes past the end of a file of `size` bytes, in its last page. How long a store stays there, and
+/// whether it becomes part of a file that grows, differs.
+fn reaches_rest_of_page(offset: u64, len: u64, size: u64) -> bool {
+    offset < size.next_multiple_of(PAGE) && size < offset + len
 }
 
 /// Returns true if a step stores to a mapping of a file that is immutable now. The kernel's ext4 refuses that; FUSE

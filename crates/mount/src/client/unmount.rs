@@ -1,6 +1,5 @@
 //! Unmounts a directory from another process than the server, and waits until the server has closed the image.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,19 +72,22 @@ pub fn unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     let synced = sync_all(&dir);
     let before = StateBefore::query(&dir);
     detach_or_unmount(&dir, detach)?;
-    match &before {
+    let is_closed = match &before {
         Some(before) => before.wait_until_closed(),
-        None => wait_until_unlocked(&source),
-    }
-    match lost(synced, before) {
+        None => {
+            wait_until_unlocked(&source);
+            true
+        }
+    };
+    match lost(synced, before, is_closed) {
         Some(why) => Err(UnmountError::NotDurable { dir: dir.display().to_string(), why }),
         None => Ok(()),
     }
 }
 
-/// Returns why changes may be missing in the image, which the server has closed. `None` if all are there, or if nothing is known of
+/// Returns why changes may be missing in the image. `is_closed` says whether the server has closed it. `None` if all are there, or if nothing is known of
 /// them: the server refuses the caller, or it has ended before, which every call on the mount has reported since.
-fn lost(synced: io::Result<()>, before: Option<StateBefore>) -> Option<String> {
+fn lost(synced: io::Result<()>, before: Option<StateBefore>, is_closed: bool) -> Option<String> {
     let says_nothing = [io::ErrorKind::PermissionDenied, io::ErrorKind::NotConnected];
     let failed = synced.err();
     let unsynced = failed.as_ref().map(io::Error::to_string);
@@ -94,6 +96,9 @@ fn lost(synced: io::Result<()>, before: Option<StateBefore>) -> Option<String> {
     };
     if before.read_only {
         return None;
+    }
+    if !is_closed {
+        return Some("the server still runs, and the image could not be read".to_owned());
     }
     before.stopped.clone().or(unsynced).or_else(|| before.not_closed())
 }
@@ -116,7 +121,7 @@ const READER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Time between two readings of an image on the network, while its server runs.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Longest time in which all such readings fail.
+/// Time after which it gives up if all such readings have failed.
 const READABLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The server's state before the unmount. Needed because umount(2) does not report failed writes.
@@ -148,41 +153,40 @@ impl StateBefore {
         Some(Self { image, offset, read_only, server, locks, unlocked, stopped: mount.stopped })
     }
 
-    /// Blocks until the server has closed the image.
-    fn wait_until_closed(&self) {
+    /// Blocks until the server has closed the image. Returns false if the server still runs, and the image could not be read for some
+    /// time.
+    fn wait_until_closed(&self) -> bool {
         if let Some(process) = &self.unlocked {
             // A program that has mounted the volume through the library goes on after it has closed the volume.
             let mut deadline = Instant::now() + READABLE_WITHIN;
-            while !process.happens_within(ASK_AGAIN_AFTER) && Instant::now() < deadline {
+            while !process.happens_within(ASK_AGAIN_AFTER) {
                 match self.needs_recovery() {
-                    Ok(false) => return,
+                    Ok(false) => return true,
                     Ok(true) => deadline = Instant::now() + READABLE_WITHIN,
+                    Err(_) if Instant::now() >= deadline => return false,
                     Err(_) => {}
                 }
             }
-            return;
+            return true;
         }
         if !self.read_only {
-            return wait_until_unlocked(&self.image);
+            wait_until_unlocked(&self.image);
+            return true;
         }
         // Other servers may hold a shared lock too, so the lock itself does not say when this server releases its own.
         let deadline = Instant::now() + READER_CLOSES_WITHIN;
         while holds(self.server, &self.image, self.locks.max(1)) && Instant::now() < deadline {
             sleep(INTERVAL);
         }
+        true
     }
 
-    /// Returns why changes may be missing in the image, after the server has closed it. Nothing is known of an image file that cannot be
-    /// opened or has no volume, because it is in use again, was removed or replaced: then returns `None`.
+    /// Returns why the image says, after the server has closed it, that changes may be missing. Nothing is known of an image that cannot be
+    /// opened or has no volume, because it is in use again, was removed or replaced, or its NBD server has ended: then returns `None`.
     fn not_closed(&self) -> Option<String> {
-        let unreadable = |error: &dyn fmt::Display| Some(format!("the image could not be read: {error}"));
-        let device = match self.open() {
-            Ok(device) => device,
-            Err(error) => return self.unlocked.as_ref().and_then(|_| unreadable(&error)),
-        };
-        match needs_recovery(&*device) {
+        match needs_recovery(&*self.open().ok()?) {
             Ok(true) => Some("the server did not close the volume cleanly".to_owned()),
-            Err(error @ Error::Device { .. }) => unreadable(&error),
+            Err(error @ Error::Device { .. }) => Some(format!("the image could not be read: {error}")),
             Ok(false) | Err(_) => None,
         }
     }

@@ -93,8 +93,9 @@ impl Server {
         Ok(())
     }
 
-    /// Sets both, or neither if one is not permitted. The exception is an inode that ceases to be immutable: its flags are set first, and stay set if the project is
-    /// refused, as in the kernel. As there, an owner may choose the project. `node` has the credentials of the caller.
+    /// Sets both, or neither if one is not permitted. The exception is an inode that ceases to be immutable: its flags are set first, and
+    /// stay set if the project is refused, as in the kernel. As there, an owner may choose the project. `node` has the credentials of the
+    /// caller.
     fn set_flags_and_project(
         &self,
         ino: INodeNo,

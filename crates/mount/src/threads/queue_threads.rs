@@ -168,6 +168,9 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_fa
             tracing::error!("the device queue of the mount failed: {error}");
             has_failed.store(true, Ordering::Relaxed);
             in_flight.drain().for_each(|on_done| on_done(Err(Failure::IO), None));
+            jobs.try_iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
+            // Releases the ranges of the operations, and blocks while the device has requests.
+            drop(queue);
             jobs.iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
             return;
         }

@@ -31,10 +31,11 @@ fn full(policy: Policy) -> FullVolume {
     FullVolume::new(SMALL, &little_memory(policy), 0, 0)
 }
 
-/// Writes every fourth block until a write fails. Returns the blocks written and the error.
-fn write_until_refused(file: &File, byte: u8, from: u64) -> (Vec<u64>, Error) {
+/// Writes every `step`-th block from `first` on until a write fails. Returns the blocks written and the error. Two adjacent
+/// blocks of the file must not both be written: their extents merge, and then need no split.
+fn write_until_refused(file: &File, byte: u8, first: u64, step: usize) -> (Vec<u64>, Error) {
     let mut taken = Vec::new();
-    for block in (from..SMALL.blocks).step_by(4) {
+    for block in (first..SMALL.blocks).step_by(step) {
         match file.write_at(&[byte; 1024], block * BLOCK) {
             Ok(()) => taken.push(block),
             Err(error) => return (taken, error),
@@ -59,7 +60,7 @@ fn a_full_volume_refuses_writes_until_it_can_write_back_again() {
             let write = |(nth, file)| {
                 let watchdog = &watchdog;
                 scope.spawn(move || {
-                    watchdog.watch(nth, || write_until_refused(file, 3 + nth as u8, nth as u64))
+                    watchdog.watch(nth, || write_until_refused(file, 3 + nth as u8, 2 * nth as u64, 8))
                 })
             };
             let threads: Vec<_> = handles.iter().enumerate().map(write).collect();
@@ -104,7 +105,7 @@ fn a_hole_is_punched_where_data_cannot_be_written_back() {
     for policy in Policy::ALL {
         let mut full = full(policy);
         let file = buffered(&full.file);
-        write_until_refused(&file, 3, 0);
+        write_until_refused(&file, 3, 0, 4);
         no_space(file.sync_data());
         full.file.punch_hole(0, SMALL.blocks * BLOCK).unwrap();
         file.sync_data().unwrap();
@@ -129,7 +130,7 @@ fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
         other.direct().write_at(&vec![1; 300 << 10], 0).unwrap();
         // From now on more is dirty than the limit allows.
         let stuck = buffered(&full.file);
-        assert!(matches!(write_until_refused(&stuck, 3, 0), (_, Error::NoSpace)));
+        assert!(matches!(write_until_refused(&stuck, 3, 0, 4), (_, Error::NoSpace)));
         let watchdog = Watchdog::start("a_file_that_cannot_be_written_back", 0, 3);
         std::thread::scope(|scope| {
             for nth in 0..3 {

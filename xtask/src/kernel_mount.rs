@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -14,25 +16,49 @@ const JOURNAL_BLOCKS: u64 = 1200;
 /// A loop device; detached when dropped.
 pub struct Loop {
     device: PathBuf,
+    /// The file of sysfs that names the image, which is there while the device is attached.
+    image: PathBuf,
 }
+
+/// Longest time until a loop device is detached.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Loop {
     /// Attaches `image`. Direct I/O keeps no second cache between the mount and the image.
     pub fn attach(image: &Path) -> Result<Loop> {
         let device = cmd("losetup").args("--find --show --direct-io=on").arg(image).run()?;
-        Ok(Loop { device: device.trim().into() })
+        let device = Path::new(device.trim());
+        let name = device.file_name().context("no loop device")?;
+        let image = Path::new("/sys/block").join(name).join("loop/backing_file");
+        Ok(Loop { device: device.into(), image })
     }
 
     /// Returns the path of the device.
     pub fn device(&self) -> &Path {
         &self.device
     }
+
+    /// Returns the image of the device; `None` if it has none.
+    fn attached(&self) -> Option<String> {
+        std::fs::read_to_string(&self.image).ok()
+    }
 }
 
 impl Drop for Loop {
+    /// Detaches the device. Blocks until the kernel has written all of a volume that was mounted: a copy of the mount in another
+    /// namespace goes on after the unmount, and the device stays attached until then.
     fn drop(&mut self) {
+        let image = self.attached();
         if let Err(error) = cmd("losetup").arg("--detach").arg(&self.device).always().run() {
             println!("  cannot detach {}: {error:#}", self.device.display());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while image.is_some() && self.attached() == image {
+            if Instant::now() > deadline {
+                println!("  {} is still in use", self.device.display());
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs other programs, such as e2fsck and debugfs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::poll::until;
@@ -16,15 +16,44 @@ pub fn tool(command: &mut Command) -> Option<Output> {
 }
 
 /// Unmounts a volume of the kernel. Retries while it is busy: between fork and exec, a program that another test is starting holds
-/// copies of this process's files, and with them the mount.
+/// copies of this process's files, and with them the mount. If the volume is an image, blocks until the kernel has written all of
+/// it: a mount namespace that another test has just made holds a copy of the mount, and umount(8) does not wait for that.
 pub fn kernel_umount(dir: &Path) {
+    let image = MountedImage::at(dir);
     let mut message = String::new();
     let is_over = until(|| {
         let output = tool(Command::new("umount").arg(dir)).expect("umount is installed, as mount is");
         message = text(&output);
         output.status.success() || !message.contains("busy")
     });
-    assert!(is_over && message.is_empty() || std::thread::panicking(), "{message}");
+    let is_over = is_over && message.is_empty() && image.is_none_or(|image| until(|| !image.is_attached()));
+    assert!(is_over || std::thread::panicking(), "{message}");
+}
+
+/// An image that `mount -o loop` has attached to a loop device, which is detached after the last write of the mounted volume.
+struct MountedImage {
+    /// The file of sysfs that names the image.
+    of_device: PathBuf,
+    name: String,
+}
+
+impl MountedImage {
+    /// Returns the image mounted at `dir`. `None` if something else is mounted there.
+    fn at(dir: &Path) -> Option<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let mut mounts = mounts.lines().rev().filter_map(|line| line.split_once(' '));
+        let (device, _) = mounts.find(|(_, rest)| rest.split(' ').next() == dir.to_str())?;
+        let of_loop = Path::new("/sys/block").join(device.strip_prefix("/dev/")?).join("loop");
+        // A device that was attached before the mount stays attached.
+        let is_detached = std::fs::read_to_string(of_loop.join("autoclear")).ok()?.starts_with('1');
+        let of_device = of_loop.join("backing_file");
+        let name = std::fs::read_to_string(&of_device).ok()?;
+        is_detached.then_some(Self { of_device, name })
+    }
+
+    fn is_attached(&self) -> bool {
+        std::fs::read_to_string(&self.of_device).is_ok_and(|name| name == self.name)
+    }
 }
 
 /// Returns what a program printed: its output, then its errors.

@@ -1,7 +1,5 @@
 //! Mounts, remounts and unmounts with mount(8) and umount(8), in a mount namespace in which the helpers are installed.
 
-use std::process::Command;
-
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, errors, in_mount_namespace};
 use testkit::nbd::{Nbdkit, Server};
@@ -30,9 +28,8 @@ fn run(fuse: &FuseMount, script: &str) -> Option<String> {
 
 /// Like [`run`], with another image, or a URL, than that of `fuse`.
 fn run_on(image: &str, fuse: &FuseMount, script: &str) -> Option<String> {
-    let nested = ["--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"];
-    let is_possible =
-        Command::new("unshare").args(nested).output().is_ok_and(|output| output.status.success());
+    let is_possible = in_mount_namespace("mount -t tmpfs none /mnt").output();
+    let is_possible = is_possible.is_ok_and(|output| output.status.success());
     let is_merged = std::fs::read_link("/sbin").is_ok_and(|target| target.ends_with("usr/sbin"));
     if !is_possible || !is_merged {
         testkit::skipped("no mount namespaces, or /sbin is no link to /usr/sbin");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parext4::mmp::{MmpUse, Silence};
 use parext4::{Device, Error, Volume, VolumeOptions};
@@ -69,7 +69,8 @@ fn an_owner_that_updates_its_block_keeps_its_volume() {
                 write_as_other(&*device, sequence);
             }
         });
-        let refused = open_with(&device, Silence::Forced);
+        // Asks for eleven seconds of silence, which the thread interrupts after a tenth of one.
+        let refused = open_in(&device, Silence::Forced, 10 * SECOND);
         over.store(true, Ordering::Relaxed);
         refused
     });
@@ -90,6 +91,12 @@ fn a_volume_that_e2fsck_has_is_not_taken_over() {
 }
 
 fn open_with(device: &Arc<impl Device + 'static>, silence: Silence) -> Result<Volume, Error> {
-    let options = VolumeOptions::new().mmp(short().silence(silence)).commit_interval(None);
+    open_in(device, silence, SECOND)
+}
+
+/// Opens a volume with another length of a second.
+fn open_in(device: &Arc<impl Device + 'static>, silence: Silence, second: Duration) -> Result<Volume, Error> {
+    let mmp = short().second(second).silence(silence);
+    let options = VolumeOptions::new().mmp(mmp).commit_interval(None);
     Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &options)
 }

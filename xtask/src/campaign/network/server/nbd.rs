@@ -3,7 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use super::kinds::{Kind, Link, Place, Store};
@@ -40,6 +40,20 @@ impl Folder {
     }
 }
 
+/// Returns a port that no server uses. No client gets it either, while the server is dead: the kernel takes the ports of clients from
+/// 32768 on (`net.ipv4.ip_local_port_range`).
+fn free_port() -> Result<u16> {
+    let mut attempts = 0;
+    loop {
+        let port = fastrand::u16(20_000..32_768);
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if attempts == 100 => return Err(error).context("a free port"),
+            Err(_) => attempts += 1,
+        }
+    }
+}
+
 /// A server of NBD.
 pub struct NbdServer {
     kind: &'static Kind,
@@ -60,7 +74,7 @@ impl NbdServer {
             socket: path("socket"),
             certificates: path("certificates"),
             log: path("log"),
-            port: TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
+            port: free_port()?,
             size,
         };
         remove(&place.image)?;

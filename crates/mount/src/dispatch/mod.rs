@@ -203,7 +203,8 @@ mod tests {
         // A thread parks only if one for each four processors is left.
         let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
         let server = Server::new(volume, Path::new("image"), MountOptions::new().threads(threads)).unwrap();
-        let dispatcher = Dispatcher::new(Arc::new(server)).unwrap();
+        let mut dispatcher = Dispatcher::new(Arc::new(server)).unwrap();
+        dispatcher.request_threads = Arc::new(RequestThreads::parking_for_long(threads));
         let request_threads = dispatcher.request_threads();
         request_threads.make_busy();
         let pages = Arc::new(KernelPages::new(INodeNo(12), false));
@@ -222,6 +223,8 @@ mod tests {
             let is_queued = dispatcher.deferred.invalidation.waiting() > 0
                 || dispatcher.workers.unfinished() > 0
                 || replies.try_recv().is_ok();
+            // Before the assertion: the scope waits for the thread.
+            request_threads.wake_reader();
             assert!(is_queued, "the request waits for the parked thread");
         });
     }

@@ -47,6 +47,8 @@ pub(crate) struct RequestThreads {
     threads: usize,
     /// Number of readers below which no thread parks.
     min_readers: usize,
+    /// Time after which a parked thread reads requests again although no other thread has woken it.
+    park_timeout: Duration,
     /// Requests read so far.
     received: AtomicU64,
     poll_policy: PollPolicy,
@@ -98,6 +100,7 @@ impl RequestThreads {
             threads,
             // The programs that send the requests need the other processors.
             min_readers: processors.div_ceil(4),
+            park_timeout: PARK_TIMEOUT,
             received: AtomicU64::new(0),
             poll_policy: PollPolicy::new(),
             parked: Mutex::default(),
@@ -152,7 +155,7 @@ impl RequestThreads {
     }
 
     /// Adds one more reader, if a thread is parked.
-    fn wake_reader(&self) {
+    pub fn wake_reader(&self) {
         let mut parked = self.parked.lock();
         if parked.wake_one(&self.wake) {
             self.readers.fetch_add(1, Ordering::Relaxed);
@@ -209,13 +212,14 @@ impl RequestThreads {
         let mut last_seen = (self.received(), Instant::now());
         while parked.woken == 0 {
             is_monitor |= !std::mem::replace(&mut parked.has_monitor, true);
-            let interval = if is_monitor { MONITOR_INTERVAL } else { PARK_TIMEOUT };
+            let interval = if is_monitor { MONITOR_INTERVAL } else { self.park_timeout };
             if !self.wake.wait_for(&mut parked, interval).timed_out() {
                 continue;
             }
             if self.received() != last_seen.0 {
                 last_seen = (self.received(), Instant::now());
-            } else if self.readers.load(Ordering::Relaxed) == 0 || last_seen.1.elapsed() >= PARK_TIMEOUT {
+            } else if self.readers.load(Ordering::Relaxed) == 0 || last_seen.1.elapsed() >= self.park_timeout
+            {
                 break;
             }
         }
@@ -288,6 +292,12 @@ impl Drop for Executing<'_> {
 
 #[cfg(test)]
 impl RequestThreads {
+    /// Returns the state of `threads` threads. A parked one stays parked for an hour unless another thread wakes it, so a test that is
+    /// preempted still finds it parked.
+    pub fn parking_for_long(threads: usize) -> Self {
+        Self { park_timeout: Duration::from_secs(3600), ..Self::new(threads) }
+    }
+
     /// Records 100 short requests without gaps. The policy is then to poll, also after up to five late requests.
     pub fn make_busy(&self) {
         for _ in 0..100 {
@@ -314,7 +324,7 @@ mod tests {
 
     /// Returns the state of two threads, of which one parks, on a machine with any number of processors.
     fn two_threads() -> RequestThreads {
-        RequestThreads { min_readers: 1, ..RequestThreads::new(2) }
+        RequestThreads { min_readers: 1, ..RequestThreads::parking_for_long(2) }
     }
 
     #[test]
@@ -337,9 +347,9 @@ mod tests {
             while readers(&threads) == 2 {
                 std::thread::yield_now();
             }
-            // The last reader does not park, but may execute: the parked thread reads in its place, woken or by itself.
+            // The last reader does not park, but may execute: it wakes the parked thread to read in its place.
             assert!(!threads.park());
-            while threads.try_execute(Latency::Long).is_none() {}
+            assert!(threads.try_execute(Latency::Long).is_some());
             assert!(parked.join().unwrap());
         });
         assert_eq!((readers(&threads), threads.executing()), (2, 0));

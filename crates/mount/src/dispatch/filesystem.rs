@@ -243,9 +243,7 @@ impl Filesystem for Dispatcher {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.execute_long(RequestInfo::new("fsync", ino), reply, move |server| {
-            server.sync_file(handle, data_only)
-        });
+        self.execute_sync(ino, handle, data_only, reply);
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {

@@ -16,7 +16,7 @@ mod reply;
 use std::io;
 use std::sync::Arc;
 
-use fuser::FileHandle;
+use fuser::{FileHandle, INodeNo};
 
 use crate::in_flight::{InFlightRequest, RequestInfo, Stage, Watchdog};
 use crate::kernel_cache::{Invalidation, KernelPages};
@@ -93,6 +93,21 @@ impl Dispatcher {
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
         self.execute_with(info, Latency::Long, reply, operation);
+    }
+
+    /// Executes fsync(2) and replies. The reply reports no write-back that fails while the request waits for a thread, so the sync does
+    /// not forget such a failure.
+    fn execute_sync(
+        &self,
+        ino: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: impl Reply<()> + Send + 'static,
+    ) {
+        let losses = self.kernel_pages(handle).map_or(0, |pages| pages.losses());
+        self.execute_long(RequestInfo::new("fsync", ino), reply, move |server| {
+            server.sync_file(handle, data_only, losses)
+        });
     }
 
     fn execute_with<T, R: Reply<T> + Send + 'static>(
@@ -181,11 +196,12 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
     use std::time::{Duration, Instant};
 
-    use fuser::INodeNo;
-    use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+    use fuser::Errno;
+    use parext4::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 
     use super::*;
-    use crate::options::MountOptions;
+    use crate::inodes::OpenFile;
+    use crate::options::{Cache, MountOptions};
 
     impl Reply<()> for Sender<()> {
         fn send(self, outcome: Outcome<()>) {
@@ -195,15 +211,49 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_request_is_queued_before_the_thread_that_has_read_it_parks() {
+    fn dispatcher(threads: usize) -> Dispatcher {
         let device = MemDevice::new(8 << 20);
         mkfs(&device, &MkfsOptions::new().device_is_zero(true)).unwrap();
         let volume = Volume::open_device(Arc::new(device), &VolumeOptions::new()).unwrap();
+        let server = Server::new(volume, Path::new("image"), MountOptions::new().threads(threads)).unwrap();
+        Dispatcher::new(Arc::new(server)).unwrap()
+    }
+
+    #[test]
+    fn a_sync_that_waits_for_a_worker_does_not_forget_data_that_is_lost_meanwhile() {
+        // The only thread that reads requests executes no sync.
+        let mut dispatcher = dispatcher(1);
+        let workers = Arc::new(WorkerPool::new("test", 1));
+        Arc::get_mut(&mut dispatcher.deferred).unwrap().workers = Arc::clone(&workers);
+        let volume = &dispatcher.server.volume;
+        volume.write("/file", "text").unwrap();
+        let file = volume.open_direct("/file", &OpenOptions::new().write(true)).unwrap();
+        let ino = INodeNo(file.node().ino().get().into());
+        let pages = Arc::new(KernelPages::new(ino, true));
+        let open = OpenFile::new(file, Arc::clone(&pages), libc::O_RDWR, Cache::Writeback, true, true);
+        let handle = dispatcher.server.open_files.add(open);
+        let sync = |meanwhile: &dyn Fn()| {
+            let (release, released) = channel::<()>();
+            // Blocks the only worker until the sender is dropped.
+            workers.spawn(move || {
+                let _ = released.recv();
+            });
+            let (reply, replies) = channel();
+            dispatcher.execute_sync(ino, handle, false, reply);
+            meanwhile();
+            drop(release);
+            replies.recv().unwrap();
+            pages.lost().map(Errno::code)
+        };
+        assert_eq!(sync(&|| pages.note_lost(Errno::ENOSPC)), Some(libc::ENOSPC));
+        assert_eq!(sync(&|| ()), None, "the kernel has reported the loss");
+    }
+
+    #[test]
+    fn a_request_is_queued_before_the_thread_that_has_read_it_parks() {
         // A thread parks only if one for each four processors is left.
         let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
-        let server = Server::new(volume, Path::new("image"), MountOptions::new().threads(threads)).unwrap();
-        let mut dispatcher = Dispatcher::new(Arc::new(server)).unwrap();
+        let mut dispatcher = dispatcher(threads);
         dispatcher.request_threads = Arc::new(RequestThreads::parking_for_long(threads));
         let request_threads = dispatcher.request_threads();
         request_threads.make_busy();

@@ -26,10 +26,18 @@ pub struct KernelPages {
     appenders: Mutex<Appenders>,
     /// 1 while a notification is queued that drops the data of failed writes, else 0.
     dropping_failed: AtomicUsize,
-    /// Error of a write-back request that failed, see [`lost`](Self::lost). Locked while a writer is counted.
-    lost: Mutex<Option<Errno>>,
+    /// Locked while a writer is counted.
+    lost: Mutex<Lost>,
     /// Writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
+}
+
+/// The write-back requests that have failed.
+#[derive(Debug, Default)]
+struct Lost {
+    /// Error of the last one, see [`KernelPages::lost`].
+    errno: Option<Errno>,
+    count: u64,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +75,7 @@ impl KernelPages {
         let mut appenders = self.appenders.lock();
         let mut lost = self.lost.lock();
         if self.writers.fetch_add(1, Ordering::SeqCst) == 0 {
-            *lost = None;
+            lost.errno = None;
         }
         appenders.count += usize::from(append_only);
         let append_only = append_only.then_some(appenders.period);
@@ -112,20 +120,35 @@ impl KernelPages {
 
     /// Notes that a write-back request has failed. The kernel marks its pages clean, so their data is lost.
     pub(crate) fn note_lost(&self, errno: Errno) {
-        *self.lost.lock() = Some(errno);
+        let mut lost = self.lost.lock();
+        *lost = Lost { errno: Some(errno), count: lost.count + 1 };
     }
 
-    /// Forgets the error of a failed write-back: the kernel sends an fsync(2), and it sends none that reports the failure, or all data
-    /// was truncated.
+    /// Returns the number of write-back requests that have failed.
+    pub(crate) fn losses(&self) -> u64 {
+        self.lost.lock().count
+    }
+
+    /// Forgets the error of a failed write-back, because the kernel has sent an fsync(2): it sends none that reports a failure. Keeps
+    /// the error if more write-back requests have failed than the `losses` from before the fsync(2), which then reports no failure of
+    /// the later ones.
+    pub(crate) fn forget_reported(&self, losses: u64) {
+        let mut lost = self.lost.lock();
+        if lost.count == losses {
+            lost.errno = None;
+        }
+    }
+
+    /// Forgets the error of a failed write-back, because all data was truncated.
     pub(crate) fn forget_lost(&self) {
-        *self.lost.lock() = None;
+        self.lost.lock().errno = None;
     }
 
     /// Returns the error of the last write-back request that failed, if it was not forgotten, and a file through which a program can
     /// dirty pages has been open since. The first close after the failure returns the error, too.
     pub(crate) fn lost(&self) -> Option<Errno> {
         let lost = self.lost.lock();
-        lost.filter(|_| self.has_writer())
+        lost.errno.filter(|_| self.has_writer())
     }
 
     /// Notes that a failed write has left its data in the kernel's pages. Returns false if a queued notification will drop
@@ -189,6 +212,12 @@ mod tests {
         let second = pages.add_writer(false);
         drop(first);
         assert_eq!(lost(), Some(libc::ENOSPC));
+        pages.forget_reported(pages.losses());
+        assert_eq!(lost(), None);
+        let losses = pages.losses();
+        pages.note_lost(Errno::EIO);
+        pages.forget_reported(losses);
+        assert_eq!(lost(), Some(libc::EIO), "lost after the sync began");
         pages.forget_lost();
         assert_eq!(lost(), None);
         pages.note_lost(Errno::EIO);

@@ -74,10 +74,11 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a file's data durable, and all attributes unless `data_only`.
-    pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> Outcome<()> {
+    /// Makes a file's data durable, and all attributes unless `data_only`. `losses` is the number of failed write-back requests when
+    /// the request arrived.
+    pub fn sync_file(&self, handle: FileHandle, data_only: bool, losses: u64) -> Outcome<()> {
         let open = self.open_file(handle)?;
-        open.pages.forget_lost();
+        open.pages.forget_reported(losses);
         open.sync(data_only)
     }
 

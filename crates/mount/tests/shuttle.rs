@@ -150,6 +150,7 @@ fn serve(
                 });
             }
             Request::WriteBack => {
+                let _request = pages.start_write_back();
                 drop(memory.reserve(1));
                 reply();
             }

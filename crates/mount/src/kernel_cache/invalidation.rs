@@ -100,12 +100,13 @@ impl Invalidation {
         (already_waiting < self.max_direct).then_some(permit)
     }
 
-    /// Has the kernel write back and drop all pages of an inode, then calls `then`, which must not block. Does not block.
+    /// Has the kernel write back and drop all pages of an inode, waits until the server has answered the write-back requests that it
+    /// has received, then calls `then`, which must not block. Does not block.
     pub fn drop_all(&self, pages: Arc<KernelPages>, then: impl FnOnce() + Send + 'static) {
         let kernel = Arc::clone(&self.kernel);
         self.threads.spawn(move || {
             pages.record_drop(|| kernel.drop_pages(pages.ino, 0, 0));
-            then();
+            pages.after_write_back(then);
         });
     }
 
@@ -166,6 +167,19 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn write_back_that_is_under_way_is_answered_before_the_pages_count_as_written() {
+        let pages = Arc::new(KernelPages::new(INodeNo(12), true));
+        let invalidation = Invalidation::new(Arc::new(OnceLock::new()));
+        let request = pages.start_write_back();
+        let (sender, written) = channel();
+        invalidation.drop_all(Arc::clone(&pages), move || sender.send(()).unwrap());
+        invalidation.join();
+        assert!(written.try_recv().is_err(), "a write-back request is not answered");
+        drop(request);
+        written.try_recv().unwrap();
+    }
 
     #[test]
     fn direct_writes_leave_room_for_the_requests_that_they_wait_for() {

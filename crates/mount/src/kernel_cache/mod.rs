@@ -2,9 +2,11 @@
 
 mod invalidation;
 mod pages;
+mod write_back;
 
 pub use invalidation::Invalidation;
 #[cfg(shuttle)]
 pub use invalidation::{Kernel, WaitPermit};
 pub use pages::KernelPages;
 pub(crate) use pages::PageWriter;
+pub(crate) use write_back::WriteBackRequest;

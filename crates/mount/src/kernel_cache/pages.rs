@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, INodeNo};
 
+use super::write_back::{WriteBack, WriteBackRequest};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -28,6 +29,8 @@ pub struct KernelPages {
     dropping_failed: AtomicUsize,
     /// Locked while a writer is counted.
     lost: Mutex<Lost>,
+    /// The write-back requests under way.
+    write_back: WriteBack,
     /// Writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
 }
@@ -61,7 +64,8 @@ impl KernelPages {
         let (fills, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         let (writers, appenders) = (AtomicUsize::new(0), Mutex::default());
         let (dropping_failed, lost) = (AtomicUsize::new(0), Mutex::default());
-        Self { ino, fills, dropped, writers, appenders, dropping_failed, lost, writeback }
+        let write_back = WriteBack::default();
+        Self { ino, fills, dropped, writers, appenders, dropping_failed, lost, write_back, writeback }
     }
 
     /// Notes a request that fills pages, before the request reads the data.
@@ -116,6 +120,16 @@ impl KernelPages {
     /// Returns true if a handle may write to the file, or a mapping that was made by it.
     pub fn has_writer(&self) -> bool {
         self.writers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Counts a write-back request from its arrival until it is answered.
+    pub fn start_write_back(&self) -> WriteBackRequest {
+        self.write_back.start()
+    }
+
+    /// Runs `action`, which must not block, once all write-back requests that have arrived are answered.
+    pub(crate) fn after_write_back(&self, action: impl FnOnce() + Send + 'static) {
+        self.write_back.after_current(action);
     }
 
     /// Notes that a write-back request has failed. The kernel marks its pages clean, so their data is lost.

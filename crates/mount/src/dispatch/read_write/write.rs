@@ -1,5 +1,6 @@
 //! Writes.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyWrite, WriteFlags};
@@ -11,12 +12,29 @@ use crate::dispatch::deferred::Deferred;
 use crate::dispatch::reply::Reply;
 use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
 use crate::inodes::{Durability, OpenFile};
+use crate::kernel_cache::WriteBackRequest;
 use crate::protocol::{Caller, Failure, Outcome};
 use crate::server::{FilePosition, PIECE, Server, write_what_fits};
 use crate::threads::SharedBuf;
 
 /// A write-back request of at least this many bytes bypasses the volume's page cache.
 const LARGE_WRITE_BACK: u64 = 128 << 10;
+
+/// The file of a write request, from the arrival of the request until it is answered.
+#[derive(Debug)]
+pub(super) struct Target {
+    open: Arc<OpenFile>,
+    /// The kernel's pages may be clean already.
+    _write_back: Option<WriteBackRequest>,
+}
+
+impl Deref for Target {
+    type Target = OpenFile;
+
+    fn deref(&self) -> &OpenFile {
+        &self.open
+    }
+}
 
 /// The arguments of a write request, without its data.
 #[derive(Clone, Copy, Debug)]
@@ -215,6 +233,8 @@ impl Dispatcher {
         if write.origin == Origin::Pages {
             open.pages.note_fill();
         }
+        let _write_back = (write.origin == Origin::WriteBack).then(|| open.pages.start_write_back());
+        let open = Target { open, _write_back };
         let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(&open, write);
         let in_flight = self.server.in_flight.add(RequestInfo::new("write", open.pages.ino));
         let fits_queue =
@@ -236,7 +256,7 @@ impl Dispatcher {
 
     fn write_in_queue(
         &self,
-        open: Arc<OpenFile>,
+        open: Target,
         write: Write,
         data: &[u8],
         reply: ReplyWrite,
@@ -268,7 +288,7 @@ impl Deferred {
     /// Executes a write in a worker and replies.
     fn write_in_worker(
         self: &Arc<Self>,
-        open: Arc<OpenFile>,
+        open: Target,
         write: Write,
         data: SharedBuf,
         reply: ReplyWrite,

@@ -253,6 +253,9 @@ fn no_control_group_is_left_of_an_interrupted_comparison() {
     let mut running = command.stderr(Stdio::null()).spawn().unwrap();
     let name = format!("parext4-bench-{}", running.id());
     let groups = format!("/proc/{}/cgroup", running.id());
+    let exists = |group: &str| {
+        ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].iter().any(|root| Path::new(root).join(group).exists())
+    };
     let group = loop {
         if running.try_wait().unwrap().is_some() {
             return testkit::skipped("no memory control group can be made here");
@@ -261,16 +264,16 @@ fn no_control_group_is_left_of_an_interrupted_comparison() {
         // made.
         let line = std::fs::read_to_string(&groups).unwrap_or_default();
         if let Some(line) = line.lines().find(|line| has_mounts(&temporary) && line.ends_with(&name)) {
-            break line.rsplit(':').next().unwrap().trim_start_matches('/').to_owned();
+            let group = line.rsplit(':').next().unwrap().trim_start_matches('/').to_owned();
+            // Each row of the table has a group of its own, and the row may have ended.
+            if exists(&group) {
+                break group;
+            }
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    let exists = || {
-        ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].iter().any(|root| Path::new(root).join(&group).exists())
-    };
-    assert!(exists());
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert!(!running.wait().unwrap().success());
-    assert!(!exists() && !scratch.path("out").exists());
+    assert!(!exists(&group) && !scratch.path("out").exists());
     assert_clean(&temporary);
 }

@@ -5,12 +5,14 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::PoisonError;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, XattrFlags,
     fallocate, ioctl_getflags, ioctl_setflags, setxattr, statx, utimensat,
 };
 
+use crate::file_handles::KERNEL_CACHES;
 use testkit::fuse_mount::{FuseMount, tool};
 
 /// Returns the attributes of a path from statx(2). With `FORCE_SYNC` the kernel asks the server first.
@@ -118,6 +120,7 @@ fn pages_stay_in_memory_when_the_file_is_opened_to_bypass_them() {
             tool(Command::new("fincore").args(["--noheadings", "--output=PAGES"]).arg(&path))
         })
     };
+    let _kept = KERNEL_CACHES.read().unwrap_or_else(PoisonError::into_inner);
     for pages in pages().into_iter().flatten() {
         assert_eq!(pages.trim(), "256");
     }

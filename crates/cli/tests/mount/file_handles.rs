@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{PoisonError, RwLock};
 
 use testkit::fuse_mount::{FuseMount, tool};
 use testkit::kernel_mount::KernelMount;
@@ -50,8 +51,12 @@ fn script(what: &str, top: &Path, arguments: &[impl AsRef<str>]) -> Vec<String> 
     tool(&mut command).unwrap().lines().map(str::to_owned).collect()
 }
 
+/// Held for reading by a test that needs the kernel's caches to stay, and for writing while a test has the kernel drop them.
+pub static KERNEL_CACHES: RwLock<()> = RwLock::new(());
+
 /// Has the kernel forget all unused inodes.
 fn forget() {
+    let _dropping = KERNEL_CACHES.write().unwrap_or_else(PoisonError::into_inner);
     std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 

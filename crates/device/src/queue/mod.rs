@@ -38,7 +38,8 @@ pub use waker::QueueWaker;
 ///   Wakes are not counted: one return may answer several. A wake after the queue was dropped does nothing.
 /// - **Threads.** The owner may move the queue to another thread between two calls, also with requests in flight.
 /// - **Shutdown.** Dropping a queue starts what still waits, blocks until no request is in flight, and discards the
-///   results. The queue keeps its device open, so it holds a reference to it.
+///   results. A queue that has failed need not start what waits, but blocks until the device has no request of it.
+///   The queue keeps its device open, so it holds a reference to it.
 ///
 /// # Example
 /// A queue that performs each request in `submit`, as a device in memory can:
@@ -108,7 +109,7 @@ pub trait Queue: Send + Debug {
 /// Blocks until nothing is in flight, for queues that are being dropped.
 pub(crate) fn drain(queue: &mut dyn Queue) {
     let mut done = Vec::new();
-    // An error would repeat for ever, so it ends the loop. The queues of this crate that call `drain` have none.
+    // An error would repeat for ever, so it ends the loop. The ring of a queue then waits for the kernel when it is dropped.
     while queue.in_flight() > 0 && queue.harvest(true, &mut done).is_ok() {
         done.clear();
     }

@@ -8,6 +8,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
@@ -23,11 +25,15 @@ const WAKE: u64 = u64::MAX;
 const MAX_BYTES: usize = 1 << 30;
 /// Limit of a vectored system call in buffers, `IOV_MAX` of Linux.
 const MAX_PARTS: usize = 1024;
+/// Time between two checks for completions of a ring that has failed.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(super) struct Ring {
     uring: IoUring,
     slots: Box<[Slot]>,
     free: Vec<u32>,
+    /// Number of entries that were appended to the submission queue so far.
+    pushed: usize,
     wake_fd: Arc<WakeFd>,
 }
 
@@ -36,6 +42,8 @@ pub(super) struct Ring {
 struct Slot {
     /// Set from `start` until the completion is reaped.
     transfer: Option<Transfer>,
+    /// Number of entries that were appended to the submission queue before the one of this transfer.
+    entry: usize,
     /// Buffers of a `Writev`. The allocation is used again.
     parts: Vec<IoVec>,
 }
@@ -66,7 +74,7 @@ impl Ring {
         // Requests on a registered file do not count references to it, which threads would contend for.
         uring.submitter().register_files(&[file.as_raw_fd()])?;
         let slots = (0..depth).map(|_| Slot::default()).collect();
-        let mut ring = Self { uring, slots, free: (0..depth).rev().collect(), wake_fd };
+        let mut ring = Self { uring, slots, free: (0..depth).rev().collect(), pushed: 0, wake_fd };
         ring.listen();
         Ok(ring)
     }
@@ -88,10 +96,11 @@ impl Ring {
     pub(super) fn start(&mut self, transfer: Transfer) {
         let index = self.free.pop().expect("a ring with room");
         let slot = &mut self.slots[index as usize];
+        slot.entry = self.pushed;
         let entry = slot.prepare(transfer).user_data(index.into());
         // SAFETY: the entry's addresses point to heap memory that the slot's transfer owns or shares, and to the slot's
         // parts. No code accesses either before `reap` removes the transfer, after the kernel's completion. Dropping the
-        // ring waits for all completions, or leaks the slots.
+        // ring waits for the completion of each entry that the kernel has.
         unsafe { self.push(&entry) }
     }
 
@@ -111,6 +120,14 @@ impl Ring {
         // SAFETY: the caller guarantees the entry's memory.
         let pushed = unsafe { self.uring.submission().push(entry) };
         pushed.expect("a queue with an entry for each slot");
+        self.pushed += 1;
+    }
+
+    /// Returns whether the kernel has a transfer and has not completed it.
+    fn is_in_kernel(&mut self) -> bool {
+        // The kernel removes entries from the submission queue in their order.
+        let submitted = self.pushed - self.uring.submission().len();
+        self.slots.iter().any(|slot| slot.transfer.is_some() && slot.entry < submitted)
     }
 
     /// Submits the queued steps and, with `wait`, blocks until there is a completion. May return early.
@@ -167,15 +184,22 @@ impl Slot {
 }
 
 impl Drop for Ring {
+    /// Blocks until the kernel has completed all transfers, without a limit of time: until then it may access their memory, and
+    /// their writes may reach the device.
+    ///
+    /// A ring that cannot be entered cannot block, so this polls. The kernel stores completions in shared memory also then. It
+    /// never gets the transfers that it did not accept before, so this does not wait for them.
     fn drop(&mut self) {
         while self.in_flight() > 0 {
-            if self.enter(true).is_err() {
-                // The kernel may still access this memory, so it is never freed.
-                std::mem::forget(std::mem::take(&mut self.slots));
-                break;
-            }
+            let has_failed = self.enter(true).is_err();
             while let Some(completion) = self.reap() {
                 drop(completion);
+            }
+            if has_failed {
+                if !self.is_in_kernel() {
+                    break;
+                }
+                sleep(POLL_INTERVAL);
             }
         }
         // The kernel destroys a ring some time after it was closed. Unregistering releases the file now.
@@ -220,4 +244,64 @@ fn set_up(entries: u32) -> io::Result<IoUring> {
         return Ok(uring);
     }
     Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring lacks an operation"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::sync::mpsc::channel;
+    use std::thread::spawn;
+    use std::time::Instant;
+
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::batch::Batch;
+    use crate::batch::tests::write;
+
+    /// Makes every later call on the ring fail.
+    fn fail(ring: &Ring) {
+        // SAFETY: the ring keeps its descriptor open, and this owner never closes it.
+        let mut fd = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(ring.uring.as_raw_fd()) });
+        rustix::io::dup2(File::open("/dev/null").unwrap(), &mut fd).unwrap();
+    }
+
+    /// Starts a write of 4096 bytes.
+    fn start_write(ring: &mut Ring) {
+        let (request, bytes) = write(1, 0, 4096, 7);
+        ring.start(Transfer::new(Batch { requests: smallvec![request], bytes }, 0, None));
+    }
+
+    #[test]
+    fn dropping_a_failed_ring_waits_for_what_the_kernel_has() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        // A pipe holds 64 KiB, so the write of the ring waits.
+        writer.write_all(&[1; 64 << 10]).unwrap();
+        let wake_fd = Arc::new(WakeFd::new().unwrap());
+        let Ok(mut ring) = Ring::new(writer.as_fd(), wake_fd, 4) else {
+            return device_testkit::skip::skipped("the kernel has no io_uring");
+        };
+        let (sender, dropped) = channel();
+        let dropping = spawn(move || {
+            start_write(&mut ring);
+            ring.enter(false).unwrap();
+            fail(&ring);
+            // The kernel never gets this one.
+            start_write(&mut ring);
+            assert!(ring.enter(true).is_err());
+            drop(ring);
+            sender.send(Instant::now()).unwrap();
+        });
+        assert!(dropped.recv_timeout(Duration::from_millis(100)).is_err(), "the kernel has a write");
+        let before = Instant::now();
+        reader.read_exact(&mut [0; 64 << 10]).unwrap();
+        assert!(dropped.recv_timeout(Duration::from_secs(30)).unwrap() >= before);
+        dropping.join().unwrap();
+        drop(writer);
+        let mut written = Vec::new();
+        reader.read_to_end(&mut written).unwrap();
+        assert_eq!(written, [7; 4096]);
+    }
 }

@@ -112,7 +112,7 @@ impl QueueThreads {
         }
     }
 
-    /// Completes all requests and joins the threads. Requests submitted later are dropped.
+    /// Completes all requests and joins the threads. The result of requests that are submitted later is `EIO`.
     pub fn join(&mut self) {
         self.threads.clear();
     }
@@ -169,7 +169,8 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_fa
             has_failed.store(true, Ordering::Relaxed);
             in_flight.drain().for_each(|on_done| on_done(Err(Failure::IO), None));
             jobs.try_iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
-            // Releases the ranges of the operations, and blocks while the device has requests.
+            // Blocks while the device has requests, and then releases the ranges of the operations. Stops the volume if the device
+            // had writes, whose results are unknown.
             drop(queue);
             jobs.iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
             return;

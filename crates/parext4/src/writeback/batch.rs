@@ -108,7 +108,7 @@ impl<'a, 'b> Batch<'a, 'b> {
             batch.record(of, prepared);
         }
         batch.flush();
-        // A device queue that failed may still read from the buffer.
+        // Nothing else has the buffer: a device queue that failed has been dropped.
         if let Ok(bytes) = Arc::try_unwrap(batch.contents) {
             BufferPool::global().recycle(bytes);
         }

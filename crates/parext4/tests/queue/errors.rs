@@ -1,9 +1,15 @@
 //! Requests that fail: each returns its buffer and releases its range.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
 
-use parext4::device::{CallKind, FaultDevice, FaultKind, FaultPlan};
-use parext4::{Error, InodeFlags, IoRequest, ResearchOptions, SplitAt, Volume};
+use parext4::device::{
+    CallKind, Done, FaultDevice, FaultKind, FaultPlan, InlineQueue, Queue, QueueWaker, Request,
+    forward_device,
+};
+use parext4::{Device, Error, InodeFlags, IoRequest, MemDevice, ResearchOptions, SplitAt, Volume};
 
 use super::test_volume::{Kind, TestVolume, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use testkit::Image;
@@ -169,4 +175,97 @@ fn every_call_to_the_device_may_fail() {
             }
         }
     }
+}
+
+/// A device in memory. While the flag is set, it opens queues that fail.
+#[derive(Debug)]
+struct FailingQueues {
+    memory: Arc<MemDevice>,
+    fails: AtomicBool,
+}
+
+impl Device for FailingQueues {
+    forward_device!(this => this.memory; size, sector_size, network, read_only, read_at, write_at, flush, discard);
+
+    fn native_queue(self: Arc<Self>, _depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Ok(Some(Box::new(FailingQueue { device: self, requests: Vec::new() })));
+        }
+        Ok(Some(Box::new(InlineQueue::new(self))))
+    }
+}
+
+/// A queue that cannot be harvested. The device performs its requests when it is dropped.
+#[derive(Debug)]
+struct FailingQueue {
+    device: Arc<FailingQueues>,
+    requests: Vec<Request>,
+}
+
+struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Queue for FailingQueue {
+    fn submit(&mut self, request: Request) {
+        self.requests.push(request);
+    }
+
+    fn harvest(&mut self, _wait: bool, _done: &mut Vec<Done>) -> io::Result<()> {
+        Err(io::Error::other("the queue fails"))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn cancel(&mut self, _token: u64) -> bool {
+        false
+    }
+
+    fn waker(&self) -> QueueWaker {
+        QueueWaker::new(Arc::new(NoWake))
+    }
+}
+
+impl Drop for FailingQueue {
+    fn drop(&mut self) {
+        for request in self.requests.drain(..) {
+            request.perform(&*self.device);
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_fails_while_it_has_writes_stops_the_volume() {
+    let memory = Arc::new(Shape::new(8, 1024, true).make_poisoned());
+    let device = Arc::new(FailingQueues { memory: Arc::clone(&memory), fails: AtomicBool::new(false) });
+    let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).unwrap();
+    let file = volume.create_direct("/file").unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    volume.sync().unwrap();
+    let fail = |request| {
+        device.fails.store(true, Ordering::Relaxed);
+        let mut queue = volume.io_queue(4);
+        device.fails.store(false, Ordering::Relaxed);
+        queue.submit(&file, request, 1, WAIT);
+        for _ in 0..2 {
+            assert!(matches!(queue.harvest(true, &mut Vec::new()), Err(Error::Device { .. })));
+        }
+        assert_eq!(queue.in_flight(), 1);
+    };
+    fail(read(4096, 0));
+    file.write_at(&[2; 4096], 0).unwrap();
+    volume.sync().unwrap();
+    // A retry that succeeded could be overwritten by this one.
+    fail(write(&[3; 4096], 0));
+    assert!(matches!(file.write_at(&[4; 4096], 0), Err(Error::Stopped(_))));
+    assert!(matches!(volume.sync(), Err(Error::Stopped(_))));
+    // No range is held.
+    assert_eq!(contents(&file), [vec![3; 4096], vec![1; 4096]].concat());
+    drop(file);
+    assert!(volume.close().is_err());
+    assert_recovers(&memory, "a failed queue");
 }

@@ -29,7 +29,7 @@ use blocking::BlockingThread;
 pub use mailbox::IoWaker;
 use mailbox::Mailbox;
 use padding::Padding;
-use pending::{Files, Pending};
+use pending::{Files, Kind, Pending};
 pub use request::{Completion, IoFlags, IoRequest};
 
 /// A queue of one thread's operations in flight on the files of one volume.
@@ -41,6 +41,9 @@ pub use request::{Completion, IoFlags, IoRequest};
 /// that overlaps its own operations in flight: harvest them first. Harvest also before a buffered write to any file:
 /// it may wait for memory, and the memory for threads that wait for the operations in flight. The volume cannot be
 /// closed while it has queues. Dropping a queue waits for the device, and drops the completions and the buffers.
+///
+/// If the device's queue fails while it has writes, their results are unknown. Dropping the queue then stops the volume, as a
+/// failed write does.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -182,7 +185,7 @@ impl IoQueue {
     /// ```
     ///
     /// # Errors
-    /// The error of a failed device queue; operations stay in flight.
+    /// The error of a failed device queue; operations stay in flight, and keep their ranges, until the queue is dropped.
     pub fn harvest(&mut self, wait: bool, out: &mut Vec<Completion>) -> Result<()> {
         loop {
             self.take_deliveries();
@@ -243,6 +246,15 @@ impl IoQueue {
         self.mailbox.cancel(self.ops[key].id(key));
         self.finish(key, Err(Error::Cancelled));
     }
+
+    /// Stops the volume because of `error`, with which the device's queue failed, if the device has a write. The result
+    /// of the write is unknown, so it counts as failed (I8).
+    fn stop_if_writing(&self, error: Error) {
+        let is_writing = |op: &Pending| op.parts > 0 && op.kind != Kind::Read;
+        if self.ops.iter().any(|(_, op)| is_writing(op)) {
+            self.engine.health.stop(error);
+        }
+    }
 }
 
 impl Drop for IoQueue {
@@ -252,13 +264,15 @@ impl Drop for IoQueue {
         parked.into_iter().for_each(|key| self.abandon(key));
         // Completes what the device has done; the completions are dropped.
         let mut forgotten = Vec::new();
-        while self.device.as_ref().is_some_and(|device| device.in_flight() > 0)
-            && self.harvest(true, &mut forgotten).is_ok()
-        {
+        while self.device.as_ref().is_some_and(|device| device.in_flight() > 0) {
+            if let Err(error) = self.harvest(true, &mut forgotten) {
+                self.stop_if_writing(error);
+                break;
+            }
             forgotten.clear();
         }
-        // If the device's queue has failed, this waits until no request is in flight; then the ranges may be
-        // released.
+        // If the device's queue has failed, this blocks until no request is in flight. The ranges are released after
+        // that, so a later write of the same bytes reaches the device last.
         self.device = None;
         let rest: Vec<usize> = self.ops.iter().map(|(key, _)| key).collect();
         // Operations that came back from the thread for blocking calls may wait for their range now.

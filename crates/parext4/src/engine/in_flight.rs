@@ -7,8 +7,8 @@ use crate::sync::yield_now;
 
 /// Counts operations until it is closed.
 ///
-/// An operation increments a count and then checks whether the gate is closed. The closing thread closes the gate and then reads
-/// the counts. All accesses are sequentially consistent, so one of the two sees the other.
+/// An operation increments a count and then checks whether the gate is closed. The closing thread closes the gate and then waits
+/// until the counts are zero. All accesses are sequentially consistent, so one of the two sees the other.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     closed: AtomicBool,
@@ -56,13 +56,16 @@ impl InFlight {
         self.closed.store(false, Ordering::SeqCst);
     }
 
-    /// Closes the gate and blocks until no operation is in flight. Returns true if it was open.
+    /// Closes the gate. Returns true if it was open. Does not wait for the operations in flight.
     pub(crate) fn close(&self) -> bool {
-        let was_open = !self.closed.swap(true, Ordering::SeqCst);
+        !self.closed.swap(true, Ordering::SeqCst)
+    }
+
+    /// Blocks until no operation is in flight, while the gate is closed.
+    pub(crate) fn wait(&self) {
         while self.counts.iter().any(|count| count.load(Ordering::SeqCst) > 0) {
             yield_now();
         }
-        was_open
     }
 }
 

@@ -6,10 +6,10 @@ use parext4_format::superblock::STATE_VALID;
 use super::Volume;
 use crate::engine::{Engine, Use};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, guarded};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::EmptiedLog;
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, yield_now};
 
 impl Volume {
     /// Makes all earlier changes of the volume durable. Blocks until the device has flushed them.
@@ -117,13 +117,17 @@ impl Engine {
         if let Some(outcome) = &*outcome {
             return outcome.clone().map_err(Error::Stopped);
         }
-        // Before the gate closes, because calls fail while it is closed, and it waits for the operations in flight.
+        // Before the gate closes, because calls fail while it is closed.
         self.check_no_queue()?;
+        // Long enough for a thread to open a queue.
+        when_planted!(Fault::QueueWhileClosing, (0..1000).for_each(|_| yield_now()));
         self.in_flight.close();
         // A thread counts its queue before an operation of the queue checks that the volume is open. So either this load
-        // sees the queue, or the operation sees that the volume is closed.
+        // sees the queue, or the operation sees that the volume is closed. Before the wait, because an operation in flight may
+        // wait for a range of the queue, and the queue's thread for this close.
         guarded!(Fault::QueueWhileClosing, self.check_no_queue(), Ok(()))
             .inspect_err(|_| self.in_flight.reopen())?;
+        self.in_flight.wait();
         let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
         self.dirty.stop();
         self.idle_cache.stop();

@@ -84,7 +84,7 @@
 //! | checkpoints concurrent with commits, and crashes of both | `checkpoints::synced_data_survives_a_crash_during_a_checkpoint` | `TailBeforeHome` |
 //! | emptying the log during commits | `checkpoints::synced_data_survives_a_crash_after_the_log_was_emptied` | `TailBeforeHome`, `EmptyLogUnrecorded` |
 //! | the order of writes to the log, to home locations, by recovery, and of data that a transaction reveals: states of crashes of random sequences | `sweep::the_sweep_notices_faults_of_order`, `sweep::the_sweep_notices_contents_that_leave_their_inode_unwritten` | `DataUnflushed`, `CommitUnflushed`, `TailBeforeHome`, `EmptyLogUnrecorded`, `ReplayUnflushed`, `MovedUnwritten` |
-//! | closing against queues and syncs | `queues::a_close_races_with_a_queue`, `crashes::a_close_races_with_a_sync` | `QueueWhileClosing` |
+//! | closing against queues and syncs | `queues::a_close_races_with_a_queue`, `queues::a_close_does_not_wait_for_the_range_of_a_queue`, `crashes::a_close_races_with_a_sync` | `QueueWhileClosing` |
 //!
 //! Hazards that cannot occur here:
 //!

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::{AlignedBuf, Completion, DirectFile, Error, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
+use parext4::{
+    AlignedBuf, Completion, DirectFile, Error, IoFlags, IoQueue, IoRequest, MemDevice, SplitAt, Volume,
+};
 
 use shuttle::rand::Rng;
 use shuttle::sync::atomic::AtomicBool;
@@ -325,6 +327,35 @@ fn a_close_races_with_a_queue() {
                 "an operation that completed before the close is lost"
             );
         }
+    });
+}
+
+/// One close waits for a write, the write for the range of a queue, and the thread of the queue for the close.
+#[test]
+fn a_close_does_not_wait_for_the_range_of_a_queue() {
+    check_stopping(300, &[Fault::QueueWhileClosing], |image| {
+        let volume = open_quiet(Arc::new(image.fork()), SplitAt::default());
+        let file = volume.create_direct("/f").unwrap();
+        file.allocate(0, 4096, false).unwrap();
+        let close = |volume: &Volume| match volume.clone().close() {
+            Ok(()) => {}
+            Err(error) => assert!(matches!(error, Error::Busy(_)), "{error}"),
+        };
+        let queued = {
+            let closed = volume.clone();
+            with_queue(&volume, &file, move |queue, file| {
+                submit_write(queue, file, 1, 0, 1, 1);
+                close(&closed);
+                finish(queue);
+            })
+        };
+        let writer = spawn(&file, |file| match file.write_at(&[2; BLOCK], 0) {
+            Ok(()) => {}
+            Err(error) => assert!(matches!(error, Error::Stopped(_)), "{error}"),
+        });
+        close(&volume);
+        queued.join().unwrap();
+        writer.join().unwrap();
     });
 }
 

@@ -9,12 +9,15 @@ use std::time::Duration;
 use parext4_device::Sharing;
 
 use super::read_ahead::ReadAheadThreads;
+use crate::clock::Instant;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
 
 const THREADS: usize = 3;
 /// Number of threads for a device on a network, where a request takes its time without a processor.
 const THREADS_FOR_NETWORKS: usize = 7;
+/// Shortest time between two attempts to start the threads.
+const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The threads, which start with the first dirty page. They hold a weak reference to the engine, so the engine is closed by
 /// its last user and never by one of them.
@@ -37,6 +40,8 @@ pub(crate) struct Wakes {
 struct State {
     started: bool,
     stopped: bool,
+    /// When the system has refused to start a thread. `None` once the threads are started.
+    refused: Option<Instant>,
     /// Number of wake-ups requested so far.
     wakes: u64,
     threads: Vec<JoinHandle<()>>,
@@ -48,7 +53,8 @@ impl FlushThreads {
         Self { count, interval, wakes: Arc::new(Wakes::new()), read_ahead: ReadAheadThreads::default() }
     }
 
-    /// Starts the threads unless they were started or stopped before. Each of them calls `run`.
+    /// Starts the threads unless they were started or stopped before. Each of them calls `run`. After the system has refused a
+    /// thread, it is asked again once in the write-back interval, because every file that becomes dirty calls this.
     pub(crate) fn start<E: Send + Sync + 'static>(
         &self,
         engine: &Arc<E>,
@@ -61,9 +67,8 @@ impl FlushThreads {
         let (engine, wakes, interval) = (Arc::downgrade(engine), Arc::clone(&self.wakes), self.interval);
         // If no thread can be started now, syncs, closing and throttled writers write back until one can.
         let body = move || run(&engine, &wakes, interval);
-        state.threads =
-            (0..self.count).filter_map(|_| threads::spawn("parext4-flush", body.clone())).collect();
-        state.started = !state.threads.is_empty();
+        let spawn = || threads::spawn("parext4-flush", body.clone());
+        state.start(self.count, interval.max(MIN_RETRY_INTERVAL), Instant::now(), spawn);
     }
 
     /// Wakes the threads.
@@ -86,6 +91,25 @@ impl FlushThreads {
     }
 }
 
+impl State {
+    /// Starts up to `count` threads with `spawn`, until it refuses one. Does nothing if it refused the first one less than
+    /// `retry_interval` before `now`.
+    fn start(
+        &mut self,
+        count: usize,
+        retry_interval: Duration,
+        now: Instant,
+        mut spawn: impl FnMut() -> Option<JoinHandle<()>>,
+    ) {
+        if self.refused.is_some_and(|refused| now.saturating_duration_since(refused) < retry_interval) {
+            return;
+        }
+        self.threads = (0..count).map_while(|_| spawn()).collect();
+        self.started = !self.threads.is_empty();
+        self.refused = (!self.started).then_some(now);
+    }
+}
+
 impl Wakes {
     fn new() -> Self {
         Self { state: Mutex::new(Rank::Leaf, State::default()), changed: Condvar::default() }
@@ -103,5 +127,30 @@ impl Wakes {
     /// Returns true if the threads must end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state.lock().stopped
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_that_refuses_threads_is_asked_once_in_the_interval() {
+        let (mut state, start) = (State::default(), Instant::now());
+        // Returns how many threads the system was asked for at a time.
+        let mut asked_at = |millis: u64, refuses: bool| {
+            let mut asked = 0;
+            state.start(3, Duration::from_secs(5), start + Duration::from_millis(millis), || {
+                asked += 1;
+                if refuses { None } else { threads::spawn("test", || ()) }
+            });
+            asked
+        };
+        let refused = [0, 1, 4999, 5000, 9999].map(|millis| asked_at(millis, true));
+        assert_eq!(refused, [1, 0, 0, 1, 0]);
+        assert_eq!(asked_at(9999, false), 0);
+        assert_eq!(asked_at(10_000, false), 3);
+        assert!(state.started && state.refused.is_none());
+        threads::join(state.threads);
     }
 }

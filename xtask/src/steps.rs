@@ -283,7 +283,8 @@ fn engine_programs() -> Result<BTreeSet<String>> {
     test_programs(|package| package == "parext4")
 }
 
-/// Builds and runs test programs, without the tests whose names contain `skip`. The programs that [`WAITING`] lists run beside the rest.
+/// Builds and runs test programs, without the tests whose names contain `skip`. The programs that [`WAITING`] lists run beside the rest,
+/// of which two run at a time, because single tests of each keep no processor busy.
 fn run_programs(
     command: &dyn Fn() -> Cmd,
     name: &str,
@@ -295,11 +296,18 @@ fn run_programs(
         programs.fold(command(), |command, program| command.arg("--test").arg(program))
     };
     select(&mut programs.iter()).args("--no-run --quiet").run().context("building the tests")?;
-    let together = [true, false].map(|waits| {
-        let command = select(&mut programs.iter().filter(|program| WAITING.contains(&&***program) == waits));
+    let (waiting, others): (Vec<_>, Vec<_>) =
+        programs.iter().partition(|program| WAITING.contains(&program.as_str()));
+    let together = [waiting, every_second(&others, 0), every_second(&others, 1)];
+    let commands = together.iter().filter(|programs| !programs.is_empty()).map(|programs| {
+        let command = select(&mut programs.iter().copied());
         skip.iter().fold(command, |command, skip| command.args("-- --skip").arg(skip))
     });
-    cargo_test::run_all(together.into(), name, report)
+    cargo_test::run_all(commands.collect(), name, report)
+}
+
+fn every_second<'a>(programs: &[&'a String], first: usize) -> Vec<&'a String> {
+    programs.iter().skip(first).step_by(2).copied().collect()
 }
 
 /// Returns the names of the test programs of the packages whose names `of` selects.

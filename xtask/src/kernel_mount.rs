@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::command::cmd;
-use crate::image;
+use crate::{image, interrupt};
 
 /// The size of a journal on a device of its own.
 const JOURNAL_BLOCKS: u64 = 1200;
@@ -51,9 +51,10 @@ impl Drop for Loop {
         let image = self.attached();
         if let Err(error) = cmd("losetup").arg("--detach").arg(&self.device).always().run() {
             println!("  cannot detach {}: {error:#}", self.device.display());
+            return;
         }
         let deadline = Instant::now() + PATIENCE;
-        while image.is_some() && self.attached() == image {
+        while image.is_some() && self.attached() == image && !interrupt::requested() {
             if Instant::now() > deadline {
                 println!("  {} is still in use", self.device.display());
                 return;

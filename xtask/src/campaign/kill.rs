@@ -116,7 +116,7 @@ impl<'a> Victim<'a> {
             if synced.is_empty() && early < kills {
                 // The machine may be busier than it was.
                 early += 1;
-                whole *= 2;
+                whole = (whole * 2).min(self.whole * 16);
                 continue;
             }
             kill += 1;

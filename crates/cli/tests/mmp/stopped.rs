@@ -55,7 +55,7 @@ fn is_stopped(process: u32) -> bool {
 
 /// Returns true if all threads of a stopped process wait for an event: no thread has begun to write.
 fn all_wait(process: u32) -> bool {
-    const WAITS: [i64; 8] = [
+    const WAITS: [i64; 9] = [
         libc::SYS_futex,
         libc::SYS_read,
         libc::SYS_ppoll,
@@ -64,6 +64,8 @@ fn all_wait(process: u32) -> bool {
         libc::SYS_clock_nanosleep,
         libc::SYS_nanosleep,
         libc::SYS_rt_sigtimedwait,
+        // A wait that a stop has interrupted.
+        libc::SYS_restart_syscall,
     ];
     // The first field is the number of the system call, or says that the thread is in none.
     let number = |call: &String| call.split(' ').next().and_then(|number| number.parse().ok());

@@ -38,7 +38,8 @@ pub use waker::QueueWaker;
 ///   Wakes are not counted: one return may answer several. A wake after the queue was dropped does nothing.
 /// - **Threads.** The owner may move the queue to another thread between two calls, also with requests in flight.
 /// - **Shutdown.** Dropping a queue starts what still waits, blocks until no request is in flight, and discards the
-///   results. A queue that has failed need not start what waits, but blocks until the device has no request of it.
+///   results. A queue that has failed need not start what waits, but blocks until the device has no request of it. Only the
+///   queue of a device on a network, where a server may carry out requests late in any case, need not block.
 ///   The queue keeps its device open, so it holds a reference to it.
 ///
 /// # Example

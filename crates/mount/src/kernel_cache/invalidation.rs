@@ -101,7 +101,7 @@ impl Invalidation {
     }
 
     /// Has the kernel write back and drop all pages of an inode, waits until the server has answered the write-back requests that it
-    /// has received, then calls `then`, which must not block. Does not block.
+    /// has begun, then calls `then`, which must not block. Does not block.
     pub fn drop_all(&self, pages: Arc<KernelPages>, then: impl FnOnce() + Send + 'static) {
         let kernel = Arc::clone(&self.kernel);
         self.threads.spawn(move || {

@@ -107,9 +107,9 @@ impl KernelPages {
             || self.writeback && self.has_writer()
     }
 
-    /// Returns true if the kernel may have dirty pages.
+    /// Returns true if the kernel may have dirty pages, or has sent data of them in a write-back request that is not answered.
     pub fn may_be_dirty(&self) -> bool {
-        self.has_writer() && self.may_exist()
+        self.has_writer() && (self.may_exist() || !self.write_back.is_idle())
     }
 
     /// Returns true if the file may be longer in the kernel than in the volume.
@@ -249,6 +249,12 @@ mod tests {
             assert_eq!((pages.may_be_dirty(), pages.may_be_longer()), (writeback, writeback));
             pages.note_fill();
             assert!(pages.may_be_dirty());
+            let request = pages.start_write_back();
+            pages.record_drop(|| ());
+            assert!(pages.may_be_dirty(), "the request may fail");
+            drop(request);
+            assert_eq!(pages.may_be_dirty(), writeback);
+            pages.note_fill();
             assert!(!pages.are_only_mapped_by_appenders());
             let appender = pages.add_writer(true);
             assert!(!pages.are_only_mapped_by_appenders());

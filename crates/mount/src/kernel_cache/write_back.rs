@@ -1,7 +1,8 @@
-//! Runs actions after the write-back requests of an inode that the server has received are answered.
+//! Runs actions after the write-back requests of an inode that the server has begun are answered.
 //!
 //! Linux before 6.16 copies a page to write it back, and marks it clean before the server has answered. So a notification that
-//! has the kernel drop its pages does not wait for these requests there. Requests that the kernel has not sent yet are unknown here.
+//! has the kernel drop its pages does not wait for these requests there. Requests that the kernel has not sent yet,
+//! or that no thread has begun, are unknown here.
 //!
 //! The requests are grouped by the waits that begin while the requests are under way. Each request holds the group that was
 //! current when the request arrived. A wait ends the current group, which runs the action once the group and all earlier ones are
@@ -42,6 +43,12 @@ impl WriteBack {
     /// Counts a request that has arrived.
     pub fn start(&self) -> WriteBackRequest {
         WriteBackRequest(Arc::clone(&self.current.lock()))
+    }
+
+    /// Returns true if all requests that have arrived are answered.
+    pub fn is_idle(&self) -> bool {
+        // Each request has a reference to its group, and a group that has not ended has one to the next.
+        Arc::strong_count(&self.current.lock()) == 1
     }
 
     /// Runs `action`, which must not block, once all requests that have arrived are answered: in the calling thread, or in the
@@ -85,16 +92,21 @@ mod tests {
             write_back.after_current(move || sender.send(name).unwrap());
         };
         let ran = || actions.try_iter().collect::<Vec<_>>();
+        assert!(write_back.is_idle());
         wait("idle");
         assert_eq!(ran(), ["idle"]);
         let (first, second) = (write_back.start(), write_back.start());
         wait("both");
+        assert!(!write_back.is_idle(), "an earlier group has requests");
         let third = write_back.start();
         wait("all");
-        let _later = write_back.start();
+        let later = write_back.start();
         drop((first, third));
         assert!(ran().is_empty());
         drop(second);
         assert_eq!(ran(), ["both", "all"]);
+        assert!(!write_back.is_idle());
+        drop(later);
+        assert!(write_back.is_idle());
     }
 }

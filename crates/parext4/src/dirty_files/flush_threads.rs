@@ -16,8 +16,8 @@ use crate::threads::{self, JoinHandle};
 const THREADS: usize = 3;
 /// Number of threads for a device on a network, where a request takes its time without a processor.
 const THREADS_FOR_NETWORKS: usize = 7;
-/// Shortest time between two attempts to start the threads.
-const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Time until the system is asked again for threads that it has refused.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The threads, which start with the first dirty page. They hold a weak reference to the engine, so the engine is closed by
 /// its last user and never by one of them.
@@ -54,7 +54,7 @@ impl FlushThreads {
     }
 
     /// Starts the threads unless they were started or stopped before. Each of them calls `run`. After the system has refused a
-    /// thread, it is asked again once in the write-back interval, because every file that becomes dirty calls this.
+    /// thread, it is asked again once a second at most, because every file that becomes dirty calls this.
     pub(crate) fn start<E: Send + Sync + 'static>(
         &self,
         engine: &Arc<E>,
@@ -68,7 +68,7 @@ impl FlushThreads {
         // If no thread can be started now, syncs, closing and throttled writers write back until one can.
         let body = move || run(&engine, &wakes, interval);
         let spawn = || threads::spawn("parext4-flush", body.clone());
-        state.start(self.count, interval.max(MIN_RETRY_INTERVAL), Instant::now(), spawn);
+        state.start(self.count, RETRY_INTERVAL, Instant::now(), spawn);
     }
 
     /// Wakes the threads.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_that_refuses_threads_is_asked_once_in_the_interval() {
+    fn a_system_that_refuses_threads_is_asked_again_after_the_interval() {
         let (mut state, start) = (State::default(), Instant::now());
         // Returns how many threads the system was asked for at a time.
         let mut asked_at = |millis: u64, refuses: bool| {

@@ -243,7 +243,10 @@ impl Dispatcher {
         let latency = latency(waits_for_device, data.len());
         if let Some(_executing) = self.try_execute_io(latency, data.len(), fits_queue) {
             let outcome = self.server.write(&open, write, data);
-            return self.deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
+            self.deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
+            // Before the end of the scope, in which this thread may park: a rename may wait until the request is answered.
+            drop(open);
+            return;
         }
         let _scope = scope.hand_off();
         if fits_queue() {

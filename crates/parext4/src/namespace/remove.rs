@@ -27,6 +27,7 @@ impl Dir<'_> {
 
 impl Node {
     /// Removes the name of an inode that is not a directory. The inode is deleted when it has no names and its last `Node` is dropped.
+    /// A thread that has just written the file back may have the last one, so the space may be free a moment later.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();

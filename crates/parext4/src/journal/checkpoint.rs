@@ -17,12 +17,13 @@
 //!
 //! Invariant: a freed block is not allocated again while a request writes it (H13, [`Checkpoint::drop_freed`]).
 
-use parext4_device::{Device, Done, Op, Request, Segment, open_queue};
+use parext4_device::{Device, Done, Op, Request, Segment};
 use parext4_format::LogBlock;
 
 use super::checkpoint_thread::CheckpointThread;
 use super::log::usable;
 use super::pending::{LogSpan, PendingBlocks, RoundPlan, WriteRun};
+use super::requests::{Requests, perform};
 use super::tail::LogTail;
 use super::transaction::{Freed, FrozenBlock};
 use crate::convert::to_usize;
@@ -215,38 +216,35 @@ impl Checkpoint {
     /// Writes the blocks of a plan to their home locations and returns what it wrote. Waits for all its requests, also
     /// after a failure.
     fn write_home(&self, plan: &mut RoundPlan) -> Result<Vec<WriteRun>> {
-        // Declared before the queue, so dropped after it: dropping the queue waits for its requests.
         let _ended = ForgetRequests(self);
-        let mut queue = open_queue(&self.device, DEPTH);
-        let (mut runs, mut done, mut result) = (Vec::new(), Vec::new(), Ok(()));
-        loop {
-            while result.is_ok() && queue.in_flight() < DEPTH as usize {
-                let Some(run) = self.pending.lock().begin_run(plan) else { break };
-                queue.submit(self.request(&run, runs.len()));
-                runs.push(run);
-            }
-            if queue.in_flight() == 0 {
-                return result.map(|()| runs);
-            }
-            queue.harvest(true, &mut done).map_err(|e| Error::device("writing metadata blocks", e))?;
-            for done in done.drain(..) {
-                result = result.and(self.end_request(&runs, done));
-            }
-        }
+        let mut round = Round { checkpoint: self, plan, runs: Vec::new() };
+        perform(&self.device, DEPTH, &mut round)?;
+        Ok(round.runs)
     }
+}
 
-    /// Returns the request that writes `run`.
-    fn request(&self, run: &WriteRun, token: usize) -> Request {
+/// The writes of a round.
+struct Round<'a> {
+    checkpoint: &'a Checkpoint,
+    plan: &'a mut RoundPlan,
+    /// The runs for which requests were made.
+    runs: Vec<WriteRun>,
+}
+
+impl Requests for Round<'_> {
+    fn next(&mut self) -> Option<Request> {
+        let run = self.checkpoint.pending.lock().begin_run(self.plan)?;
         let segments = run.blocks.iter().map(|(frozen, _)| Segment::whole(Arc::clone(&frozen.bytes)));
-        let (offset, segments) = (run.first * u64::from(self.block_size), segments.collect());
-        Request { token: token as u64, op: Op::Write { offset, segments } }
+        let (offset, segments) = (run.first * u64::from(self.checkpoint.block_size), segments.collect());
+        let token = self.runs.len() as u64;
+        self.runs.push(run);
+        Some(Request { token, op: Op::Write { offset, segments } })
     }
 
-    /// Notes that a request has completed, and returns its result.
-    fn end_request(&self, runs: &[WriteRun], done: Done) -> Result<()> {
-        let run = &runs[to_usize(done.token)];
-        self.pending.lock().end_run(run);
-        self.request_completed.notify_all();
+    fn end(&mut self, done: Done) -> Result<()> {
+        let run = &self.runs[to_usize(done.token)];
+        self.checkpoint.pending.lock().end_run(run);
+        self.checkpoint.request_completed.notify_all();
         done.result.map_err(|e| Error::device(format_args!("writing metadata block {}", run.first), e))
     }
 }

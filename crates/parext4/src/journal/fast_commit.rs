@@ -17,12 +17,14 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use parext4_device::{AlignedBuf, Device};
-use parext4_format::LogBlock;
 use parext4_format::fast_commit::{Change, Scan};
 use parext4_format::jbd2::{self, JournalIncompat, JournalSuperblock};
+use parext4_format::{FsBlock, LogBlock};
 
 use super::log::{Content, Log, LogMap};
-use super::log_walk::{BlockReader, before};
+use super::log_stream::LogStream;
+use super::log_walk::before;
+use super::requests::{BlockWrite, write_sorted};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
@@ -31,7 +33,7 @@ use crate::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct FastCommits<'a> {
     map: &'a LogMap,
-    area: Range<u32>,
+    area: Range<LogBlock>,
     tid: u32,
     inode_size: u16,
     /// The number of changes.
@@ -50,6 +52,7 @@ impl<'a> FastCommits<'a> {
         inode_size: u16,
     ) -> Result<Self> {
         let area = if superblock.start() == 0 { 0..0 } else { superblock.fast_commit_blocks() };
+        let area = LogBlock(area.start)..LogBlock(area.end);
         let mut found = Self { map, area, tid, inode_size, count: 0 };
         found.count = found.scan(&mut |_, _| Ok(()))?;
         Ok(found)
@@ -70,13 +73,11 @@ impl<'a> FastCommits<'a> {
     /// Calls `visit` with all changes, also of fast commits that are not complete. Returns the number of changes in
     /// complete ones.
     fn scan(&self, visit: &mut dyn FnMut(u64, Change) -> Result<()>) -> Result<u64> {
-        let mut reader = BlockReader::new(self.map);
+        let mut stream = LogStream::new(self.map, [self.area.clone()]);
         let mut scan = Scan::new(self.tid, self.inode_size);
-        for log in self.area.clone() {
-            if !scan.block(reader.block(LogBlock(log))?, visit)? {
-                break;
-            }
-        }
+        while let Some((_, bytes)) = stream.read_next()?
+            && scan.block(bytes, visit)?
+        {}
         Ok(scan.complete())
     }
 }
@@ -91,7 +92,7 @@ pub(crate) fn log_replayed(
     map: &LogMap,
     superblock: &mut JournalSuperblock,
     tid: u32,
-    contents: &[Content<'_>],
+    contents: &[(FsBlock, Arc<AlignedBuf>)],
 ) -> Result<()> {
     let mut log = Log::new(Arc::clone(device), Arc::new(map.clone()), superblock);
     let (needed, room) = (log.len_of(contents.len()), superblock.log_end() - superblock.first());
@@ -114,21 +115,23 @@ pub(crate) fn log_replayed(
     superblock.encode(&mut block);
     write(map, map.superblock, &block)?;
     flush(map)?;
-    log.write_blocks(tid.into(), &[], contents).map(drop)
+    let contents: Vec<Content<'_>> = contents.iter().map(|(number, bytes)| (*number, bytes)).collect();
+    log.write_blocks(tid.into(), &[], &contents).map(drop)
 }
 
 /// Overwrites the blocks of transactions from `tid` on, which were never complete, so that none can be taken for a part of the
 /// transaction that is written now.
 fn erase_from(map: &LogMap, superblock: &JournalSuperblock, tid: u32) -> Result<()> {
-    let mut reader = BlockReader::new(map);
-    let mut stale = Vec::new();
-    for log in (superblock.first()..superblock.log_end()).map(LogBlock) {
-        if jbd2::header(reader.block(log)?).is_some_and(|(_, sequence)| !before(sequence, tid)) {
-            stale.push(log);
+    let zeros = Arc::new(AlignedBuf::zeroed(map.block_size as usize));
+    let mut stale: Vec<BlockWrite> = Vec::new();
+    let mut stream = LogStream::new(map, [LogBlock(superblock.first())..LogBlock(superblock.log_end())]);
+    while let Some((log, bytes)) = stream.read_next()? {
+        if jbd2::header(bytes).is_some_and(|(_, sequence)| !before(sequence, tid)) {
+            stale.push((map.place(log)?.0, Arc::clone(&zeros)));
         }
     }
-    let zeros = AlignedBuf::zeroed(map.block_size as usize);
-    stale.iter().try_for_each(|&log| write(map, log, &zeros))?;
+    stale.sort_unstable_by_key(|&(offset, _)| offset);
+    write_sorted(&map.device, "erasing old blocks of the journal", &stale)?;
     if stale.is_empty() { Ok(()) } else { flush(map) }
 }
 

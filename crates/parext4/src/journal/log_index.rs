@@ -1,197 +1,185 @@
-//! The newest logged contents of blocks of the volume, for a volume that is read without a replay to the device.
+//! The newest logged contents of blocks of the volume.
 //!
-//! Responsible for finding these contents. Not responsible for which logged blocks count (`replay`). At most 32 MiB of contents
-//! are kept in memory. The others are read from the log again, so the index needs about 100 bytes for each further
-//! block, whatever the size of the blocks and of the log.
+//! Responsible for finding these contents, in the log or in memory. Not responsible for where they are written (`replay`). The index
+//! needs 32 bytes for each logged block, whatever the size of the blocks. Of the contents, at most 32 MiB are in memory at a time.
 //!
 //! Invariant: contents that are read again still have the checksum in their tag, if the journal has checksums.
 
 use std::collections::HashMap;
 use std::io::IoSliceMut;
+use std::ops::Range;
 
 use parext4_device::AlignedBuf;
-use parext4_format::LogBlock;
-use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
+use parext4_format::jbd2::{self, JournalSuperblock, TagFormat};
+use parext4_format::{FsBlock, LogBlock};
 
 use super::log::LogMap;
-use super::log_walk::{LoggedBlock, restore_escaped};
+use super::log_stream::LogStream;
+use super::log_walk::{LoggedBlock, RevokeBlock, restore_escaped};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
-/// Limit of the contents that are kept in memory, in bytes.
-const MAX_KEPT: usize = 32 << 20;
+/// Limit of the contents in memory, in bytes.
+const MAX_LOADED: usize = 32 << 20;
 
-/// The newest logged contents of blocks.
+/// The newest contents of a block.
+pub(super) type Newest = (FsBlock, Arc<AlignedBuf>);
+
+/// The newest logged copies of blocks.
 #[derive(Debug)]
 pub(crate) struct LogIndex {
     map: LogMap,
     format: TagFormat,
     seed: u32,
-    newest: HashMap<u64, Newest>,
-    /// Number of blocks that are kept.
-    kept: usize,
-}
-
-/// The newest contents of a block.
-#[derive(Debug)]
-enum Newest {
-    Kept(Arc<AlignedBuf>),
-    /// The place in the log, with what verifies the contents.
-    Logged {
-        at: LogBlock,
-        sequence: u32,
-        tag: Tag,
-    },
+    /// The sequence number of the oldest transaction.
+    sequence: u32,
+    /// Sorted by their numbers, which differ.
+    blocks: Vec<LoggedBlock>,
+    kept: HashMap<FsBlock, Arc<AlignedBuf>>,
 }
 
 impl LogIndex {
-    /// Returns an index without blocks.
-    pub(crate) fn new(map: LogMap, superblock: &JournalSuperblock) -> Self {
+    /// Returns the index of blocks that are in the order of the log.
+    pub(super) fn new(map: &LogMap, superblock: &JournalSuperblock, mut blocks: Vec<LoggedBlock>) -> Self {
+        // The copies of a block stay in the order of the log, which goes on at the first block of the journal after the last one.
+        let start = LogBlock(superblock.start());
+        blocks.sort_unstable_by_key(|logged| (logged.tag.block, logged.at < start, logged.at));
+        blocks.dedup_by(|newer, kept| {
+            let is_same = newer.tag.block == kept.tag.block;
+            if is_same {
+                *kept = LoggedBlock { bad: newer.bad.max(kept.bad), ..*newer };
+            }
+            is_same
+        });
         let (format, seed) = (TagFormat::from(superblock), superblock.checksum_seed());
-        Self { map, format, seed, newest: HashMap::new(), kept: 0 }
+        let sequence = superblock.sequence();
+        Self { map: map.clone(), format, seed, sequence, blocks, kept: HashMap::new() }
     }
 
-    /// Adds a block, in place of older contents of it.
-    pub(crate) fn add(&mut self, logged: &LoggedBlock<'_>) {
-        let LoggedBlock { at, sequence, tag, bytes } = *logged;
-        let block = tag.block.get();
-        if let Some(Newest::Kept(_)) = self.newest.remove(&block) {
-            self.kept -= 1;
+    /// Drops the blocks that their own or a later transaction revokes. Ignores other records: a log can revoke many more blocks than it
+    /// has.
+    ///
+    /// # Errors
+    /// A failed read; corruption, also if a copy of a block that no transaction revokes has a bad checksum.
+    pub(super) fn revoke(&mut self, records: &[RevokeBlock]) -> Result<()> {
+        let mut stream = LogStream::new(&self.map, ranges(records.iter().map(|record| record.at)));
+        for record in records {
+            let Some((_, bytes)) = stream.read_next()? else { break };
+            for block in jbd2::parse_revoke(bytes, self.format)? {
+                if let Ok(at) = self.blocks.binary_search_by_key(&block, |logged| logged.tag.block) {
+                    // The records are in the order of the transactions.
+                    self.blocks[at].revoked = record.transaction;
+                }
+            }
         }
-        let newest = if (self.kept + 1) * bytes.len() <= MAX_KEPT {
-            self.kept += 1;
-            Newest::Kept(Arc::new(AlignedBuf::from_slice(bytes)))
-        } else {
-            Newest::Logged { at, sequence, tag: *tag }
-        };
-        self.newest.insert(block, newest);
+        if let Some(bad) = self.blocks.iter().find(|logged| logged.bad > logged.revoked) {
+            let (sequence, block) = (self.sequence_of(bad.bad), bad.tag.block);
+            let text = format!("journal: transaction {sequence}: block {block} has a bad checksum");
+            return Err(Error::corrupt(text));
+        }
+        self.blocks.retain(|logged| logged.transaction > logged.revoked);
+        Ok(())
+    }
+
+    /// Returns the number of blocks.
+    pub(super) fn len(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// Returns the blocks, each with the sequence number of the transaction that logged it last.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (FsBlock, u32)> {
+        self.blocks.iter().map(|logged| (logged.tag.block, self.sequence_of(logged.transaction)))
+    }
+
+    /// Returns the sequence number of a transaction, counted from 1.
+    fn sequence_of(&self, transaction: u32) -> u32 {
+        self.sequence.wrapping_add(transaction - 1)
+    }
+
+    /// Calls `each` with all blocks and their contents, at most 32 MiB at a time, which are sorted by the numbers of the blocks. The log
+    /// is read from its first to its last block.
+    ///
+    /// # Errors
+    /// A failed read; corruption, if the log has changed since it was walked; the error of `each`.
+    pub(super) fn each_batch(mut self, mut each: impl FnMut(&[Newest]) -> Result<()>) -> Result<()> {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        blocks.sort_unstable_by_key(|logged| logged.at);
+        blocks.chunks(self.batch_len()).try_for_each(|batch| {
+            let mut newest = self.load(batch)?;
+            newest.sort_unstable_by_key(|&(block, _)| block);
+            each(&newest)
+        })
+    }
+
+    /// Keeps contents in memory, up to the limit, for [`read`](Self::read).
+    ///
+    /// # Errors
+    /// A failed read; corruption, if the log has changed since it was walked.
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        let mut blocks: Vec<_> = self.blocks.iter().take(self.batch_len()).copied().collect();
+        blocks.sort_unstable_by_key(|logged| logged.at);
+        self.kept = self.load(&blocks)?.into_iter().collect();
+        Ok(())
+    }
+
+    /// Returns the number of blocks whose contents may be in memory at a time.
+    fn batch_len(&self) -> usize {
+        MAX_LOADED / self.map.block_size as usize
+    }
+
+    /// Returns the contents of blocks, which are sorted by their place in the log.
+    fn load(&self, blocks: &[LoggedBlock]) -> Result<Vec<Newest>> {
+        let mut stream = LogStream::new(&self.map, ranges(blocks.iter().map(|logged| logged.at)));
+        let mut newest = Vec::with_capacity(blocks.len());
+        for logged in blocks {
+            let Some((_, bytes)) = stream.read_next()? else { break };
+            newest.push((logged.tag.block, self.restore(logged, AlignedBuf::from_slice(bytes))?));
+        }
+        Ok(newest)
+    }
+
+    /// Returns what a log block with these bytes means for the volume.
+    fn restore(&self, logged: &LoggedBlock, mut bytes: AlignedBuf) -> Result<Arc<AlignedBuf>> {
+        let LoggedBlock { tag, at, .. } = logged;
+        let sequence = self.sequence_of(logged.transaction);
+        if !jbd2::tag_checksum_matches(tag, self.format, self.seed, sequence, &bytes) {
+            return Err(Error::corrupt(format_args!("journal: log block {at} changed while it was in use")));
+        }
+        restore_escaped(tag, &mut bytes);
+        Ok(Arc::new(bytes))
     }
 
     /// Returns the newest contents of a block of the volume, or `None` if the log does not have it.
     ///
     /// # Errors
-    /// A failed read; corruption, if the log has changed since the block was added.
-    pub(crate) fn read(&self, block: u64) -> Result<Option<Arc<AlignedBuf>>> {
-        let (at, sequence, tag) = match self.newest.get(&block) {
-            None => return Ok(None),
-            Some(Newest::Kept(bytes)) => return Ok(Some(Arc::clone(bytes))),
-            Some(Newest::Logged { at, sequence, tag }) => (*at, *sequence, tag),
+    /// A failed read; corruption, if the log has changed since it was walked.
+    pub(crate) fn read(&self, block: FsBlock) -> Result<Option<Arc<AlignedBuf>>> {
+        let Ok(at) = self.blocks.binary_search_by_key(&block, |logged| logged.tag.block) else {
+            return Ok(None);
         };
+        if let Some(bytes) = self.kept.get(&block) {
+            return Ok(Some(Arc::clone(bytes)));
+        }
+        let logged = &self.blocks[at];
         let mut bytes = AlignedBuf::zeroed(self.map.block_size as usize);
-        let (offset, _) = self.map.place(at)?;
+        let (offset, _) = self.map.place(logged.at)?;
         let read = self.map.device.read_at(offset, &mut [IoSliceMut::new(&mut bytes)]);
         read.map_err(|e| Error::device("reading the journal", e))?;
-        if !jbd2::tag_checksum_matches(tag, self.format, self.seed, sequence, &bytes) {
-            return Err(Error::corrupt(format_args!("journal: log block {at} changed while it was in use")));
-        }
-        restore_escaped(tag, &mut bytes);
-        Ok(Some(Arc::new(bytes)))
+        self.restore(logged, bytes).map(Some)
     }
+}
+
+/// Returns log blocks as ranges, of which consecutive blocks share one.
+fn ranges(blocks: impl Iterator<Item = LogBlock>) -> Vec<Range<LogBlock>> {
+    let mut ranges: Vec<Range<LogBlock>> = Vec::new();
+    for block in blocks {
+        match ranges.last_mut() {
+            Some(last) if last.end == block => last.end += 1,
+            _ => ranges.push(block..block + 1),
+        }
+    }
+    ranges
 }
 
 #[cfg(test)]
-mod tests {
-    use parext4_device::Device;
-    use parext4_format::FsBlock;
-    use parext4_format::jbd2::JournalIncompat;
-
-    use super::*;
-    use crate::MemDevice;
-    use crate::journal::log::{Log, LogExtent};
-    use crate::journal::log_walk::LogWalk;
-    use crate::journal::replay;
-
-    const BLOCK: u32 = 65536;
-    const LOG: u32 = 1000;
-
-    /// Returns an empty log of 1000 blocks of 64 KiB with checksums, and the device that has it.
-    fn log() -> (Arc<MemDevice>, LogMap, JournalSuperblock) {
-        let device = Arc::new(MemDevice::new(u64::from(LOG) * u64::from(BLOCK)));
-        let extents = vec![LogExtent { log: LogBlock(0), physical: FsBlock(0), len: LOG }];
-        let map = LogMap {
-            device: Arc::clone(&device) as Arc<dyn Device>,
-            external: true,
-            block_size: BLOCK,
-            superblock: LogBlock::SUPERBLOCK,
-            extents,
-        };
-        let mut superblock = JournalSuperblock::new(BLOCK, LOG, 1, &[7; 16]);
-        superblock.set_incompat(JournalIncompat::CSUM_V3 | JournalIncompat::REVOKE);
-        superblock.set_sequence(1);
-        superblock.set_start(1);
-        (device, map, superblock)
-    }
-
-    /// Returns the contents of block `number` in version `version`. The contents of some blocks begin as blocks of the log do.
-    fn contents(number: u64, version: u8) -> Arc<AlignedBuf> {
-        let mut bytes = AlignedBuf::zeroed(BLOCK as usize);
-        bytes[4..12].copy_from_slice(&number.to_le_bytes());
-        bytes[12] = version;
-        if number.is_multiple_of(3) {
-            bytes[..4].copy_from_slice(&jbd2::MAGIC.to_be_bytes());
-        }
-        Arc::new(bytes)
-    }
-
-    fn write(log: &mut Log, tid: u64, revoked: &[FsBlock], numbers: std::ops::Range<u64>, version: u8) {
-        let blocks: Vec<_> = numbers.map(|number| (FsBlock(number), contents(number, version))).collect();
-        let contents: Vec<_> = blocks.iter().map(|(number, bytes)| (*number, bytes)).collect();
-        log.write_blocks(tid, revoked, &contents).unwrap();
-    }
-
-    #[test]
-    fn a_replay_in_memory_of_a_full_log_of_large_blocks_keeps_32_mib() {
-        let (device, map, superblock) = log();
-        let mut log = Log::new(Arc::clone(&map.device), Arc::new(map.clone()), &superblock);
-        write(&mut log, 1, &[], 0..600, 1);
-        write(&mut log, 2, &[FsBlock(10)], 400..700, 2);
-        let mut index = LogIndex::new(map.clone(), &superblock);
-        let found = replay::replay(&map, &superblock, 1 << 20, &mut |block| {
-            index.add(&block);
-            Ok(())
-        });
-        assert_eq!(found.unwrap().transactions, 2);
-        assert!(index.kept * BLOCK as usize <= MAX_KEPT && index.kept > 400, "{} are kept", index.kept);
-        for number in (0..700).filter(|&number| number != 10) {
-            let version = if number < 400 { 1 } else { 2 };
-            let found = index.read(number).unwrap().expect("a logged block");
-            assert!(found[..] == contents(number, version)[..], "block {number}");
-        }
-        assert!(index.read(700).unwrap().is_none() && index.read(10).unwrap().is_none());
-        // Another program writes to the log. The last block lies before the last commit block.
-        let last = u64::from(log.head().get() - 2) * u64::from(BLOCK);
-        device.write_at(last + 512, &[std::io::IoSlice::new(&[1; 512])]).unwrap();
-        assert!(matches!(index.read(699), Err(Error::Corrupt(_))));
-    }
-
-    #[test]
-    fn revocations_of_blocks_that_are_not_in_the_log_take_no_memory() {
-        let (_device, map, superblock) = log();
-        let mut log = Log::new(Arc::clone(&map.device), Arc::new(map.clone()), &superblock);
-        let revoked: Vec<_> = (5..1_000_000).map(FsBlock).collect();
-        write(&mut log, 1, &revoked, 9..10, 1);
-        let mut logged = HashMap::from([(9, None), (4, None)]);
-        LogWalk::new(&map, &superblock).revokes(1, &mut logged).unwrap();
-        assert_eq!(logged, HashMap::from([(9, Some(1)), (4, None)]));
-    }
-
-    #[test]
-    fn a_damaged_copy_counts_only_if_no_transaction_revokes_it() {
-        let (device, map, superblock) = log();
-        let mut log = Log::new(Arc::clone(&map.device), Arc::new(map.clone()), &superblock);
-        let mut write_and_damage = |tid, revoked: &[FsBlock], number| {
-            write(&mut log, tid, revoked, number..number + 1, 1);
-            let data = u64::from(log.head().get() - 2) * u64::from(BLOCK);
-            device.write_at(data + 512, &[std::io::IoSlice::new(&[1; 512])]).unwrap();
-            replay::replay(&map, &superblock, 1 << 20, &mut |_| Ok(()))
-        };
-        assert!(matches!(write_and_damage(1, &[], 9), Err(Error::Corrupt(_))));
-        assert!(matches!(write_and_damage(2, &[FsBlock(9)], 10), Err(Error::Corrupt(_))));
-        write(&mut log, 3, &[FsBlock(10)], 11..12, 1);
-        let found = replay::replay(&map, &superblock, 1 << 20, &mut |block| {
-            assert_eq!(block.tag.block, FsBlock(11));
-            Ok(())
-        });
-        assert_eq!(found.unwrap().transactions, 3);
-    }
-}
+mod tests;

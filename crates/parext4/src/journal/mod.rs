@@ -29,9 +29,11 @@ mod gate;
 mod handle;
 mod log;
 mod log_index;
+mod log_stream;
 mod log_walk;
 mod pending;
 mod replay;
+mod requests;
 mod tail;
 mod transaction;
 
@@ -45,7 +47,7 @@ pub use gate::{EnterResult, Gate, Permit};
 pub(crate) use handle::Handle;
 pub(crate) use log::{LogExtent, LogMap, usable};
 pub(crate) use log_index::LogIndex;
-pub(crate) use replay::{newest_sequence, read_superblock, replay};
+pub(crate) use replay::{newest_sequence, read_log, read_superblock, replay, write_home};
 pub(crate) use transaction::{Freed, Participant};
 
 use crate::error::{Error, Result};

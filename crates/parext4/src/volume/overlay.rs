@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
 
 use parext4_device::{AlignedBuf, Device, forward_device};
+use parext4_format::FsBlock;
 
 use crate::convert::to_usize;
 use crate::journal::LogIndex;
@@ -27,7 +28,7 @@ impl Changed for Blocks {
 
 impl Changed for LogIndex {
     fn contents(&self, block: u64) -> io::Result<Option<Arc<AlignedBuf>>> {
-        Ok(self.read(block)?)
+        Ok(self.read(FsBlock(block))?)
     }
 }
 

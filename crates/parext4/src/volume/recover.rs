@@ -17,7 +17,7 @@ use crate::convert::to_usize;
 use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
-use crate::journal::{self, FastCommits, LogExtent, LogIndex, LogMap};
+use crate::journal::{self, FastCommits, LogExtent, LogMap};
 use crate::layout::Layout;
 use crate::mapping::State;
 use crate::memory::Budget;
@@ -127,23 +127,18 @@ impl JournalPlace {
         superblock: &Superblock,
         build: BuildScratch,
     ) -> Result<(Self, Replayed)> {
-        let bits = superblock.block_bits();
-        let end = device.size() >> bits;
-        let recovered = journal::replay(&self.map, &self.superblock, end, &mut |logged| {
-            let offset = logged.tag.block.get() << bits;
-            write(&**device, offset, &AlignedBuf::from_slice(logged.bytes))
-        })?;
+        let (end, block_size) = (device.size() >> superblock.block_bits(), superblock.block_size());
+        let (log, recovered) = journal::read_log(&self.map, &self.superblock, end)?;
+        journal::replay(device, block_size, log)?;
         guarded!(Fault::ReplayUnflushed, flush(&**device)?);
         let (mut next, mut blocks) = (recovered.next_sequence, recovered.blocks);
         let mut transactions = recovered.transactions;
         if let Some(changed) = self.fast_commits(device, superblock, next, build, ReplayTarget::Device)? {
             let mut contents: Vec<_> =
-                changed.iter().map(|(&block, bytes)| (FsBlock(block), bytes)).collect();
+                changed.into_iter().map(|(block, bytes)| (FsBlock(block), bytes)).collect();
             contents.sort_unstable_by_key(|&(block, _)| block);
             journal::log_replayed(device, &self.map, &mut self.superblock, next, &contents)?;
-            for (block, bytes) in &contents {
-                write(&**device, block.get() << bits, bytes)?;
-            }
+            journal::write_home(device, block_size, &contents)?;
             flush(&**device)?;
             (next, blocks) = (next.wrapping_add(1), blocks + contents.len() as u64);
             transactions += 1;
@@ -164,13 +159,10 @@ impl JournalPlace {
         superblock: &Superblock,
         build: BuildScratch,
     ) -> Result<(Self, Arc<dyn Device>, Replayed)> {
-        let mut logged = LogIndex::new(self.map.clone(), &self.superblock);
         let (end, block_size) = (device.size() >> superblock.block_bits(), superblock.block_size());
-        let recovered = journal::replay(&self.map, &self.superblock, end, &mut |block| {
-            logged.add(&block);
-            Ok(())
-        })?;
-        let mut replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, block_size, logged));
+        let (mut log, recovered) = journal::read_log(&self.map, &self.superblock, end)?;
+        log.keep()?;
+        let mut replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, block_size, log));
         let next = recovered.next_sequence;
         let mut done = Replayed { transactions: recovered.transactions, blocks: recovered.blocks };
         if let Some(changed) = self.fast_commits(&replayed, superblock, next, build, ReplayTarget::Memory)? {

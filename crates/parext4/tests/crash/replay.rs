@@ -19,8 +19,11 @@ use testkit::volume::{DirectFiles as _, Shape, journal_offset, untimed};
 use testkit::{Image, tool};
 
 const FILE: &str = "/file";
-/// Transactions in the log.
+/// Transactions in the log that change the file, and older ones, which change inodes in every other block of the inode table.
 const OLD: u16 = 6;
+const OTHERS: u16 = 4;
+/// Inodes in a block.
+const INODES: u16 = 16;
 /// The modes of the file that old transactions set, and the mode that a transaction after the recovery sets.
 const OLD_MODE: u16 = 0o600;
 const NEW_MODE: u16 = 0o777;
@@ -31,8 +34,12 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 
 /// Sets the mode of the file, in a transaction of its own.
 fn set_mode(volume: &Volume, mode: u16) {
+    set_mode_of(volume, FILE, mode);
+}
+
+fn set_mode_of(volume: &Volume, path: &str, mode: u16) {
     let set = SetAttributes::new().permissions(mode);
-    volume.direct_file(FILE).unwrap().node().set_attributes(&set).expect("set_attributes");
+    volume.direct_file(path).unwrap().node().set_attributes(&set).expect("set_attributes");
     volume.sync().expect("sync");
 }
 
@@ -40,13 +47,16 @@ fn mode(volume: &Volume) -> u16 {
     volume.metadata(FILE).unwrap().permissions
 }
 
-/// Makes a volume that crashed with [`OLD`] transactions in its log.
+/// Makes a volume that crashed with [`OTHERS`] and [`OLD`] transactions in its log.
 fn crashed() -> MemDevice {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = open(&device);
     volume.create_direct(FILE).expect("create");
+    let other = |nth| format!("/other{nth}");
+    (0..2 * OTHERS * INODES).for_each(|nth| drop(volume.create_direct(other(nth)).expect("create")));
     volume.close().expect("close");
     let volume = open(&device);
+    (0..OTHERS).for_each(|nth| set_mode_of(&volume, &other((2 * nth + 2) * INODES - 1), OLD_MODE));
     (0..OLD).for_each(|nth| set_mode(&volume, OLD_MODE + nth));
     device.fork()
 }
@@ -128,7 +138,8 @@ fn check_crashes(base: &MemDevice, work: impl FnOnce(&Arc<RecordingDevice>)) {
 fn crashes_while_the_journal_is_replayed() {
     check_crashes(&crashed(), |device| {
         let done = replay_journal(Arc::clone(device) as Arc<dyn Device>).unwrap();
-        assert_eq!(done.transactions, u32::from(OLD));
+        assert_eq!(done.transactions, u32::from(OTHERS + OLD));
+        assert_eq!(done.blocks, u64::from(OTHERS + 1), "each block is written once");
     });
 }
 

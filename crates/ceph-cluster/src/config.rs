@@ -19,6 +19,33 @@ pub enum Store {
     File,
 }
 
+/// How soon daemons and clients act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Sooner than by default, for short tests: the monitor decides 20 times a second, and one report of a neighbour is enough to
+    /// take an OSD for dead.
+    #[default]
+    Quick,
+    /// By the defaults of Ceph: the monitor decides once a second.
+    Stock,
+}
+
+impl Pace {
+    /// Returns the lines of the configuration of all programs, and of the monitor. `watch` is the time of a watch, in seconds.
+    fn text(self, watch: u32) -> (String, &'static str) {
+        if self == Self::Stock {
+            return (String::new(), "");
+        }
+        // Clients ask the OSDs for signs of life at every tick, which must be shorter than the time of a watch.
+        // A client that meets an OSD while it restarts asks for the map of OSDs only after the time of `objecter timeout`.
+        let (tick, laggy) = if watch < 15 { (1, 2) } else { (5, 10) };
+        let clients = format!("objecter tick interval = {tick}\nobjecter timeout = {laggy}\n");
+        let monitor =
+            "paxos propose interval = 0.05\npaxos min wait = 0.02\nmon osd min down reporters = 1\n";
+        (clients, monitor)
+    }
+}
+
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -28,11 +55,13 @@ pub struct Options {
     pub osds: u32,
     /// Time in seconds after which a client that is not heard from no longer counts as alive. Ceph's default is 30.
     pub watch_seconds: u32,
+    /// How soon daemons and clients act.
+    pub pace: Pace,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { store: Store::Memory, osds: 1, watch_seconds: 30 }
+        Self { store: Store::Memory, osds: 1, watch_seconds: 30, pace: Pace::Quick }
     }
 }
 
@@ -67,9 +96,7 @@ pub(crate) fn text(dir: &Path, fsid: Uuid, ports: &Ports, options: &Options) -> 
              osd memory target = 900M\nosd op num shards = 2"
         }
     };
-    // Clients ask the OSDs for signs of life at every tick, which must be shorter than the time of a watch.
-    // A client that meets an OSD while it restarts asks for the map of OSDs only after the time of `objecter timeout`.
-    let (tick, laggy) = if watch < 15 { (1, 2) } else { (5, 10) };
+    let (clients, monitor) = options.pace.text(watch);
     format!(
         "[global]\n\
          fsid = {fsid}\n\
@@ -90,17 +117,14 @@ pub(crate) fn text(dir: &Path, fsid: Uuid, ports: &Ports, options: &Options) -> 
          osd pool default pg autoscale mode = off\n\
          osd crush chooseleaf type = 0\n\
          osd client watch timeout = {watch}\n\
-         objecter tick interval = {tick}\n\
-         objecter timeout = {laggy}\n\
+         {clients}\
          [client]\n\
          admin socket =\n\
          log file =\n\
          [mon]\n\
          mon data = {dir}/mon\n\
          mon initial members = a\n\
-         paxos propose interval = 0.05\n\
-         paxos min wait = 0.02\n\
-         mon osd min down reporters = 1\n\
+         {monitor}\
          [osd]\n\
          osd data = {dir}/osd.$id\n\
          osd class update on start = false\n\

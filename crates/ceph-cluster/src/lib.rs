@@ -11,7 +11,7 @@ mod guard;
 mod run;
 
 pub use cluster::Cluster;
-pub use config::{Options, Store, TENANT};
+pub use config::{Options, Pace, Store, TENANT};
 
 /// Programs that a cluster needs, with the Debian packages that have them.
 pub const PROGRAMS: &[(&str, &str)] = &[

@@ -23,8 +23,9 @@ use testkit::ceph::{self, Cluster, Options, Store, TENANT};
 /// Time in seconds after which a dead client of the test cluster no longer counts as alive.
 const WATCH_SECONDS: u32 = 5;
 
-static CLUSTER: LazyLock<Option<Cluster>> =
-    LazyLock::new(|| ceph::start(&Options { store: Store::File, osds: 1, watch_seconds: WATCH_SECONDS }));
+static CLUSTER: LazyLock<Option<Cluster>> = LazyLock::new(|| {
+    ceph::start(&Options { store: Store::File, watch_seconds: WATCH_SECONDS, ..Options::default() })
+});
 
 /// Write-locked by the test that kills the OSD.
 static OSD: RwLock<()> = RwLock::new(());

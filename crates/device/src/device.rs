@@ -115,6 +115,15 @@ pub trait Device: Send + Sync + Debug {
         Ok(None)
     }
 
+    /// Asks the servers of the device whether this client has the right to fence the owner of the lock, which a takeover needs. Succeeds
+    /// on a device without such a lock. May block for as long as a read.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::PermissionDenied`] if it has not; the servers do not answer.
+    fn check_fence(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Returns the size in bytes of the pieces that the device stores apart, such as the objects of an RBD image; `None` if it
     /// has none. Piece `i` holds the bytes from `i` times that size. A request within one piece costs less than one that
     /// crosses two.

@@ -80,6 +80,7 @@ macro_rules! forward_device {
         $crate::forward_device!(@has_fenced $this $inner);
         $crate::forward_device!(@object_size $this $inner);
         $crate::forward_device!(@lock_owner $this $inner);
+        $crate::forward_device!(@check_fence $this $inner);
         $crate::forward_device!(@guard_writes $this $inner);
         $crate::forward_device!(@counters $this $inner);
     };
@@ -105,6 +106,12 @@ macro_rules! forward_device {
         fn object_size(&self) -> ::std::option::Option<::std::num::NonZeroU64> {
             let $this = self;
             $crate::Device::object_size(&$inner)
+        }
+    };
+    (@check_fence $this:ident $inner:expr) => {
+        fn check_fence(&self) -> ::std::io::Result<()> {
+            let $this = self;
+            $crate::Device::check_fence(&$inner)
         }
     };
     (@lock_owner $this:ident $inner:expr) => {

@@ -97,6 +97,10 @@ impl Device for RbdDevice {
         lock::owner(&self.io.image)
     }
 
+    fn check_fence(&self) -> io::Result<()> {
+        lock::check_fence(&self.io.image)
+    }
+
     fn object_size(&self) -> Option<NonZeroU64> {
         self.object_size
     }

@@ -13,6 +13,9 @@ const ATTEMPTS: usize = 5;
 /// Beginning of the text that librbd and the kernel store in a lock, before the number of the client's watch.
 const WATCH: &str = "auto ";
 
+/// What a user lacks whose requests for a takeover are denied.
+const NEEDS_PROFILE: &str = "; the user needs the capability `profile rbd` of the monitors";
+
 /// How a lock is acquired.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
@@ -45,8 +48,8 @@ pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: &Acquire) -> io::Resul
             if is_other || !how.takeover {
                 return Err(busy(url, &locker, is_alive(image, &locker)?));
             }
-            tracing::warn!("{url}: taking over from {}, which is fenced", name(&locker));
             break_lock(image, url, &locker, how.fence_seconds)?;
+            tracing::warn!("{url}: {} is fenced, and its lock is broken", name(&locker));
             has_fenced = true;
         }
         match image.acquire_lock() {
@@ -67,6 +70,19 @@ pub(crate) fn owner(image: &Image) -> io::Result<Option<LockOwner>> {
     let Some(locker) = image.locker()? else { return Ok(None) };
     let alive = is_alive(image, &locker)?;
     Ok(Some(LockOwner { name: name(&locker), alive }))
+}
+
+/// Fails if the user has no right to add clients to the cluster's blocklist.
+pub(crate) fn check_fence(image: &Image) -> io::Result<()> {
+    // The monitors check the right first, and then refuse the address. The capability `profile rbd` allows addresses of this form.
+    match image.blocklist("none/0", 1) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let message = format!("the user has no right to fence clients{NEEDS_PROFILE}");
+            Err(io::Error::new(error.kind(), message))
+        }
+        Err(error) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns whether the holder of the lock still watches the image. A lock made by hand has no watch, and counts as alive.
@@ -100,7 +116,7 @@ fn is_gone(error: &io::Error) -> bool {
 
 fn cannot(url: &ImageUrl, what: &str, error: io::Error) -> io::Error {
     let denied = error.kind() == io::ErrorKind::PermissionDenied;
-    let hint = if denied { "; the user needs the capability `profile rbd`" } else { "" };
+    let hint = if denied { NEEDS_PROFILE } else { "" };
     url.error(error.kind(), format!("cannot {what}: {error}{hint}"))
 }
 

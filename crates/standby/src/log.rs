@@ -69,10 +69,25 @@ impl Log {
         }
     }
 
+    /// Notes why the standby cannot take the volume from an owner that is gone.
+    pub(crate) fn cannot_fence(&self, error: &dyn fmt::Display) {
+        warn!(
+            "{}: only a volume that its owner has closed can be taken over: {}",
+            self.name.display(),
+            self.plain(error)
+        );
+    }
+
+    /// Returns the text of an error without the name of the device, with which each line of the log begins.
+    fn plain(&self, error: &dyn fmt::Display) -> String {
+        let (text, name) = (error.to_string(), format!("{}: ", self.name.display()));
+        text.strip_prefix(&name).map_or(text.clone(), str::to_owned)
+    }
+
     /// Notes the error of a poll, after which the standby tries again.
     pub(crate) fn poll_failed(&mut self, error: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.poll_failed, true) {
-            warn!("{}: {error}; trying again", self.name.display());
+            warn!("{}: {}; trying again", self.name.display(), self.plain(error));
         }
     }
 
@@ -87,7 +102,7 @@ impl Log {
     /// Notes the error of an attempt to take over, after which the standby waits again.
     pub(crate) fn takeover_failed(&mut self, error: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.takeover_failed, true) {
-            warn!("{}: not taken over: {error}; trying again", self.name.display());
+            warn!("{}: not taken over: {}; trying again", self.name.display(), self.plain(error));
         }
     }
 

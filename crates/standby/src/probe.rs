@@ -1,6 +1,7 @@
 //! [`Probe`]: polls the device of a volume.
 
 use std::ffi::OsString;
+use std::io;
 use std::sync::Arc;
 
 use parext4::mmp::{self, MmpUse};
@@ -35,6 +36,14 @@ impl Probe {
             self.device = None;
         }
         sight
+    }
+
+    /// Asks whether a takeover may fence the owner.
+    ///
+    /// # Errors
+    /// It may not, or the servers do not answer.
+    pub(crate) fn check_fence(&self) -> io::Result<()> {
+        self.device.as_ref().map_or(Ok(()), |device| device.check_fence())
     }
 
     fn try_poll(&mut self) -> Result<Sight, StandbyError> {

@@ -94,6 +94,9 @@ impl Standby {
                         return Err(StandbyError::Unwatchable);
                     }
                     if !self.log.has_seen() {
+                        if let Err(error) = self.probe.check_fence() {
+                            self.log.cannot_fence(&error);
+                        }
                         on(Step::Waits);
                     }
                     if let Verdict::Gone(gone) = verdict {

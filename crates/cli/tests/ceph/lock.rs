@@ -1,6 +1,6 @@
 //! One owner: the exclusive lock, takeover, and the fence.
 
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -227,6 +227,35 @@ fn a_user_of_one_namespace_has_all_capabilities_that_an_image_needs() {
     let takeover = DeviceOptions::new().takeover(true);
     let second = open_device(&url, &takeover).unwrap();
     assert!(second.has_fenced() && write(&*first, 0, &[1; BLOCK]).is_err());
+}
+
+#[test]
+fn a_standby_without_the_right_to_fence_says_so_when_it_starts() {
+    let Some(cluster) = running() else { return };
+    let caps = ["mon", "allow r", "osd", "profile rbd"];
+    let key = cluster.ceph(&[&["auth", "get-or-create", "client.tame"][..], &caps].concat()).unwrap();
+    let keyring = cluster.dir().join("tame.keyring");
+    std::fs::write(&keyring, key).unwrap();
+    let owner = cluster.create("untamed", 64 << 20);
+    mkfs(&*owner, &MkfsOptions::new().features("mmp").unwrap()).unwrap();
+    cluster.reader("untamed").check_fence().unwrap();
+    let url = format!("{}&keyring={}", cluster.url_of_user("untamed", "tame"), keyring.display());
+    let tame = open_device(&url, &DeviceOptions::new().read_only(true)).unwrap();
+    let error = tame.check_fence().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert!(error.to_string().contains("`profile rbd`"), "{error}");
+    assert!(!cluster.ceph(&["osd", "blocklist", "ls"]).unwrap().contains("none"));
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut standby = Command::new(env!("CARGO_BIN_EXE_parext4"));
+    standby.args(["mount", "--foreground", "--standby", &url]).arg(dir.path()).stderr(Stdio::piped());
+    let mut standby = standby.spawn().unwrap();
+    let mut lines = BufReader::new(standby.stderr.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    standby.kill().unwrap();
+    standby.wait().unwrap();
+    assert!(first.contains("only a volume that its owner has closed can be taken over"), "{first}");
+    assert_eq!(first.matches("rbd:").count(), 1, "{first}");
 }
 
 #[test]

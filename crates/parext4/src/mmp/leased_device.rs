@@ -24,7 +24,7 @@ impl LeasedDevice {
 }
 
 impl Device for LeasedDevice {
-    forward_device!(this => this.inner; size, sector_size, read_only, sharing, has_fenced, lock_owner, object_size,
+    forward_device!(this => this.inner; size, sector_size, read_only, sharing, has_fenced, lock_owner, check_fence, object_size,
         guard_writes, read_at);
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {

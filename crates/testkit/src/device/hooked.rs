@@ -78,7 +78,7 @@ impl<D: Device, H: Hooks> HookedDevice<D, H> {
 }
 
 impl<D: Device, H: Hooks> Device for HookedDevice<D, H> {
-    forward_device!(this => this.inner; size, sharing, has_fenced, lock_owner, guard_writes, counters, read_only);
+    forward_device!(this => this.inner; size, sharing, has_fenced, lock_owner, check_fence, guard_writes, counters, read_only);
 
     fn object_size(&self) -> Option<NonZeroU64> {
         self.hooks.object_size(&self.inner)

@@ -88,9 +88,9 @@ fn connect(url: &ImageUrl) -> io::Result<(Cluster, Patience)> {
     }
     cluster.connect().map_err(|error| {
         let hint = match error {
-            Errno::NOENT | Errno::ACCESS | Errno::PERM => "; is the user's key in its keyring?",
-            Errno::TIMEDOUT => "; no monitor answers",
-            _ => "",
+            Errno::NOENT | Errno::ACCESS | Errno::PERM => no_key(&cluster),
+            Errno::TIMEDOUT => "; no monitor answers".to_owned(),
+            _ => String::new(),
         };
         let error = io::Error::from(error);
         url.error(error.kind(), format!("cannot connect to the cluster: {error}{hint}"))
@@ -98,6 +98,17 @@ fn connect(url: &ImageUrl) -> io::Result<(Cluster, Patience)> {
     let pool = cluster.open_pool(url);
     pool.map_err(|error| url.error(error.kind(), format!("cannot open the pool {:?}: {error}", url.pool)))?;
     Ok((cluster, patience))
+}
+
+/// Returns the end of a message about a key that the cluster refuses, with the keyrings that were searched.
+fn no_key(cluster: &Cluster) -> String {
+    let keyrings = cluster.get(c"keyring").unwrap_or_default();
+    let paths = keyrings.split([',', ';', ' ']).filter(|path| !path.is_empty());
+    match paths.collect::<Vec<_>>()[..] {
+        [] => "; the configuration names no keyring".to_owned(),
+        [path] => format!("; is the user's key in {path}?"),
+        ref paths => format!("; is the user's key in one of {}?", paths.join(", ")),
+    }
 }
 
 /// Returns how long a client stays fenced, and has librbd use the monitors' default first.
@@ -113,13 +124,13 @@ fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::
         match cluster.create(&url.image, size) {
             Ok(()) => tracing::info!("{url}: created with {size} bytes"),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(cluster, url)),
             Err(error) => return Err(url.error(error.kind(), format!("cannot create the image: {error}"))),
         }
     }
-    let image = Image::open(cluster, url, options.read_only).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            url.error(error.kind(), "no such image; `parext4 mkfs --size` creates one")
-        }
+    let opened = Image::open(cluster, &url.image, url.snapshot.as_deref(), options.read_only);
+    let image = opened.map_err(|(error, cluster)| match error.kind() {
+        io::ErrorKind::NotFound => missing(cluster, url),
         kind => url.error(kind, format!("cannot open the image: {error}")),
     })?;
     if let Some(size) = options.create {
@@ -131,6 +142,29 @@ fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::
         }
     }
     Ok(image)
+}
+
+/// Returns the error that says which part of the name does not exist.
+fn missing(cluster: Cluster, url: &ImageUrl) -> io::Error {
+    let kind = io::ErrorKind::NotFound;
+    if let Some(namespace) = &url.namespace
+        && matches!(cluster.has_namespace(namespace), Ok(false))
+    {
+        let pool = &url.pool;
+        let message = format!(
+            "the pool has no namespace {namespace:?}; `rbd namespace create {pool}/{namespace}` makes one"
+        );
+        return url.error(kind, message);
+    }
+    let image = url.spec();
+    if let Some(snapshot) = &url.snapshot
+        && Image::open(cluster, &url.image, None, true).is_ok()
+    {
+        let message =
+            format!("the image has no snapshot {snapshot:?}; `rbd snap ls {image}` lists the ones it has");
+        return url.error(kind, message);
+    }
+    url.error(kind, "no such image; `parext4 mkfs --size` creates one")
 }
 
 /// Fails if librbd has a cache for the image. Reads would return old bytes of a block that another client has changed, such as the

@@ -9,6 +9,29 @@ use parext4::{MkfsOptions, Volume, VolumeOptions, mkfs};
 use super::*;
 
 #[test]
+fn what_does_not_exist_is_named() {
+    let Some(cluster) = running() else { return };
+    drop(cluster.create("named", 16 << 20));
+    let reader = DeviceOptions::new().read_only(true);
+    let cases = [
+        ("named@monday", &reader, "no snapshot \"monday\""),
+        ("nowhere/named", &reader, "no namespace \"nowhere\""),
+        ("nowhere/named", &DeviceOptions::new().create(16 << 20), "no namespace \"nowhere\""),
+        ("unnamed@monday", &reader, "no such image"),
+        ("unnamed", &reader, "no such image"),
+    ];
+    for (image, options, expected) in cases {
+        let error = open_device(cluster.tenant(image), options).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains(expected), "{image}: {error}");
+    }
+    let keyring = cluster.dir().join("none.keyring");
+    let url = format!("{}&keyring={}", cluster.tenant("named"), keyring.display());
+    let error = open_device(url, &reader).unwrap_err().to_string();
+    assert!(error.contains(&format!("is the user's key in {}?", keyring.display())), "{error}");
+}
+
+#[test]
 fn a_snapshot_and_a_clone_are_read_while_the_owner_writes() {
     let Some(cluster) = running() else { return };
     let device = cluster.create("live", 64 << 20);

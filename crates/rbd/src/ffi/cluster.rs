@@ -111,6 +111,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// Returns whether the pool has a namespace.
+    pub(crate) fn has_namespace(&self, name: &str) -> io::Result<bool> {
+        let name = c_string(name)?;
+        let mut exists = false;
+        // SAFETY: the pool is open, the name ends with a zero byte, `exists` receives the answer.
+        check(unsafe { (self.library.rbd_namespace_exists)(self.pool, name.as_ptr(), &raw mut exists) })?;
+        Ok(exists)
+    }
+
     /// Creates an image of `size` bytes with the configuration's features and an exclusive lock.
     pub(crate) fn create(&self, name: &str, size: u64) -> io::Result<()> {
         let name = c_string(name)?;

@@ -15,7 +15,6 @@ use rustix::io::Errno;
 use super::cluster::Cluster;
 use super::library::{ConfigOption, Handle, ImageInfo, Library, Watcher};
 use super::values::{c_string, check, pointer, text};
-use crate::image_url::ImageUrl;
 
 /// `RBD_LOCK_MODE_EXCLUSIVE`.
 const EXCLUSIVE: c_int = 0;
@@ -49,16 +48,17 @@ pub(crate) struct Locker {
 }
 
 impl Image {
-    /// Opens an image, or a snapshot of it.
-    pub(crate) fn open(cluster: Cluster, url: &ImageUrl, read_only: bool) -> io::Result<Self> {
-        let name = c_string(&url.image)?;
-        let snapshot = url.snapshot.as_deref().map(c_string).transpose()?;
-        let library = cluster.library;
-        let open = if read_only { library.rbd_open_read_only } else { library.rbd_open };
-        let mut image = null_mut();
-        // SAFETY: the pool is open, the names end with a zero byte, `image` receives the handle.
-        check(unsafe { open(cluster.pool, name.as_ptr(), &raw mut image, pointer(snapshot.as_deref())) })?;
-        Ok(Self { cluster, image })
+    /// Opens an image, or a snapshot of it. Returns the cluster with an error.
+    pub(crate) fn open(
+        cluster: Cluster,
+        image: &str,
+        snapshot: Option<&str>,
+        read_only: bool,
+    ) -> Result<Self, (io::Error, Cluster)> {
+        match open(&cluster, image, snapshot, read_only) {
+            Ok(image) => Ok(Self { cluster, image }),
+            Err(error) => Err((error, cluster)),
+        }
     }
 
     /// Returns the connection to the cluster.
@@ -207,6 +207,17 @@ impl Image {
         unsafe { (self.library().rbd_watchers_list_cleanup)(list, count) };
         Ok(named)
     }
+}
+
+fn open(cluster: &Cluster, image: &str, snapshot: Option<&str>, read_only: bool) -> io::Result<Handle> {
+    let name = c_string(image)?;
+    let snapshot = snapshot.map(c_string).transpose()?;
+    let library = cluster.library;
+    let open = if read_only { library.rbd_open_read_only } else { library.rbd_open };
+    let mut image = null_mut();
+    // SAFETY: the pool is open, the names end with a zero byte, `image` receives the handle.
+    check(unsafe { open(cluster.pool, name.as_ptr(), &raw mut image, pointer(snapshot.as_deref())) })?;
+    Ok(image)
 }
 
 impl Drop for Image {

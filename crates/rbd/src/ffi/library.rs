@@ -91,6 +91,7 @@ library! {
         rbd_image_options_create(*mut Handle) -> ();
         rbd_image_options_destroy(Handle) -> ();
         rbd_image_options_set_uint64(Handle, c_int, u64) -> c_int;
+        rbd_namespace_exists(Handle, *const c_char, *mut bool) -> c_int;
         rbd_create4(Handle, *const c_char, u64, Handle) -> c_int;
         rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;

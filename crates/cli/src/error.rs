@@ -1,6 +1,20 @@
 //! Errors as one line for the user.
 
+use std::fmt;
+
 use parext4::Error;
+
+/// An error that another process has printed.
+#[derive(Debug)]
+pub struct Reported;
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the process in the background has failed")
+    }
+}
+
+impl std::error::Error for Reported {}
 
 /// Returns the error with its causes as one line, and what to do about it if that is known.
 pub fn describe(error: &anyhow::Error) -> String {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::log;
+use crate::error::Reported;
 use crate::output;
 
 /// The message of the background process when the directory is mounted, or when the process stands by.
@@ -24,23 +25,20 @@ pub fn start(image: &Path, dir: &Path, options: &[String], standby: bool) -> Res
     }
     command.args(standby.then_some("--standby"));
     command.arg("--").arg(image).arg(dir);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // The error output is inherited, so that the user sees at once what the process waits for. It releases that output when it is ready.
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut daemon = command.spawn().context("starting in the background")?;
 
-    let (output, errors) = (daemon.stdout.take(), daemon.stderr.take());
     let mut said = Vec::new();
-    output.context("no output")?.take(READY.len() as u64).read_to_end(&mut said)?;
-    let mut text = String::new();
-    errors.context("no errors")?.read_to_string(&mut text)?;
+    let output = daemon.stdout.take().context("no output")?;
+    output.take(READY.len() as u64).read_to_end(&mut said)?;
     if said == READY {
-        // Warnings.
-        eprint!("{text}");
         return Ok(());
     }
     let status = daemon.wait()?;
-    match text.trim().strip_prefix("parext4: ") {
-        Some(error) => bail!("{error}"),
-        None => bail!("the process in the background ended with {status}: {text}"),
+    match status.code() {
+        Some(1) => Err(Reported.into()),
+        _ => bail!("the process in the background ended with {status}"),
     }
 }
 

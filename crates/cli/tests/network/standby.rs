@@ -20,6 +20,11 @@ fn of_two_standbys_one_mounts_and_the_other_goes_on_waiting() {
     let Some(nodes) = nodes else { return };
     let [owner, standbys @ ..] = &nodes[..] else { unreachable!() };
     owner.mount(&[]);
+    let refused = errors(&standbys[0].try_mount(&[]));
+    let lines: Vec<&str> = refused.lines().collect();
+    let is_told =
+        matches!(lines[..], [waits, fails] if waits.contains("waiting up to") && fails.contains("in use: "));
+    assert!(is_told, "a wait and its end are not on lines of their own: {refused}");
     standbys.iter().for_each(|standby| standby.mount(&["--standby"]));
     standbys.iter().for_each(|standby| standby.logs("standing by; owner: "));
     sleep(Duration::from_secs(3));

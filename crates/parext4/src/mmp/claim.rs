@@ -89,7 +89,7 @@ impl Claim<'_> {
             Silence::Seen(sequence) if sequence != found.sequence => 2,
             Silence::Seen(_) | Silence::Forced => 1,
         };
-        tracing::info!("the volume was not closed ({state}): waiting up to {} seconds", waits * state.wait);
+        tracing::debug!("the volume was not closed ({state}): waiting up to {} seconds", waits * state.wait);
         if waits == 1 { Ok(read) } else { self.keeps(found, state.wait) }
     }
 

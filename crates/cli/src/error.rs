@@ -18,12 +18,20 @@ impl std::error::Error for Reported {}
 
 /// Returns the error with its causes as one line, and what to do about it if that is known.
 pub fn describe(error: &anyhow::Error) -> String {
-    let causes: Vec<String> = error.chain().map(|cause| plain(&cause.to_string())).collect();
-    let mut line = printable(&causes.join(": "));
+    let mut line = printable(&join(error.chain().map(|cause| plain(&cause.to_string()))));
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(needs_check) {
         line.push_str("; run e2fsck on the image");
     }
     line
+}
+
+/// Joins the causes of an error, the outermost first. Leaves out a name with which the next cause begins, too.
+fn join(causes: impl Iterator<Item = String>) -> String {
+    let join = |line: String, outer: String| match line.strip_prefix(&format!("{outer}: ")) {
+        Some(_) => line,
+        None => format!("{outer}: {line}"),
+    };
+    causes.collect::<Vec<_>>().into_iter().rev().reduce(join).unwrap_or_default()
 }
 
 /// Makes a message one line without control characters, which names from an image or an archive may contain.
@@ -35,15 +43,19 @@ pub fn printable(message: &str) -> String {
 fn needs_check(error: &Error) -> bool {
     match error {
         Error::Corrupt { .. } => true,
-        // A volume that another machine has taken over is not damaged.
-        Error::Stopped(why) => !TAKEN_OVER.iter().any(|words| why.contains(words)),
+        Error::Stopped(why) => !UNDAMAGED.iter().any(|words| why.contains(words)),
         _ => false,
     }
 }
 
-/// Words of the reasons why a volume stops whose machine no longer owns it.
-const TAKEN_OVER: [&str; 3] =
-    ["another client took over", "lost the exclusive lock", "taken the volume over"];
+/// Words of the reasons why a volume stops that is not damaged: its machine no longer owns it, or its device was made smaller.
+const UNDAMAGED: [&str; 5] = [
+    "another client took over",
+    "lost the exclusive lock",
+    "taken the volume over",
+    "the image was shrunk",
+    "the export has changed",
+];
 
 /// Rewrites what the standard library says of an error of the system, `No such file or directory (os error 2)`, in lower
 /// case and without the number.
@@ -73,10 +85,25 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_said_once() {
+        let named = anyhow!("rbd:p/i: in use: client.1 holds the lock").context("rbd:p/i");
+        assert_eq!(describe(&named), "rbd:p/i: in use: client.1 holds the lock");
+        let other = anyhow!("rbd:p/i2: in use").context("rbd:p/i").context("mounting");
+        assert_eq!(describe(&other), "mounting: rbd:p/i: rbd:p/i2: in use");
+        let inner = anyhow!("a.img: in use").context("a.img").context("a.img");
+        assert_eq!(describe(&inner), "a.img: in use");
+    }
+
+    #[test]
     fn damage_comes_with_advice() {
         let stopped = Err::<(), _>(Error::Stopped("a reason".into())).context("a.img:/f");
         assert!(describe(&stopped.unwrap_err()).ends_with("a reason; run e2fsck on the image"));
-        let taken = Error::Stopped("fenced: another client took over the image".into());
-        assert!(describe(&taken.into()).ends_with("another client took over the image"));
+        for why in [
+            "fenced: another client took over the image",
+            "writing metadata block 9: the image was shrunk to 4096 bytes while it was open",
+            "reading: the export has changed: its size was 8192 and is 4096",
+        ] {
+            assert!(describe(&Error::Stopped(why.into()).into()).ends_with(why));
+        }
     }
 }

@@ -94,19 +94,16 @@ fn is_alive(image: &Image, locker: &Locker) -> io::Result<bool> {
 
 /// Fences a client and breaks its lock.
 fn break_lock(image: &Image, url: &ImageUrl, locker: &Locker, seconds: u64) -> io::Result<()> {
-    // librbd adds an entry too. It cannot choose the time (librbd 16 sends a text where monitors expect a number), and an entry
-    // keeps the time with which it was added first.
+    // librbd cannot choose the time (librbd 16 sends a text where monitors expect a number).
     let name = name(locker);
     let fenced = image.blocklist(&locker.address, seconds);
     fenced.map_err(|error| cannot(url, &format!("fence {name}"), error))?;
-    match image.break_lock(&locker.address) {
+    image.wait_for_blocklist().map_err(|error| cannot(url, "read the cluster's blocklist", error))?;
+    match image.break_lock(locker) {
         // The lock was released, or has another holder: the next attempt finds out.
-        Err(error) if !is_gone(&error) => {
-            return Err(cannot(url, &format!("break the lock of {name}"), error));
-        }
-        _ => {}
+        Err(error) if !is_gone(&error) => Err(cannot(url, &format!("break the lock of {name}"), error)),
+        _ => Ok(()),
     }
-    image.wait_for_blocklist().map_err(|error| cannot(url, "read the cluster's blocklist", error))
 }
 
 fn is_gone(error: &io::Error) -> bool {

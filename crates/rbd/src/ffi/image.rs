@@ -18,6 +18,8 @@ use super::values::{c_string, check, pointer, text};
 
 /// `RBD_LOCK_MODE_EXCLUSIVE`.
 const EXCLUSIVE: c_int = 0;
+/// Name of the exclusive lock on the object with the image's metadata (`RBD_LOCK_NAME`).
+const LOCK: &CStr = c"rbd_lock";
 /// Most bytes of a list of strings that librbd stores.
 const MAX_TEXT: usize = 4096;
 /// Most options of an image that are listed. librbd has about a hundred.
@@ -129,11 +131,20 @@ impl Image {
         check(unsafe { (self.library().rbd_lock_acquire)(self.image, EXCLUSIVE) })
     }
 
-    /// Adds the client at `address` to the cluster's blocklist, then breaks its lock.
-    pub(crate) fn break_lock(&self, address: &str) -> io::Result<()> {
-        let address = c_string(address)?;
-        // SAFETY: the image is open and the address ends with a zero byte.
-        Ok(check(unsafe { (self.library().rbd_lock_break)(self.image, EXCLUSIVE, address.as_ptr()) })?)
+    /// Breaks a lock, whose holder the caller has fenced. librbd's own function fences the holder once more, which takes the monitors a
+    /// second by default.
+    pub(crate) fn break_lock(&self, locker: &Locker) -> io::Result<()> {
+        let (header, client, cookie) = (self.header()?, c_string(&locker.client)?, c_string(&locker.cookie)?);
+        // SAFETY: the pool is open and the names end with a zero byte.
+        Ok(check(unsafe {
+            (self.library().rados_break_lock)(
+                self.cluster.pool,
+                header.as_ptr(),
+                LOCK.as_ptr(),
+                client.as_ptr(),
+                cookie.as_ptr(),
+            )
+        })?)
     }
 
     /// Adds the client at `address` to the cluster's blocklist for `seconds`.
@@ -174,7 +185,7 @@ impl Image {
             (self.library().rados_list_lockers)(
                 self.cluster.pool,
                 header.as_ptr(),
-                c"rbd_lock".as_ptr(),
+                LOCK.as_ptr(),
                 &raw mut exclusive,
                 tag.as_mut_ptr().cast(),
                 tag_len,

@@ -84,6 +84,7 @@ library! {
         rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
         rados_ioctx_set_namespace(Handle, *const c_char) -> ();
         rados_ioctx_destroy(Handle) -> ();
+        rados_break_lock(Handle, *const c_char, *const c_char, *const c_char, *const c_char) -> c_int;
         rados_list_lockers(Handle, *const c_char, *const c_char, *mut c_int, *mut c_char, *mut usize, *mut c_char,
             *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize) -> isize;
     }
@@ -102,7 +103,6 @@ library! {
         rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
         rbd_get_stripe_count(Handle, *mut u64) -> c_int;
         rbd_lock_acquire(Handle, c_int) -> c_int;
-        rbd_lock_break(Handle, c_int, *const c_char) -> c_int;
         rbd_get_id(Handle, *mut c_char, usize) -> c_int;
         rbd_watchers_list(Handle, *mut Watcher, *mut usize) -> c_int;
         rbd_watchers_list_cleanup(*mut Watcher, usize) -> ();

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ceph_cluster::{Cluster, Options};
+use ceph_cluster::{Cluster, Options, Pace, Store};
 use fastrand::Rng;
 
 use crate::command::cmd;
@@ -80,6 +80,13 @@ impl<'a> Contest<'a> {
         let make = |number| RbdImage::new(&cluster, number);
         self.case("on RBD, without a command", || self.rounds(scope.pick(1, 20), Takeover::Waited, 0, make));
         self.case("on RBD, by takeover", || self.rounds(scope.pick(2, 20), Takeover::Forced, 0, make));
+        if scope.pick(false, true) {
+            let stock = Options { store: Store::File, pace: Pace::Stock, ..Options::default() };
+            let stock = Cluster::start(&stock)?;
+            self.case("on RBD, killed, with Ceph's settings", || {
+                self.killed(10, |n| RbdImage::new(&stock, n))
+            });
+        }
         Ok(())
     }
 
@@ -171,6 +178,33 @@ impl<'a> Contest<'a> {
         }
         std::fs::remove_file(&copy)?;
         Ok(Round { late, takeover: time })
+    }
+
+    /// Kills the owners of volumes with the default settings, and prints when the standby has written.
+    fn killed<S: Storage>(&self, rounds: u32, make: impl Fn(u32) -> Result<S>) -> Result<()> {
+        let mut times = Vec::new();
+        for number in 0..rounds {
+            let storage = make(number)?;
+            let url = storage.url();
+            self.bed.parext4("mkfs --size 128M").arg(&url).run()?;
+            let mut owner = Node::start(&self.node, "A", &url, false)?;
+            owner.says("covered")?;
+            let mut standby = Node::start(&self.node, "B", &url, true)?;
+            standby.says("standing by")?;
+            // The owner changes the MMP block every 5 seconds.
+            thread::sleep(Duration::from_millis(5000 + Rng::new().u64(0..5000)));
+            drop(owner);
+            let killed = Instant::now();
+            standby.says("covered").context("the standby")?;
+            times.push(killed.elapsed().as_secs_f64());
+            standby.end()?;
+        }
+        let [least, median, most] = [0.0, 0.5, 1.0].map(|part| quantile(&times, part));
+        println!(
+            "        {rounds} rounds; all blocks written by the standby after {least:.1} s, {median:.1} s, {most:.1} s (least, \
+             median, most)"
+        );
+        Ok(())
     }
 
     /// Returns the number of blocks that are not the standby's.

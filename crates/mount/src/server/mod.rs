@@ -4,6 +4,7 @@
 //! device, and never blocks on the kernel.
 
 mod attributes;
+mod dir_offsets;
 mod dirs;
 mod export;
 mod files;
@@ -28,6 +29,7 @@ use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
 
 pub(crate) use attributes::NewAttributes;
+use dir_offsets::DirOffsets;
 pub(crate) use files::{FilePosition, MAX_COPY, Opened, PIECE, write_what_fits};
 pub(crate) use inode_flags::sets_flags;
 pub(crate) use names::NewName;
@@ -43,6 +45,7 @@ pub(crate) struct Server {
     pub options: MountOptions,
     pub lookup_counts: LookupCounts,
     pub open_files: OpenFiles,
+    dir_offsets: DirOffsets,
     pub in_flight: Arc<InFlightRequests>,
     /// Sends notifications to the kernel. Set once the volume is mounted.
     pub notifier: Arc<OnceLock<Notifier>>,
@@ -69,6 +72,7 @@ impl Server {
         Ok(Self {
             lookup_counts: LookupCounts::new(root, options.cache == Cache::Writeback),
             open_files: OpenFiles::default(),
+            dir_offsets: DirOffsets::default(),
             in_flight: Arc::default(),
             notifier: Arc::default(),
             block_size: info.block_size,

@@ -19,7 +19,9 @@ pub struct DirItem {
     pub ino: InodeNo,
     /// The type of that inode.
     pub file_type: FileType,
-    /// The cookie with which [`Node::read_dir`] continues after this entry.
+    /// The cookie with which [`Node::read_dir`] continues after this entry. Cookies grow along a listing, and bit 63 is never set. Almost
+    /// all of them have all of the lower 32 bits set, so that 31 bits identify them: only those of names that have the hash of the next
+    /// name do not.
     pub cookie: u64,
 }
 

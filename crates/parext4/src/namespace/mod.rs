@@ -20,6 +20,7 @@
 
 mod attributes;
 mod batch;
+mod cookie;
 mod create;
 mod dir;
 mod dir_path;

@@ -1,24 +1,20 @@
 //! Listing a directory while other threads change it.
 //!
-//! A cookie is the position after an entry. If the volume has `dir_index`, hash trees and directories of one block are listed in the
-//! order of the hashes of their names, and the cookie is the hash. So it stays valid when a leaf splits, and when one block becomes a
-//! tree. Linear directories are listed by offset, because their entries never move. So are hash trees whose names can be hashed only with
-//! a key: they get no new entries.
+//! A [cookie](super::cookie) is the position after an entry. If the volume has `dir_index`, hash trees and directories of one block are
+//! listed in the order of the hashes of their names, and the cookie is the hash. So it stays valid when a leaf splits, and when one block
+//! becomes a tree. Linear directories are listed by offset, because their entries never move. So are hash trees whose names can be hashed
+//! only with a key: they get no new entries.
 
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, dir_entry, no_key_name};
 
 use super::batch::{DirBatch, DirItem};
+use super::cookie::{self, DOT, DOT_DOT};
 use super::dir::Dir;
 use super::htree::Walk;
 use super::names::{NameHash, Names};
-use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::node::Node;
-
-/// The cookies of `.` and `..` in hash order. The cookies of names are larger.
-const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
 
 /// Maximum number of leaves with only names that were listed before that one batch skips. A valid tree has one. A malicious tree could
 /// lead every batch through all leaves.
@@ -65,21 +61,34 @@ impl Node {
     }
 }
 
-/// Returns the cookie of a name in hash order. Names with equal hashes have the same cookie, and are in one batch.
+/// How a batch was listed.
+enum Listed {
+    ByOffset,
+    ByHash {
+        /// The batch has all names with its last hash, after the cookie where it starts.
+        is_complete: bool,
+    },
+}
+
+/// Returns the cookie of a name in hash order, as long as other names with its hash may follow. Names with equal cookies are in one batch.
 fn position(hash: &NameHash, name: &[u8]) -> u64 {
-    let (major, _) = hash.hash(name);
-    (u64::from(major) << 32 | u64::from(hash.order(name))).max(DOT_DOT + 1)
+    cookie::of_name(hash.hash(name).0, hash.order(name))
 }
 
-/// Returns the cookie of an offset in a linear directory. Bit 32 is never set, as in a cookie made of a hash: a mount has 63 bits for
-/// a position.
-fn cookie_of(offset: u64) -> u64 {
-    offset >> 32 << 33 | offset & 0xffff_ffff
-}
-
-/// Returns the offset of a cookie.
-fn offset_of(cookie: u64) -> u64 {
-    cookie >> 33 << 32 | cookie & 0xffff_ffff
+/// Gives the last name with each hash the cookie after all names with that hash: a mount can make a short position of it. `items` are in
+/// order, and have all names with the last hash if `is_complete`. Equal names keep the cookie that they share.
+fn end_hashes(items: &mut [DirItem], is_complete: bool) {
+    for nth in 0..items.len() {
+        let cookie = items[nth].cookie;
+        let is_last = match items.get(nth + 1) {
+            Some(next) => !cookie::have_one_hash(cookie, next.cookie),
+            None => is_complete,
+        };
+        let is_shared = nth > 0 && items[nth - 1].cookie == cookie;
+        if is_last && !is_shared {
+            items[nth].cookie = cookie::after_all(cookie).unwrap_or(cookie);
+        }
+    }
 }
 
 /// Returns true if a batch with `items` can end before the leaf that starts at `hash`. If bit 0 says that the leaf continues names of
@@ -87,7 +96,7 @@ fn offset_of(cookie: u64) -> u64 {
 /// listed from more than one leaf.
 /// `first` is the first cookie of `items`.
 fn ends_batch(items: &mut Vec<DirItem>, first: u64, hash: u32) -> bool {
-    let continued = u64::from(hash & !1) << 32;
+    let continued = cookie::before_names(hash);
     if hash & 1 == 1 && first < continued {
         items.retain(|item| item.cookie < continued);
         return true;
@@ -100,33 +109,39 @@ fn most_of_one_hash(size: u64) -> usize {
     usize::try_from(size / BYTES_PER_ITEM).unwrap_or(usize::MAX).clamp(MAX_BATCH, MAX_LARGE_BATCH)
 }
 
-/// Keeps the first `most` items in the order of their cookies, and the items with the last cookie of these.
-fn keep_first(items: &mut Vec<DirItem>, most: usize) {
-    if items.len() > most {
+/// Keeps the first `most` items in the order of their cookies, and the items with the last cookie of these. Returns true if it removes some.
+fn keep_first(items: &mut Vec<DirItem>, most: usize) -> bool {
+    let had = items.len();
+    if had > most {
         items.sort_by_key(|item| item.cookie);
         let last = items[most - 1].cookie;
         items.retain(|item| item.cookie <= last);
     }
+    items.len() < had
 }
 
 impl Dir<'_> {
     fn list(&self, after: u64) -> Result<Vec<DirItem>> {
         let mut items = Vec::new();
-        match self.list_into(&mut items, after) {
+        let listed = match self.list_into(&mut items, after) {
             // The next batch has this error, too. A read that failed may succeed then, and names of its leaf that precede the last
             // cookie would be left out.
-            Err(Error::Corrupt(_)) if !items.is_empty() => {}
-            result => result?,
-        }
+            Err(Error::Corrupt(_)) if !items.is_empty() => None,
+            listed => Some(listed?),
+        };
         // Only the items of a leaf are not in this order.
         items.sort_by_key(|item| item.cookie);
+        if let Some(Listed::ByHash { is_complete }) = listed {
+            end_hashes(&mut items, is_complete);
+        }
+        debug_assert!(items.iter().all(|item| item.cookie > after), "the listing goes on");
         Ok(items)
     }
 
     /// Adds the items of a batch, in no order. If it fails, `items` has the ones before the error.
-    fn list_into(&self, items: &mut Vec<DirItem>, after: u64) -> Result<()> {
+    fn list_into(&self, items: &mut Vec<DirItem>, after: u64) -> Result<Listed> {
         if self.is_removed() {
-            return Ok(());
+            return Ok(Listed::ByOffset);
         }
         if let Some(image) = self.inline_image()? {
             return self.list_inline(&image, after, items);
@@ -156,24 +171,24 @@ impl Dir<'_> {
         Ok(DirItem { name: self.shown(entry.name, hash)?, ino: entry.ino, file_type, cookie })
     }
 
-    fn list_linear(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
+    fn list_linear(&self, after: u64, items: &mut Vec<DirItem>) -> Result<Listed> {
         let unit = self.engine.layout.block_size;
         if self.is_indexed() {
             self.dots(after, items)?;
         }
         if !items.is_empty() {
-            return Ok(());
+            return Ok(Listed::ByOffset);
         }
-        let first = offset_of(after) >> unit.bits();
+        let first = cookie::offset(after) >> unit.bits();
         for n in BlockRange::clamped(first, self.blocks()?.end()).blocks() {
             let start = unit.offset_of(n);
             let Some(block) = self.read_names(n)? else { continue };
             self.list_block((&block.snapshot(), self.has_tail()), (start, after), items)?;
             if !items.is_empty() {
-                return Ok(());
+                break;
             }
         }
-        Ok(())
+        Ok(Listed::ByOffset)
     }
 
     /// Returns the name by which users see a name of an entry.
@@ -199,28 +214,29 @@ impl Dir<'_> {
         for entry in self.entries(bytes, tail) {
             let entry = self.checked(entry)?;
             let offset = start + entry.offset as u64;
-            if entry.ino.get() != 0 && offset >= offset_of(after) {
+            if entry.ino.get() != 0 && offset >= cookie::offset(after) {
                 let hash = || match hash_in_entry {
                     true => dir_entry::hash_in_entry(bytes, &entry).unwrap_or_default(),
                     false => (0, 0),
                 };
-                items.push(self.item(&entry, hash, cookie_of(offset + entry.rec_len as u64))?);
+                items.push(self.item(&entry, hash, cookie::of_offset(offset + entry.rec_len as u64))?);
             }
         }
         Ok(())
     }
 
     /// Adds entries in the inode, of which `image` is the block, with the cookies that they keep when they move to a block.
-    fn list_inline(&self, image: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<()> {
+    fn list_inline(&self, image: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<Listed> {
         if !self.may_index() {
-            return self.list_block((image, false), (0, after), items);
+            self.list_block((image, false), (0, after), items)?;
+            return Ok(Listed::ByOffset);
         }
         self.dots(after, items)?;
         self.list_leaf(&self.default_hash()?, (image, false), after, items)?;
-        Ok(())
+        Ok(Listed::ByHash { is_complete: true })
     }
 
-    fn list_hashed(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
+    fn list_hashed(&self, after: u64, items: &mut Vec<DirItem>) -> Result<Listed> {
         self.dots(after, items)?;
         if self.is_indexed() {
             return self.list_tree(after, items);
@@ -228,7 +244,7 @@ impl Dir<'_> {
         let hash = self.default_hash()?;
         let bytes = self.read(FileBlock::ZERO)?.snapshot();
         self.list_leaf(&hash, (&bytes, self.has_tail()), after, items)?;
-        Ok(())
+        Ok(Listed::ByHash { is_complete: true })
     }
 
     fn dots(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
@@ -249,12 +265,12 @@ impl Dir<'_> {
 
     /// Lists the first leaf that has names after `after`, and if all of these have one hash, the leaves that continue it. Holds at most twice the
     /// names of a batch, and the names of one more leaf.
-    fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
-        let major = saturating_u32(after >> 32);
+    fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<Listed> {
+        let major = cookie::major(after);
         let most = most_of_one_hash(self.inode.size());
         let mut walk = Walk::to(*self, |_| major)?;
         let had = items.len();
-        let (mut skipped, mut start) = (0, 0);
+        let (mut skipped, mut start, mut is_complete) = (0, 0, true);
         // The first and the last cookie of the batch. Known without a pass over all items after each leaf.
         let (mut first, mut last) = (items.first().map_or(u64::MAX, |item| item.cookie), 0);
         loop {
@@ -273,21 +289,21 @@ impl Dir<'_> {
             }
             // A sort for each leaf would take a time that grows with the square of the batch.
             if items.len() > most.saturating_mul(2) {
-                keep_first(items, most);
+                is_complete &= !keep_first(items, most);
             }
             let Some(hash) = walk.advance()? else { break };
             if items.len() > had && ends_batch(items, first, hash) {
                 break;
             }
-            if last >> 32 > u64::from(hash & !1) {
+            if cookie::major(last) > hash & !1 {
                 // The next batch must have this error, too.
                 items.truncate(had);
                 return Err(self.corrupt("dx_entry: hash: a leaf that another one continues has later names"));
             }
             start = hash;
         }
-        keep_first(items, most);
-        Ok(())
+        is_complete &= !keep_first(items, most);
+        Ok(Listed::ByHash { is_complete })
     }
 
     /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
@@ -321,6 +337,30 @@ impl Dir<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the cookies of names with these hashes and orders, which a batch lists.
+    fn listed(names: &[(u32, u32)], is_complete: bool) -> Vec<u64> {
+        let item = |&(major, order)| DirItem {
+            name: b"name".to_vec(),
+            ino: parext4_format::InodeNo(12),
+            file_type: FileType::Regular,
+            cookie: cookie::of_name(major, order),
+        };
+        let mut items: Vec<_> = names.iter().map(item).collect();
+        end_hashes(&mut items, is_complete);
+        items.into_iter().map(|item| item.cookie).collect()
+    }
+
+    #[test]
+    fn the_last_name_with_a_hash_ends_it() {
+        let all = |major| cookie::of_name(major, 0) | 0xffff_ffff;
+        let own = cookie::of_name;
+        assert_eq!(listed(&[(2, 5), (4, 1), (4, 7), (8, 0)], true), [all(2), own(4, 1), all(4), all(8)]);
+        // More names with hash 8 may follow.
+        assert_eq!(listed(&[(2, 5), (8, 3)], false), [all(2), own(8, 3)]);
+        // A damaged directory has a name twice.
+        assert_eq!(listed(&[(2, 5), (2, 5), (4, 1)], true), [own(2, 5), own(2, 5), all(4)]);
+    }
 
     #[test]
     fn a_directory_of_names_with_one_hash_is_listed_in_few_batches() {

@@ -7,7 +7,9 @@
 mod location;
 mod open_device;
 mod partition;
+mod size;
 
 pub use location::{Location, scheme};
 pub use open_device::{open_device, open_device_with_sectors, partition_options};
 pub use partition::{Partition, partitions, split_partition};
+pub use size::parse_size;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use parext4::storage::parse_size;
 use parext4::{OnError, QuotaKinds};
 
 use super::error::OptionError;
@@ -93,10 +94,11 @@ impl MountOptions {
             ("cache", "direct") => self.cache = Cache::Direct,
             ("cache", _) => return Err(expected("kernel, writeback or direct")),
             ("metadata_cache", _) => {
-                self.metadata_cache = Some(size(value).ok_or_else(|| expected("a size such as 64M"))?);
+                let bytes = parse_size(value).ok().and_then(|bytes| usize::try_from(bytes).ok());
+                self.metadata_cache = Some(bytes.ok_or_else(|| expected("a size such as 64M"))?);
             }
             ("page_cache", _) => {
-                self.page_cache = Some(size(value).ok_or_else(|| expected("a size such as 1G"))? as u64);
+                self.page_cache = Some(parse_size(value).map_err(|_| expected("a size such as 1G"))?);
             }
             ("threads", _) => {
                 let threads = value.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
@@ -148,17 +150,6 @@ fn number(value: &str) -> Option<u32> {
 /// Parses the number of a user or group. The largest number is invalid: it stands for none.
 fn id(value: &str) -> Option<u32> {
     value.parse().ok().filter(|&id| id != u32::MAX)
-}
-
-/// Parses a number of bytes, with an optional suffix K, M or G.
-fn size(value: &str) -> Option<usize> {
-    let (number, shift) = match value.as_bytes().last()?.to_ascii_uppercase() {
-        b'K' => (&value[..value.len() - 1], 10),
-        b'M' => (&value[..value.len() - 1], 20),
-        b'G' => (&value[..value.len() - 1], 30),
-        _ => (value, 0),
-    };
-    number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

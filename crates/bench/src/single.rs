@@ -24,8 +24,8 @@ pub struct SingleRun {
     pub target: Spec,
     /// The settings of the engine, for targets that use it.
     pub engine: Engine,
-    /// Permits a raw target to be overwritten although it holds a file system or partition table.
-    pub force: bool,
+    /// Permits a raw target that exists to be overwritten.
+    pub destroy: bool,
 }
 
 impl SingleRun {
@@ -44,8 +44,8 @@ fn measure(run: &SingleRun) -> Result<Outcome> {
     match &run.target {
         Spec::Dir(path) => target::run(&DirTarget::new(path), job),
         Spec::Raw(path) => {
-            let (device, _made) = open_or_make(path, job, job.direct)?;
-            if job.rw.writes() && !run.force {
+            let (device, made) = open_or_make(path, job, job.direct)?;
+            if job.rw.writes() && made.is_none() && !run.destroy {
                 refuse_to_destroy(&*device)?;
             }
             target::run(&RawTarget::new(device), job)
@@ -79,10 +79,11 @@ fn open_or_make(path: &Path, job: &Job, direct: bool) -> Result<(Arc<dyn Device>
 }
 
 fn refuse_to_destroy(device: &dyn Device) -> Result<()> {
-    match signature::find(device)? {
-        Some(what) => bail!("holds {what}, which the job would destroy; --force does it"),
-        None => Ok(()),
-    }
+    let what = match signature::find(device)? {
+        Some(what) => what.to_string(),
+        None => "data".to_owned(),
+    };
+    bail!("holds {what}, which the job would destroy; --destroy does it")
 }
 
 /// Returns the size of a volume for the job's files.

@@ -97,6 +97,13 @@ fn a_job_that_cannot_be_done_is_refused() {
     let raw = format!("raw:{}", text(&scratch.image()));
     assert!(fails(&["--target", &raw, "--size=4m"]).contains("ext4 file system"));
     scratch.fsck();
+    let text_file = scratch.path("text");
+    std::fs::write(&text_file, vec![b'a'; 4 << 20]).unwrap();
+    let raw = format!("raw:{}", text(&text_file));
+    let job = ["--target", &raw, "--size=4m", "--direct=0", "--runtime=1ms"];
+    assert!(fails(&job).contains("--destroy"));
+    assert!(std::fs::read(&text_file).unwrap().iter().all(|&byte| byte == b'a'), "nothing was written");
+    scratch.ok(&[&["bench"], &job[..], &["--destroy"]].concat());
     assert!(fails(&["--target", "dir:/nowhere"]).contains("/nowhere"));
 }
 

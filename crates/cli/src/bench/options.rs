@@ -96,9 +96,9 @@ pub struct Args {
     /// Print counters and the causes of waits on standard error at the end; for lib:, sim: and mem
     #[arg(long)]
     explain: bool,
-    /// Let raw: overwrite a device that holds a file system or partition table
+    /// Let raw: overwrite a device or file that exists, whose contents are lost
     #[arg(long)]
-    force: bool,
+    destroy: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
@@ -107,7 +107,12 @@ pub struct Args {
 impl Args {
     /// Returns the run that the options describe.
     pub fn single_run(&self) -> SingleRun {
-        SingleRun { job: self.job(), target: self.target.clone(), engine: self.engine(), force: self.force }
+        SingleRun {
+            job: self.job(),
+            target: self.target.clone(),
+            engine: self.engine(),
+            destroy: self.destroy,
+        }
     }
 
     fn job(&self) -> Job {

@@ -53,7 +53,7 @@ pub struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print a summary as JSON, with the fields that docs/json.md lists
+    /// Print a summary as JSON, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
 }

@@ -33,7 +33,7 @@ pub struct MountHelper {
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
-    /// Separated by commas
+    /// Options, separated by commas; the manual page explains all of them
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Only check the options

@@ -31,21 +31,14 @@ pub struct Args {
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
-    /// Options of mount(8), ext4(5) and fuse2fs(1), separated by commas; docs/mount-options.md lists all of them. Among them:
-    /// ro, remount, norecovery (do not replay the journal), allow_other, noatime, offset=BYTES, partition=N, commit=SECONDS, suid, dev,
-    /// noexec, sync; errors=continue|remount-ro;
-    /// uid=N, gid=N (owner and group that all files show and new files get), resuid=N, resgid=N (user and group that
-    /// may use reserved blocks); usrquota, grpquota, prjquota (enforce limits of users, groups, projects);
-    /// idmap (allow idmapped mounts; then no user may use reserved blocks or exceed quotas, and an owner without
-    /// CAP_FOWNER cannot use chattr); cache=kernel|writeback|direct (which page cache serves programs: the kernel's for
-    /// reads, with each write passed on at once; the kernel's for both, where a full volume is reported only by fsync
-    /// or close; the server's), metadata_cache=SIZE (memory for inodes and directories), page_cache=SIZE (memory
-    /// for file data), threads=N (threads that read requests), policy=range|shared-overwrite|exclusive, explain (waits, for parext4 stat), log=FILE (for errors
-    /// after the command has returned; default: the system's log)
+    /// Options of mount(8), ext4(5) and fuse2fs(1), separated by commas; mount.fuse.parext4(8) explains all of them. Among them:
+    /// ro, remount, norecovery (do not replay the journal), allow_other (for users other than the one that mounts), noatime, offset=BYTES,
+    /// partition=N, commit=SECONDS, suid, dev, noexec, sync, errors=continue|remount-ro, uid=N and gid=N (owner and group that all files
+    /// show), usrquota, grpquota, prjquota, idmap, cache=kernel|writeback|direct, metadata_cache=SIZE, page_cache=SIZE, threads=N, log=FILE
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Wait until the volume's owner on another machine is gone, then fence it, take the volume over and mount it. The
-    /// command returns once it waits; parext4 umount ends the wait. The same as -o standby; docs/network.md explains it
+    /// command returns once it waits; parext4 umount ends the wait. The same as -o standby; parext4-network(7) explains it
     #[arg(long)]
     standby: bool,
     /// Stay in the foreground

@@ -71,7 +71,7 @@ pub struct Args {
     /// Print a line `synced PATH` for each file when it is durable
     #[arg(long)]
     report: bool,
-    /// Print a summary as JSON, with the fields that docs/json.md lists
+    /// Print a summary as JSON, with the fields that parext4-json(5) lists
     #[arg(long, conflicts_with = "report")]
     json: bool,
     #[command(flatten)]

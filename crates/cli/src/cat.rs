@@ -23,15 +23,15 @@ const CHUNK: usize = 1 << 20;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let mut out = output::lock();
-    // Files that follow each other in one image need it opened once.
-    for files in args.files.chunk_by(|a, b| a.image == b.image) {
-        image::read(&files[0].image, |volume| {
-            files.iter().try_for_each(|file| copy(volume, file, &mut out).with_context(|| file.to_string()))
-        })?;
-    }
-    out.flush()?;
-    Ok(())
+    output::print(|out| {
+        // Files that follow each other in one image need it opened once.
+        for files in args.files.chunk_by(|a, b| a.image == b.image) {
+            image::read(&files[0].image, |volume| {
+                files.iter().try_for_each(|file| copy(volume, file, out).with_context(|| file.to_string()))
+            })?;
+        }
+        Ok(())
+    })
 }
 
 fn copy(volume: &Volume, file: &ImagePath, out: &mut impl Write) -> Result<()> {

@@ -12,7 +12,8 @@ use parext4::{Device, DeviceOptions, Replayed, needs_recovery, replay_in_memory}
 use parext4_check::{CheckOptions, Finding, Report, check};
 use serde_json::{Value, json};
 
-use crate::{error, image, json, output};
+use crate::output::{self, Output};
+use crate::{error, image, json};
 
 /// The meaning of the exit status, for the help and the manual page.
 const EXIT_STATUS: &str = "\
@@ -42,7 +43,7 @@ pub struct Args {
     /// Print nothing but findings
     #[arg(short, long)]
     quiet: bool,
-    /// Print as JSON, with the fields that docs/json.md lists
+    /// Print as JSON, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
 }
@@ -88,8 +89,11 @@ impl Failure {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let (report, replayed) = check_image(args).map_err(Failure::NotChecked)?;
-    let printed =
-        if args.json { print_json(args, &report, replayed) } else { print(args, &report, replayed) };
+    let printed = if args.json {
+        print_json(args, &report, replayed)
+    } else {
+        output::print(|out| print(out, args, &report, replayed))
+    };
     let failed = printed.err().filter(|error| !output::has_no_reader(error));
     if report.count > 0 {
         if let Some(error) = failed {
@@ -137,8 +141,7 @@ fn replay(image: &Path, device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Opt
     Ok((view, Some(replayed)))
 }
 
-fn print(args: &Args, report: &Report, replayed: Option<Replayed>) -> Result<()> {
-    let mut out = output::lock();
+fn print(out: &mut Output, args: &Args, report: &Report, replayed: Option<Replayed>) -> Result<()> {
     if let Some(replayed) = replayed.filter(|_| !args.quiet) {
         let (transactions, blocks) = (replayed.transactions, replayed.blocks);
         writeln!(out, "the journal was replayed in memory: {transactions} transactions, {blocks} blocks")?;
@@ -154,7 +157,7 @@ fn print(args: &Args, report: &Report, replayed: Option<Replayed>) -> Result<()>
         let image = args.image.display();
         writeln!(out, "{image}: {inodes} inodes, {directories} directories, {blocks} blocks in use")?;
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 fn print_json(args: &Args, report: &Report, replayed: Option<Replayed>) -> Result<()> {

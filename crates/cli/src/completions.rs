@@ -20,6 +20,5 @@ pub fn run(args: &Args, mut command: clap::Command) -> Result<()> {
     // `generate` panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, name, &mut script);
-    output::lock().write_all(&script)?;
-    Ok(())
+    output::print(|out| Ok(out.write_all(&script)?))
 }

@@ -46,5 +46,5 @@ pub fn run(args: &Args) -> Result<()> {
         json: args.json,
         options: args.policy.options(),
     };
-    demo.run(&mut output::lock())
+    demo.run(&mut output::by_line())
 }

@@ -10,7 +10,8 @@ use parext4::device::signature;
 use parext4::storage::{Partition, open_device, partitions};
 use serde_json::json;
 
-use crate::{image, json, output, size};
+use crate::output::Output;
+use crate::{image, json, size};
 
 /// A disk without a volume of its own.
 pub struct Disk {
@@ -45,8 +46,7 @@ pub fn read(image: &Path) -> Result<Option<Disk>> {
 }
 
 /// Prints the partitions.
-pub fn print(image: &Path, disk: &Disk) -> Result<()> {
-    let mut out = output::lock();
+pub fn print(out: &mut Output, image: &Path, disk: &Disk) -> Result<()> {
     let count = disk.partitions.len();
     writeln!(out, "{}: a disk of {} with {count} partitions", image.display(), size::display(disk.size))?;
     for (partition, contents) in &disk.partitions {

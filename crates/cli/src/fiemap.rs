@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::image;
 use crate::image_path::ImagePath;
-use crate::{json, output};
+use crate::json;
+use crate::output::{self, Output};
 
 /// Show the extents of a file
 #[derive(Debug, clap::Args)]
@@ -16,24 +17,28 @@ pub struct Args {
     /// The file
     #[arg(value_name = "IMAGE:/FILE", value_parser = ImagePath::parser())]
     file: ImagePath,
-    /// Print as JSON, with the fields that docs/json.md lists
+    /// Print as JSON, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let print = if args.json { print_json } else { print };
-    image::read(&args.file.image, |volume| print(volume, &args.file).with_context(|| args.file.to_string()))
+    image::read(&args.file.image, |volume| {
+        let printed = match args.json {
+            true => print_json(volume, &args.file),
+            false => output::print(|out| print(out, volume, &args.file)),
+        };
+        printed.with_context(|| args.file.to_string())
+    })
 }
 
-fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
+fn print(out: &mut Output, volume: &Volume, path: &ImagePath) -> Result<()> {
     let file = volume.open_direct(&path.path, &OpenOptions::new().read(true))?;
     let (name, size) = (path.path.display(), file.size());
     let block_size = u64::from(volume.info().block_size);
     let blocks = size.div_ceil(block_size);
     let extents = file.fiemap(0..u64::MAX)?;
-    let mut out = output::lock();
     writeln!(out, "Filesystem type is: ef53")?;
     let plural = |count: u64| if count == 1 { "" } else { "s" };
     writeln!(out, "File size of {name} is {size} ({blocks} block{} of {block_size} bytes)", plural(blocks))?;

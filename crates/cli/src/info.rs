@@ -9,14 +9,15 @@ use parext4::mmp::MmpState;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{disk, image, json, mmp, output, recorded, size};
+use crate::output::{self, Output};
+use crate::{disk, image, json, mmp, recorded, size};
 
 /// Show the properties of a volume and its free space, or the partitions of a disk
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The image file, block device or URL
     image: PathBuf,
-    /// Print as JSON, with the fields that docs/json.md lists
+    /// Print as JSON, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
 }
@@ -27,16 +28,18 @@ pub fn run(args: &Args) -> Result<()> {
         return if args.json {
             disk::print_json(&args.image, &disk)
         } else {
-            disk::print(&args.image, &disk)
+            output::print(|out| disk::print(out, &args.image, &disk))
         };
     }
     let (info, mmp) = image::read(&args.image, |volume| Ok((volume.info(), volume.mmp()?)))?;
     let mmp = mmp.as_ref();
-    if args.json { print_json(&args.image, &info, mmp) } else { print(&args.image, &info, mmp) }
+    if args.json {
+        return print_json(&args.image, &info, mmp);
+    }
+    output::print(|out| print(out, &args.image, &info, mmp))
 }
 
-fn print(image: &Path, info: &Info, mmp: Option<&MmpState>) -> Result<()> {
-    let mut out = output::lock();
+fn print(out: &mut Output, image: &Path, info: &Info, mmp: Option<&MmpState>) -> Result<()> {
     let space = info.space;
     let bytes = |blocks: u64| size::display(blocks.saturating_mul(space.block_size.into()));
     let (size, free) = (bytes(space.blocks), bytes(space.free_blocks));

@@ -11,16 +11,23 @@ use crate::output;
 
 /// The directory in which mount(8) finds the programs that mount a type of file system.
 const PLACE: &str = "sbin";
+/// Where a package has the program.
+const PROGRAMS: [&str; 5] =
+    ["usr/bin/parext4", "usr/local/bin/parext4", "bin/parext4", "usr/sbin/parext4", "sbin/parext4"];
 
 /// Let mount(8), fstab and systemd mount images by the type fuse.parext4
 ///
 /// Links /sbin/mount.fuse.parext4, /sbin/mount.parext4 and /sbin/umount.fuse.parext4 to this program, wherever it lies.
-/// Links that are already right stay as they are.
+/// Links that are already right stay as they are. With --prefix, the links lead to where the program will be once the package is
+/// installed: to the place of this program below DIR, or else of the parext4 in usr/bin, usr/local/bin, bin, usr/sbin or sbin below DIR.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory that holds sbin, to prepare a package
+    /// Prepare a package in this directory, which stands for /
     #[arg(long, value_name = "DIR", default_value = "/")]
     prefix: PathBuf,
+    /// Absolute path of the program to which the links lead
+    #[arg(long, value_name = "PATH", conflicts_with = "remove")]
+    program: Option<PathBuf>,
     /// Print the changes without making them
     #[arg(long)]
     dry_run: bool,
@@ -31,16 +38,39 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let program = std::env::current_exe().context("finding this program")?;
+    let program = if args.remove { None } else { Some(program(args)?) };
     let place = args.prefix.join(PLACE);
-    let mut out = output::lock();
-    for name in MOUNT_NAMES.into_iter().chain([UMOUNT_NAME]) {
-        let path = place.join(name);
-        let done =
-            if args.remove { remove(&path, args.dry_run)? } else { link(&program, &path, args.dry_run)? };
-        writeln!(out, "{}{done}", if args.dry_run { "would: " } else { "" })?;
+    output::print(|out| {
+        for name in MOUNT_NAMES.into_iter().chain([UMOUNT_NAME]) {
+            let path = place.join(name);
+            let done = match &program {
+                Some(program) => link(program, &path, args.dry_run)?,
+                None => remove(&path, args.dry_run)?,
+            };
+            writeln!(out, "{}{done}", if args.dry_run { "would: " } else { "" })?;
+        }
+        Ok(())
+    })
+}
+
+/// Returns the path of the program on the system where the links will be.
+fn program(args: &Args) -> Result<PathBuf> {
+    if let Some(program) = &args.program {
+        ensure!(program.is_absolute(), "--program: {} is not an absolute path", program.display());
+        return Ok(program.clone());
     }
-    Ok(())
+    let this = std::env::current_exe().context("finding this program")?;
+    // It need not exist yet, and leads to no program then.
+    let prefix = args.prefix.canonicalize().unwrap_or_else(|_| args.prefix.clone());
+    if let Ok(inside) = this.strip_prefix(&prefix) {
+        return Ok(Path::new("/").join(inside));
+    }
+    let inside = PROGRAMS.into_iter().find(|inside| prefix.join(inside).exists());
+    let inside = inside.with_context(|| {
+        let list = PROGRAMS.join(", ");
+        format!("{}: none of {list} is there; --program says where the program will be", prefix.display())
+    })?;
+    Ok(Path::new("/").join(inside))
 }
 
 /// Links `path` to the program. Returns a line that describes the change.

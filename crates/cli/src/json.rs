@@ -11,9 +11,7 @@ use crate::output;
 
 /// Prints one value.
 pub fn print(value: &Value) -> Result<()> {
-    let mut out = output::lock();
-    writeln!(out, "{value:#}")?;
-    Ok(out.flush()?)
+    output::print(|out| Ok(writeln!(out, "{value:#}")?))
 }
 
 /// Adds names to an object without loss: each `key` is the name as text, with U+FFFD for bytes that are not UTF-8. If

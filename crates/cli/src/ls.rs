@@ -5,16 +5,16 @@ use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::tz::TimeZone;
-use parext4::{Error, FileType, Metadata, Node, NodeId, Timestamp, Volume};
+use parext4::{Error, FileType, InodeNo, Metadata, Node, NodeId, Timestamp, Volume};
 use serde_json::{Value, json};
 
 use crate::image;
 use crate::image_path::{ImagePath, PathInImage};
 use crate::output::{self, Output};
 use crate::tree::{self, Entry, Visited};
-use crate::{json, mode};
+use crate::{error, json, mode};
 
 /// List a directory of a volume, sorted by name
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub struct Args {
     /// List subdirectories, too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Print all attributes as a JSON array, with the fields that docs/json.md lists
+    /// Print all attributes as a JSON array, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
     /// The directory or file; the image alone means its root directory
@@ -43,15 +43,25 @@ const MAX_PATH: usize = 4096;
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     image::read(&args.path.image, |volume| {
-        let mut lister = Lister::new(args);
-        lister.run(volume)?;
-        lister.end()
+        output::print(|out| {
+            let mut lister = Lister { args, escape: out.is_terminal(), out, json: Vec::new(), failed: 0 };
+            lister.run(volume)?;
+            lister.end()
+        })
     })
 }
 
 /// An entry of the list.
 struct Line {
     name: Vec<u8>,
+    ino: InodeNo,
+    file_type: FileType,
+    /// What its inode says, or why the inode cannot be read.
+    facts: std::result::Result<Facts, String>,
+}
+
+/// What an inode says.
+struct Facts {
     metadata: Metadata,
     /// The target of a symbolic link.
     target: Option<Vec<u8>>,
@@ -59,15 +69,15 @@ struct Line {
     verity: Option<String>,
 }
 
-impl Line {
-    fn new(name: Vec<u8>, node: &Node) -> Result<Self> {
+impl Facts {
+    fn of(node: &Node) -> Result<Self> {
         let is_link = node.file_type() == FileType::Symlink;
         let target = is_link.then(|| node.read_link()).transpose()?;
         let verity = match node.verity() {
             Err(Error::Corrupt(_)) => Some(String::new()),
             verity => verity?.map(|verity| verity.to_string()),
         };
-        Ok(Self { name, metadata: node.metadata(), target, verity })
+        Ok(Self { metadata: node.metadata(), target, verity })
     }
 }
 
@@ -95,18 +105,15 @@ impl Waiting {
 
 struct Lister<'a> {
     args: &'a Args,
-    out: Output,
+    out: &'a mut Output,
     /// Replaces control characters in names: the output is a terminal.
     escape: bool,
     json: Vec<Value>,
+    /// Number of errors that were reported.
+    failed: u64,
 }
 
-impl<'a> Lister<'a> {
-    fn new(args: &'a Args) -> Self {
-        let out = output::lock();
-        Self { args, escape: out.is_terminal(), out, json: Vec::new() }
-    }
-
+impl Lister<'_> {
     fn run(&mut self, volume: &Volume) -> Result<()> {
         let path = &self.args.path.path;
         let node = volume.resolve_no_follow(path).with_context(|| self.args.path.to_string())?;
@@ -118,8 +125,9 @@ impl<'a> Lister<'a> {
         if node.file_type() == FileType::Directory {
             return self.directories(volume, path.clone(), node.id());
         }
-        let line = Line::new(path.as_os_str().as_bytes().to_vec(), &node)
-            .with_context(|| self.args.path.to_string())?;
+        let facts = Facts::of(&node).with_context(|| self.args.path.to_string())?;
+        let name = path.as_os_str().as_bytes().to_vec();
+        let line = Line { name, ino: node.ino(), file_type: node.file_type(), facts: Ok(facts) };
         self.print(path.parent().unwrap_or(Path::new("/")), &[line])
     }
 
@@ -134,42 +142,69 @@ impl<'a> Lister<'a> {
             // The listed directory is below, or is, the directory above the next one.
             path = next.path(path);
             let path = Path::new(&path);
-            let name = || PathInImage { image: &self.args.path.image, path }.to_string();
-            let dir = volume.node(next.dir).with_context(name)?;
-            visited.enter(&dir).with_context(name)?;
             if self.args.recursive && !self.args.json {
                 let gap = if std::mem::take(&mut first) { "" } else { "\n" };
                 write!(self.out, "{gap}")?;
                 self.name(path.as_os_str().as_bytes())?;
                 writeln!(self.out, ":")?;
             }
-            let mut subdirs = Vec::new();
-            let lines = self.read(path, &dir, &mut subdirs).with_context(name)?;
+            let (mut lines, mut subdirs) = (Vec::new(), Vec::new());
+            let opened = volume.node(next.dir).map_err(anyhow::Error::from);
+            let read = opened.and_then(|dir| {
+                visited.enter(&dir)?;
+                self.read(path, &dir, &mut lines, &mut subdirs)
+            });
+            if let Err(error) = read {
+                if next.name.is_empty() && lines.is_empty() {
+                    return Err(error.context(self.args.path.to_string()));
+                }
+                self.report(path, &error);
+            }
+            lines.sort_unstable_by(|a: &Line, b| a.name.cmp(&b.name));
+            subdirs.sort_unstable_by(|a: &Waiting, b| b.name.cmp(&a.name));
             self.print(path, &lines)?;
-            waiting.extend(subdirs.into_iter().rev());
+            waiting.extend(subdirs);
         }
         Ok(())
     }
 
-    fn read(&self, path: &Path, dir: &Node, subdirs: &mut Vec<Waiting>) -> Result<Vec<Line>> {
+    /// Adds the entries of a directory, and the directories that will be listed after it. If it fails, they have what precedes the error.
+    fn read(
+        &mut self,
+        path: &Path,
+        dir: &Node,
+        lines: &mut Vec<Line>,
+        subdirs: &mut Vec<Waiting>,
+    ) -> Result<()> {
         let above = path.as_os_str().len();
-        let mut lines = Vec::new();
         for entry in tree::entries(dir)? {
-            let Entry { name, node } = entry?;
+            let Entry { name, ino, file_type, node } = entry?;
             if !self.args.all && name.starts_with(b".") {
                 continue;
             }
-            let node = node?;
-            if self.args.recursive && node.file_type() == FileType::Directory {
+            let node = node.map_err(anyhow::Error::from);
+            if let Ok(node) = &node
+                && self.args.recursive
+                && node.file_type() == FileType::Directory
+            {
                 let len = above + 1 + name.len();
                 ensure!(len < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
                 subdirs.push(Waiting { above, name: name.clone(), dir: node.id() });
             }
-            lines.push(Line::new(name, &node)?);
+            let facts = node.and_then(|node| Facts::of(&node)).map_err(|error| {
+                self.report(&path.join(OsStr::from_bytes(&name)), &error);
+                format!("{error:#}")
+            });
+            lines.push(Line { name, ino, file_type, facts });
         }
-        lines.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        subdirs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(lines)
+        Ok(())
+    }
+
+    /// Prints an error on stderr. The listing goes on.
+    fn report(&mut self, path: &Path, error: &anyhow::Error) {
+        let name = PathInImage { image: &self.args.path.image, path };
+        eprintln!("parext4: {}: {}", error::printable(&name.to_string()), error::describe(error));
+        self.failed += 1;
     }
 
     fn print(&mut self, dir: &Path, lines: &[Line]) -> Result<()> {
@@ -180,16 +215,28 @@ impl<'a> Lister<'a> {
         let widths = Widths::of(lines);
         for line in lines {
             if self.args.long {
-                write!(self.out, "{} ", widths.details(&line.metadata))?;
+                write!(self.out, "{} ", widths.details(line))?;
             }
             self.name(&line.name)?;
-            if let Some(target) = line.target.as_ref().filter(|_| self.args.long) {
+            let target = line.facts.as_ref().ok().and_then(|facts| facts.target.as_ref());
+            if let Some(target) = target.filter(|_| self.args.long) {
                 write!(self.out, " -> ")?;
                 self.name(target)?;
             }
             writeln!(self.out)?;
         }
         Ok(())
+    }
+
+    fn end(self) -> Result<()> {
+        if self.args.json {
+            writeln!(self.out, "{:#}", Value::Array(self.json))?;
+        }
+        match self.failed {
+            0 => Ok(()),
+            1 => bail!("{}: 1 error, named above", self.args.path),
+            failed => bail!("{}: {failed} errors, named above", self.args.path),
+        }
     }
 
     fn name(&mut self, name: &[u8]) -> Result<()> {
@@ -199,14 +246,6 @@ impl<'a> Lister<'a> {
             self.out.write_all(name)?;
         }
         Ok(())
-    }
-
-    fn end(mut self) -> Result<()> {
-        if self.args.json {
-            drop(self.out);
-            return json::print(&Value::Array(self.json));
-        }
-        Ok(self.out.flush()?)
     }
 }
 
@@ -219,9 +258,17 @@ struct Widths {
     size: usize,
 }
 
+/// Stands for what an inode does not say, as in the output of ls.
+const UNKNOWN: &str = "?";
+/// Width of a time in the long format.
+const TIME: usize = "2025-01-31 12:00".len();
+
 impl Widths {
     fn of(lines: &[Line]) -> Self {
-        lines.iter().fold(Self::default(), |widths, Line { metadata, .. }| Self {
+        let known = lines.iter().filter_map(|line| line.facts.as_ref().ok());
+        // A question mark has the width of a digit.
+        let least = Self { links: 1, uid: 1, gid: 1, size: 1 };
+        known.fold(least, |widths, Facts { metadata, .. }| Self {
             links: widths.links.max(metadata.links.to_string().len()),
             uid: widths.uid.max(metadata.uid.to_string().len()),
             gid: widths.gid.max(metadata.gid.to_string().len()),
@@ -231,20 +278,23 @@ impl Widths {
 
     /// Returns the columns before the name. Owners are numbers, because the volume may come from a system with other
     /// users.
-    fn details(&self, metadata: &Metadata) -> String {
-        format!(
-            "{} {:>links$} {:>uid$} {:>gid$} {:>size$} {}",
-            mode::string(metadata.file_type, metadata.permissions),
-            metadata.links,
-            metadata.uid,
-            metadata.gid,
-            size(metadata),
-            local_time(metadata.mtime),
-            links = self.links,
-            uid = self.uid,
-            gid = self.gid,
-            size = self.size,
-        )
+    fn details(&self, line: &Line) -> String {
+        let Self { links, uid, gid, size: width } = *self;
+        match &line.facts {
+            Ok(Facts { metadata, .. }) => format!(
+                "{} {:>links$} {:>uid$} {:>gid$} {:>width$} {}",
+                mode::string(metadata.file_type, metadata.permissions),
+                metadata.links,
+                metadata.uid,
+                metadata.gid,
+                size(metadata),
+                local_time(metadata.mtime),
+            ),
+            Err(_) => format!(
+                "{} {UNKNOWN:>links$} {UNKNOWN:>uid$} {UNKNOWN:>gid$} {UNKNOWN:>width$} {UNKNOWN:>TIME$}",
+                mode::unknown(line.file_type),
+            ),
+        }
     }
 }
 
@@ -267,27 +317,32 @@ fn local_time(time: Timestamp) -> String {
 }
 
 fn to_json(dir: &Path, line: &Line) -> Value {
-    let metadata = &line.metadata;
     let path = dir.join(OsStr::from_bytes(&line.name));
-    let time = |time: Timestamp| instant(time).map(|instant| instant.to_string());
+    let facts = line.facts.as_ref().ok();
+    let metadata = facts.map(|facts| &facts.metadata);
+    let time = |time: fn(&Metadata) -> Timestamp| {
+        metadata.and_then(|metadata| instant(time(metadata))).map(|instant| instant.to_string())
+    };
     let value = json!({
-        "inode": metadata.ino.get(),
-        "type": mode::type_name(metadata.file_type),
-        "mode": format!("{:04o}", metadata.permissions),
-        "links": metadata.links,
-        "uid": metadata.uid,
-        "gid": metadata.gid,
-        "size": metadata.size,
-        "sectors": metadata.sectors,
-        "atime": time(metadata.atime),
-        "mtime": time(metadata.mtime),
-        "ctime": time(metadata.ctime),
-        "crtime": time(metadata.crtime),
-        "rdev": metadata.rdev.map(|(major, minor)| [major, minor]),
+        "inode": line.ino.get(),
+        "type": mode::type_name(metadata.map_or(line.file_type, |metadata| metadata.file_type)),
+        "mode": metadata.map(|metadata| format!("{:04o}", metadata.permissions)),
+        "links": metadata.map(|metadata| metadata.links),
+        "uid": metadata.map(|metadata| metadata.uid),
+        "gid": metadata.map(|metadata| metadata.gid),
+        "size": metadata.map(|metadata| metadata.size),
+        "sectors": metadata.map(|metadata| metadata.sectors),
+        "atime": time(|metadata| metadata.atime),
+        "mtime": time(|metadata| metadata.mtime),
+        "ctime": time(|metadata| metadata.ctime),
+        "crtime": time(|metadata| metadata.crtime),
+        "rdev": metadata.and_then(|metadata| metadata.rdev).map(|(major, minor)| [major, minor]),
         "target": null,
-        "verity": line.verity,
+        "verity": facts.and_then(|facts| facts.verity.as_ref()),
+        "error": line.facts.as_ref().err(),
     });
     let names = [("name", path.file_name().unwrap_or(path.as_os_str())), ("path", path.as_os_str())];
-    let target = line.target.as_ref().map(|target| ("target", OsStr::from_bytes(target)));
+    let target = facts.and_then(|facts| facts.target.as_ref());
+    let target = target.map(|target| ("target", OsStr::from_bytes(target)));
     json::with_names(value, names.into_iter().chain(target))
 }

@@ -21,6 +21,11 @@ pub fn string(file_type: FileType, permissions: u16) -> String {
     letters
 }
 
+/// Returns the letters of an inode of which only the type is known, such as `-?????????`.
+pub fn unknown(file_type: FileType) -> String {
+    format!("{}?????????", type_letter(file_type))
+}
+
 fn type_letter(file_type: FileType) -> char {
     match file_type {
         FileType::Regular => '-',
@@ -48,7 +53,7 @@ pub fn type_name(file_type: FileType) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileType, string};
+    use super::{FileType, string, unknown};
 
     #[test]
     fn modes_read_as_ls_writes_them() {
@@ -58,5 +63,6 @@ mod tests {
         assert_eq!(string(FileType::Regular, 0o7000), "---S--S--T");
         assert_eq!(string(FileType::Symlink, 0o777), "lrwxrwxrwx");
         assert_eq!(string(FileType::CharDevice, 0o620), "crw--w----");
+        assert_eq!(unknown(FileType::Directory), "d?????????");
     }
 }

@@ -1,20 +1,39 @@
-//! Standard output, with errors that name it.
+//! Standard output, buffered, with errors that name it.
 
 use std::fmt;
-use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use anyhow::Result;
+
+/// Bytes that are written at a time, unless a terminal shows the output: then each line is written when it ends.
+const BUFFER: usize = 1 << 16;
 
 /// The locked standard output. Its errors keep their kind.
-pub struct Output(StdoutLock<'static>);
+pub struct Output(BufWriter<StdoutLock<'static>>);
 
-/// Locks the standard output.
-pub fn lock() -> Output {
-    Output(io::stdout().lock())
+/// Locks the standard output for `write`, and writes what is buffered in the end, also if `write` fails.
+///
+/// # Errors
+/// The error of `write`, or else of the output.
+pub fn print(write: impl FnOnce(&mut Output) -> Result<()>) -> Result<()> {
+    let stdout = io::stdout().lock();
+    let buffer = if stdout.is_terminal() { 0 } else { BUFFER };
+    let mut out = Output(BufWriter::with_capacity(buffer, stdout));
+    let written = write(&mut out);
+    let flushed = out.flush();
+    written?;
+    Ok(flushed?)
+}
+
+/// Locks the standard output. Each line is written when it ends, and what is longer than a buffer at once.
+pub fn by_line() -> Output {
+    Output(BufWriter::with_capacity(0, io::stdout().lock()))
 }
 
 impl Output {
     /// Returns true if a terminal shows the output.
     pub fn is_terminal(&self) -> bool {
-        self.0.is_terminal()
+        self.0.get_ref().is_terminal()
     }
 }
 

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use parext4::{Quota, QuotaKind, QuotaLimits, Volume};
 use serde_json::{Value, json};
 
-use crate::{image, json, output, size};
+use crate::output::{self, Output};
+use crate::{image, json, size};
 
 /// Show what users, groups and projects use, or set the limits of one
 ///
@@ -32,7 +33,7 @@ pub struct Args {
     /// Number of inodes that may be exceeded for a time
     #[arg(long, value_name = "COUNT", requires = "Of")]
     inode_soft: Option<u64>,
-    /// Print as JSON, with the fields that docs/json.md lists
+    /// Print as JSON, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
 }
@@ -108,11 +109,10 @@ fn report(args: &Args, volume: &Volume) -> Result<()> {
             parext4::Error::Unsupported("the volume does not have the feature quota".to_owned()).into()
         );
     }
-    if args.json { print_json(args, &rows) } else { print(&rows) }
+    if args.json { print_json(args, &rows) } else { output::print(|out| print(out, &rows)) }
 }
 
-fn print(rows: &[(QuotaKind, Quota)]) -> Result<()> {
-    let mut out = output::lock();
+fn print(out: &mut Output, rows: &[(QuotaKind, Quota)]) -> Result<()> {
     let heads = ["KIB", "SOFT", "HARD", "INODES", "SOFT", "HARD"];
     let [space, space_soft, space_hard, inodes, inodes_soft, inodes_hard] = heads;
     writeln!(

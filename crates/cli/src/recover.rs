@@ -17,7 +17,7 @@ pub struct Args {
     /// Only replay the journal
     #[arg(long)]
     journal_only: bool,
-    /// Print as JSON, with the fields that docs/json.md lists
+    /// Print as JSON, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
 }
@@ -33,6 +33,5 @@ pub fn run(args: &Args) -> Result<()> {
         let value = json!({"transactions": transactions, "blocks": blocks});
         return json::print(&json::with_names(value, [("image", args.image.as_os_str())]));
     }
-    writeln!(output::lock(), "replayed {transactions} transactions, {blocks} blocks")?;
-    Ok(())
+    output::print(|out| Ok(writeln!(out, "replayed {transactions} transactions, {blocks} blocks")?))
 }

@@ -28,8 +28,7 @@ pub fn run(args: &Args) -> Result<()> {
     let options = DeviceOptions::new().offset(args.offset);
     let image = args.image.display();
     let taken = force(args.image.as_os_str(), &options).with_context(|| image.to_string())?;
-    writeln!(output::lock(), "{image}: {}", describe(&taken))?;
-    Ok(())
+    output::print(|out| Ok(writeln!(out, "{image}: {}", describe(&taken))?))
 }
 
 fn describe(Forced { before, is_fenced, .. }: &Forced) -> String {

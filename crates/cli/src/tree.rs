@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Result, bail, ensure};
-use parext4::{DirBatch, InodeNo, Node, Volume};
+use parext4::{DirBatch, FileType, InodeNo, Node, Volume};
 
 /// Iterator over the entries of a directory except "." and ".."; reads them in batches.
 pub struct Entries {
@@ -19,6 +19,9 @@ pub struct Entries {
 pub struct Entry {
     /// Its name, which can be part of a path.
     pub name: Vec<u8>,
+    /// The number and the type of the inode, as the directory has them.
+    pub ino: InodeNo,
+    pub file_type: FileType,
     /// The inode that it names.
     pub node: parext4::Result<Node>,
 }
@@ -38,8 +41,9 @@ impl Iterator for Entries {
             match self.batch.get(nth) {
                 Some(item) if item.name == b"." || item.name == b".." => {}
                 Some(item) => {
-                    let name = item.name.clone();
-                    return Some(check_name(&name).map(|()| Entry { name, node: self.batch.node(nth) }));
+                    let (name, ino, file_type) = (item.name.clone(), item.ino, item.file_type);
+                    let node = self.batch.node(nth);
+                    return Some(check_name(&name).map(|()| Entry { name, ino, file_type, node }));
                 }
                 None => match self.refill() {
                     Ok(true) => {}

@@ -3,13 +3,12 @@
 mod options;
 mod sources;
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use parext4_bench::{interrupt, null};
 
-use crate::output;
+use crate::{json, output};
 
 /// Measure the library, the plain device, or any mounted file system
 ///
@@ -48,9 +47,7 @@ fn run_single(args: &options::Args) -> Result<()> {
     let run = args.single_run();
     let outcome = run.measure()?;
     if args.json {
-        writeln!(output::lock(), "{:#}", run.to_json(&outcome))?;
-    } else {
-        outcome.print(&mut output::lock())?;
+        return json::print(&run.to_json(&outcome));
     }
-    Ok(())
+    output::print(|out| Ok(outcome.print(out)?))
 }

@@ -59,6 +59,6 @@ pub fn run(args: &Args) -> Result<()> {
         rounds,
         out: args.out.clone(),
     };
-    let mut out = output::lock();
+    let mut out = output::by_line();
     if args.list { comparison.list(&mut out) } else { comparison.run(&mut out) }
 }

@@ -52,7 +52,7 @@ pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Res
     };
     let node = node.with_context(|| source.to_string())?;
     let (output, file): (Box<dyn Write>, _) = if path == Path::new("-") {
-        (Box::new(output::lock()), None)
+        (Box::new(output::by_line()), None)
     } else {
         let file = create(path, &source.image).with_context(|| path.display().to_string())?;
         let file = Arc::new(file);

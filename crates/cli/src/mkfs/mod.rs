@@ -12,7 +12,7 @@ use parext4::mkfs::{ExternalJournal, FsType, OnError, Summary, mkfs_journal_devi
 use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions, MkfsOptions};
 
-use crate::{image, size, source_date};
+use crate::{image, output, size, source_date};
 use target::Part;
 use words::{Extended, Id, JournalWords};
 
@@ -113,7 +113,7 @@ pub struct Args {
     /// Print nothing
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// Print the summary as JSON, with the fields that docs/json.md lists
+    /// Print the summary as JSON, with the fields that parext4-json(5) lists
     #[arg(long)]
     json: bool,
 }
@@ -198,7 +198,7 @@ impl Args {
         match (self.json, self.quiet) {
             (true, _) => report::print_json(&self.image, summary),
             (false, true) => Ok(()),
-            (false, false) => report::print(&self.image, summary),
+            (false, false) => output::print(|out| report::print(out, &self.image, summary)),
         }
     }
 }

@@ -8,11 +8,11 @@ use parext4::mkfs::Summary;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{json, output, size};
+use crate::output::Output;
+use crate::{json, size};
 
 /// Prints a summary for people.
-pub fn print(image: &Path, summary: &Summary) -> Result<()> {
-    let mut out = output::lock();
+pub fn print(out: &mut Output, image: &Path, summary: &Summary) -> Result<()> {
     let bytes = |blocks: u64| size::display(blocks * u64::from(summary.block_size));
     let is_journal = summary.groups == 0;
     let kind = if is_journal { "journal device" } else { summary.type_name };

@@ -157,7 +157,8 @@ fn is_on(value: Option<&str>) -> Result<bool> {
     value.map_or(Ok(true), |value| Ok(value.parse::<u32>()? != 0))
 }
 
-fn own_ids() -> (u32, u32) {
+/// Returns the user and the group that run the command.
+pub fn own_ids() -> (u32, u32) {
     (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
 }
 

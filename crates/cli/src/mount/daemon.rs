@@ -74,9 +74,7 @@ impl Startup {
 /// Reports that the directory is mounted, and releases the inherited working directory and outputs.
 fn ready() -> Result<()> {
     std::env::set_current_dir("/").context("leaving the working directory")?;
-    let mut output = output::lock();
-    output.write_all(READY)?;
-    output.flush()?;
+    output::print(|out| Ok(out.write_all(READY)?))?;
     let nowhere = File::options().write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdout(&nowhere)?;
     rustix::stdio::dup2_stderr(&nowhere)?;

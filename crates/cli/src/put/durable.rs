@@ -69,11 +69,12 @@ impl Durable {
 
 /// Prints a line for each file.
 fn report(paths: &[PathBuf]) -> Result<()> {
-    let mut out = output::lock();
-    for path in paths {
-        out.write_all(b"synced ")?;
-        out.write_all(path.as_os_str().as_bytes())?;
-        out.write_all(b"\n")?;
-    }
-    Ok(out.flush()?)
+    output::print(|out| {
+        for path in paths {
+            out.write_all(b"synced ")?;
+            out.write_all(path.as_os_str().as_bytes())?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    })
 }

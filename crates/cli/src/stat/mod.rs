@@ -21,7 +21,7 @@ pub struct Args {
     /// Print them again each second, with rates, until interrupted or unmounted
     #[arg(short, long)]
     watch: bool,
-    /// Print as JSON, with the fields that docs/json.md lists; with --watch, a line each second
+    /// Print as JSON, with the fields that parext4-json(5) lists; with --watch, a line each second
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +40,5 @@ fn json(report: &Report) -> Result<serde_json::Value> {
 }
 
 fn print(text: &str) -> Result<()> {
-    let mut out = output::lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    output::print(|out| Ok(out.write_all(text.as_bytes())?))
 }

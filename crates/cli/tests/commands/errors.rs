@@ -94,7 +94,11 @@ const PATHS: &[Case] = &[
     ("stat @none", "@none: no such file or directory"),
     ("stat @dir", "@dir is not a mount of parext4"),
     ("man --dir @outside", "@outside: "),
-    ("install-helper --prefix @outside", "@outside/sbin/mount.fuse.parext4: not a directory"),
+    ("install-helper --prefix @dir", "@dir: none of usr/bin/parext4, usr/local/bin/parext4"),
+    (
+        "install-helper --prefix @outside --program /usr/bin/parext4",
+        "@outside/sbin/mount.fuse.parext4: not a directory",
+    ),
 ];
 
 /// The temporary directory with all images and files that the tables name, and a file that locks one of them.

@@ -6,6 +6,7 @@ mod check;
 mod deep;
 mod distributions;
 mod errors;
+mod first_use;
 mod foreign;
 mod hostile;
 mod journal_device;

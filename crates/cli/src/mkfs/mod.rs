@@ -18,7 +18,9 @@ use words::{Extended, Id, JournalWords};
 
 /// Make an ext2, ext3 or ext4 volume in an image file, on a block device or on a device of the network
 ///
-/// The options are the options of mke2fs, and have the same effects.
+/// The options are the options of mke2fs, and have the same effects. The root directory belongs to the user and the group that run the
+/// command, so that a user can write to the volume when it is mounted; -E root_owner=0:0 gives it to root, and so does SOURCE_DATE_EPOCH in
+/// the environment, with which every user makes the same volume.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The image file, created if it does not exist, or a block device or URL
@@ -92,7 +94,7 @@ pub struct Args {
     /// stripe_width=BLOCKS of a RAID; num_backup_sb=0, 1 or 2 for sparse_super2; packed_meta_blocks to have all tables and the journal
     /// at the start; resize=BLOCKS, up to which the volume can be extended while it is mounted; lazy_itable_init=0 to zero the inode
     /// tables; lazy_journal_init to leave the journal as it is, without zeroing it; discard to discard the old contents, which nodiscard, the default, does not;
-    /// root_owner=UID:GID and root_perms=MODE of the root directory; orphan_file_size=BLOCKS for orphan_file;
+    /// root_owner=UID:GID of the root directory, by default of the user who runs the command, and its root_perms=MODE; orphan_file_size=BLOCKS for orphan_file;
     /// quotatype=usrquota:grpquota:prjquota, what the feature quota counts by; offset=BYTES of the volume in the file; test_fs, the
     /// flag of volumes for tests of drivers in development
     #[arg(short = 'E', value_name = "OPTIONS", value_parser = words::extended)]
@@ -138,6 +140,7 @@ fn usage(list: &str) -> Result<String> {
 impl Args {
     /// Returns the options that do not depend on the block size.
     fn options(&self) -> Result<MkfsOptions> {
+        let source_date = source_date::get()?;
         let block_size = self.block_size.map(u32::try_from).transpose().context("--block-size")?;
         let cluster_size = self.cluster_size.map(u32::try_from).transpose().context("--cluster-size")?;
         let mut options = MkfsOptions::new()
@@ -155,7 +158,11 @@ impl Args {
             .revision(self.revision)
             .on_error(self.on_error)
             .last_mounted(&self.last_mounted)
-            .now(source_date::get()?);
+            .now(source_date);
+        if source_date.is_none() {
+            let (uid, gid) = words::own_ids();
+            options = options.owner(uid, gid);
+        }
         if let Some(list) = &self.usage {
             options = options.usage(list)?;
         }

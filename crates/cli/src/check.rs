@@ -12,6 +12,7 @@ use parext4::{Device, DeviceOptions, Replayed, needs_recovery, replay_in_memory}
 use parext4_check::{CheckOptions, Finding, Report, check};
 use serde_json::{Value, json};
 
+use crate::activity::{Activity, Moved};
 use crate::output::{self, Output};
 use crate::{error, image, json};
 
@@ -120,7 +121,12 @@ fn check_image(args: &Args) -> Result<(Report, Option<Replayed>)> {
         options = options.threads(threads.get());
     }
     let (device, replayed) = if args.no_replay { (device, None) } else { replay(&args.image, device)? };
-    let report = check(&*device, &options.is_replayed(replayed.is_some()));
+    let moved = Moved::default();
+    let report = {
+        let shown = moved.clone();
+        let _activity = Activity::start(args.quiet, "checking", move || shown.read());
+        check(&moved.counts(&*device), &options.is_replayed(replayed.is_some()))
+    };
     if let Some(why) = &report.refused {
         bail!("{}: {why}", args.image.display());
     }

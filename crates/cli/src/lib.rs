@@ -1,6 +1,7 @@
 //! `parext4`: ext4 images and devices from the command line. A library, so that the fuzzer reaches its parsers.
 #![forbid(unsafe_code)]
 
+mod activity;
 mod bench;
 mod cat;
 mod check;

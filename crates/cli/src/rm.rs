@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use parext4::{FileType, Volume};
 
+use crate::activity::Activity;
 use crate::image;
 use crate::image_path::ImagePath;
 
@@ -24,12 +25,20 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     for paths in args.paths.chunk_by(|a, b| a.image == b.image) {
         image::write(&paths[0].image, |volume| {
+            let _activity = activity(volume);
             paths.iter().try_for_each(|path| {
                 remove(volume, &path.path, args.recursive).with_context(|| path.to_string())
             })
         })?;
     }
     Ok(())
+}
+
+fn activity(volume: &Volume) -> Activity {
+    let (volume, before) = (volume.clone(), volume.space().free_inodes);
+    Activity::start(false, "removing", move || {
+        format!("{} files", volume.space().free_inodes.saturating_sub(before))
+    })
 }
 
 fn remove(volume: &Volume, path: &Path, recursive: bool) -> Result<()> {

@@ -12,6 +12,7 @@ use parext4::mkfs::{ExternalJournal, FsType, OnError, Summary, mkfs_journal_devi
 use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions, MkfsOptions};
 
+use crate::activity::{Activity, Moved};
 use crate::{image, output, size, source_date};
 use target::Part;
 use words::{Extended, Id, JournalWords};
@@ -276,6 +277,9 @@ pub fn run(mut args: Args) -> Result<()> {
 
 fn make(device: &dyn Device, args: &Args, options: MkfsOptions, is_journal: bool) -> Result<Summary> {
     let name = || args.image.display().to_string();
+    let moved = Moved::default();
+    let (shown, device) = (moved.clone(), &moved.counts(device));
+    let _activity = Activity::start(args.quiet, "making the volume", move || shown.written());
     if is_journal {
         return mkfs_journal_device(device, &options).with_context(name);
     }

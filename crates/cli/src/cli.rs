@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
@@ -12,8 +13,10 @@ use crate::{
 
 /// The meaning of the exit status, for the help and the manual page.
 const EXIT_STATUS: &str = "\
-Exit status: 0 if all was done, also if the reader of the output ended first; 1 if the command failed, with one line on
-stderr that names the image and the path; 2 if the command line is wrong.";
+Exit status: 0 if all was done, also if the reader of the output ended first; 1 if the command failed, with a line on
+stderr that names the image and the path; 2 if the command line is wrong.
+
+Sizes take a unit: K, M, G, T or KiB, MiB, GiB, TiB for powers of 1024, and KB, MB, GB, TB for powers of 1000, such as 64K, 1.5G or 4GB.";
 
 /// Make, read, write and mount ext4 images and devices in user space, without root
 ///
@@ -60,6 +63,11 @@ enum Command {
 }
 
 impl Cli {
+    /// Parses the command line of the process. Prints an error, or the help, and ends the process.
+    pub fn of_process() -> Self {
+        Self::try_parse().unwrap_or_else(|error| about_json(error).exit())
+    }
+
     /// Runs the command.
     pub fn run(self) -> Result<()> {
         image::set_journal(self.journal);
@@ -91,6 +99,22 @@ impl Cli {
     }
 }
 
+/// Names the commands that have `--json` in the error of one that has not. By default the error suggests an option that has nothing to do
+/// with it.
+fn about_json(mut error: clap::Error) -> clap::Error {
+    let is_json = |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "--json");
+    if error.get(ContextKind::InvalidArg).is_some_and(is_json) {
+        let command = Cli::command();
+        let has_json =
+            |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_id() == "json");
+        let names: Vec<_> = command.get_subcommands().filter(has_json).map(clap::Command::get_name).collect();
+        error.remove(ContextKind::SuggestedArg);
+        let tip = format!("the commands that print JSON are {}", names.join(", "));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
 #[cfg(any(test, fuzzing))]
 impl Cli {
     /// Parses what the commands parse after the command line, for the fuzzer. Returns the volume that mkfs makes.
@@ -110,6 +134,13 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_missing_json_suggests_no_other_option() {
+        let error = Cli::try_parse_from(["parext4", "rm", "--json", "a.img:/f"]).unwrap_err();
+        let text = about_json(error).to_string();
+        assert!(text.contains("print JSON are mkfs, info") && !text.contains("--journal"), "{text}");
     }
 
     #[test]

@@ -49,15 +49,13 @@ mod volume_files;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// Runs the command that the arguments of the process name, and returns its exit status.
 #[must_use]
 pub fn main() -> ExitCode {
     let called_by_mount = std::env::args_os().next().and_then(|name| mount::Helper::parse(&name));
     let result = match called_by_mount {
         Some(helper) => helper.run(),
-        None => cli::Cli::parse().run(),
+        None => cli::Cli::of_process().run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

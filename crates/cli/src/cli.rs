@@ -21,8 +21,8 @@ Sizes take a unit: K, M, G, T or KiB, MiB, GiB, TiB for powers of 1024, and KB, 
 /// Make, read, write and mount ext4 images and devices in user space, without root
 ///
 /// IMAGE is an image file, a block device, or the URL of a device on the network; IMAGE?partition=N is a partition of it (GPT or
-/// MBR). A file whose own name ends so is reached by a symbolic link of another name. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
-/// IMAGE:/.
+/// MBR). For a file whose own name ends so, make a symbolic link of another name. A path inside an image is written IMAGE:/path; ls, get and put
+/// take IMAGE for IMAGE:/.
 #[derive(Debug, Parser)]
 #[command(name = "parext4", version, after_long_help = EXIT_STATUS)]
 pub struct Cli {
@@ -65,7 +65,7 @@ enum Command {
 impl Cli {
     /// Parses the command line of the process. Prints an error, or the help, and ends the process.
     pub fn of_process() -> Self {
-        Self::try_parse().unwrap_or_else(|error| about_json(error).exit())
+        Self::try_parse().unwrap_or_else(|error| with_advice(error).exit())
     }
 
     /// Runs the command.
@@ -99,20 +99,43 @@ impl Cli {
     }
 }
 
-/// Names the commands that have `--json` in the error of one that has not. By default the error suggests an option that has nothing to do
-/// with it.
-fn about_json(mut error: clap::Error) -> clap::Error {
+/// Commands that a user may look for, and what there is.
+const OTHERS: &[(&[&str], &str)] = &[
+    (&["cp", "copy", "tar", "extract"], "put copies files into a volume, get copies them out of it"),
+    (&["fsck", "e2fsck", "verify"], "check verifies a volume, and e2fsck repairs it"),
+    (&["df", "dumpe2fs", "blkid"], "info shows the free space and the properties of a volume"),
+    (&["find", "tree", "dir"], "ls -R lists all directories"),
+    (&["unmount"], "umount unmounts a directory"),
+    (&["mke2fs", "format", "mkfs.ext4", "create"], "mkfs makes a volume"),
+];
+const MOUNTED: &str = "programs do all else with files once \"parext4 mount\" has mounted the volume";
+
+/// Replaces what clap suggests by what there is: it suggests the name that looks most alike.
+fn with_advice(mut error: clap::Error) -> clap::Error {
     let is_json = |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "--json");
-    if error.get(ContextKind::InvalidArg).is_some_and(is_json) {
-        let command = Cli::command();
-        let has_json =
-            |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_id() == "json");
-        let names: Vec<_> = command.get_subcommands().filter(has_json).map(clap::Command::get_name).collect();
-        error.remove(ContextKind::SuggestedArg);
-        let tip = format!("the commands that print JSON are {}", names.join(", "));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
+    let tip = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => {
+            let other = OTHERS.iter().find(|(names, _)| names.contains(&name.as_str())).map(|(_, tip)| *tip);
+            let is_misspelt = error.get(ContextKind::SuggestedSubcommand).is_some();
+            let Some(tip) = other.or((!is_misspelt).then_some(MOUNTED)) else { return error };
+            tip.to_owned()
+        }
+        _ if error.get(ContextKind::InvalidArg).is_some_and(is_json) => {
+            format!("the commands that print JSON are {}", with_json().join(", "))
+        }
+        _ => return error,
+    };
+    error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     error
+}
+
+/// Returns the commands that have `--json`.
+fn with_json() -> Vec<String> {
+    let has_json =
+        |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_id() == "json");
+    Cli::command().get_subcommands().filter(has_json).map(|command| command.get_name().to_owned()).collect()
 }
 
 #[cfg(any(test, fuzzing))]
@@ -137,10 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_json_suggests_no_other_option() {
-        let error = Cli::try_parse_from(["parext4", "rm", "--json", "a.img:/f"]).unwrap_err();
-        let text = about_json(error).to_string();
-        assert!(text.contains("print JSON are mkfs, info") && !text.contains("--journal"), "{text}");
+    fn errors_suggest_what_there_is() {
+        let cases: [(&[&str], &str, &str); 4] = [
+            (&["rm", "--json", "a.img:/f"], "print JSON are mkfs, info", "similar"),
+            (&["cp", "a", "b"], "put copies", "completions"),
+            (&["mv", "a", "b"], "parext4 mount", "similar"),
+            (&["chekc", "a.img"], "'check'", "once"),
+        ];
+        for (words, expected, other) in cases {
+            let error = Cli::try_parse_from(["parext4"].iter().chain(words)).unwrap_err();
+            let text = with_advice(error).to_string();
+            assert!(text.contains(expected) && !text.contains(other), "{words:?}: {text}");
+        }
     }
 
     #[test]

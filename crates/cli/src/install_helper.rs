@@ -83,15 +83,13 @@ fn link(program: &Path, path: &Path, dry_run: bool) -> Result<String> {
         let place = path.parent().context("no directory")?;
         std::fs::create_dir_all(place).with_context(|| place.display().to_string())?;
         // A rename replaces the old link in one step, so no mount finds it missing.
-        let new = path.with_extension("new");
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).context(new.display().to_string());
-            }
-            _ => {}
-        }
-        symlink(program, &new).with_context(|| new.display().to_string())?;
-        std::fs::rename(&new, path).with_context(|| path.display().to_string())?;
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let linked = match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => symlink(program, &new).and_then(|()| std::fs::rename(&new, path)),
+        };
+        linked.with_context(|| path.display().to_string())?;
     }
     Ok(format!("link {} to {}", path.display(), program.display()))
 }

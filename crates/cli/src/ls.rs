@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use jiff::tz::TimeZone;
 use parext4::{Error, FileType, InodeNo, Metadata, Node, NodeId, Timestamp, Volume};
 use serde_json::{Value, json};
@@ -162,6 +162,11 @@ impl Lister<'_> {
             }
             lines.sort_unstable_by(|a: &Line, b| a.name.cmp(&b.name));
             subdirs.sort_unstable_by(|a: &Waiting, b| b.name.cmp(&a.name));
+            let is_too_long = |below: &Waiting| below.above + 1 + below.name.len() >= MAX_PATH;
+            if subdirs.iter().any(is_too_long) {
+                let name = PathInImage { image: &self.args.path.image, path };
+                bail!("{name}: a path below it is longer than {MAX_PATH} bytes");
+            }
             self.print(path, &lines)?;
             waiting.extend(subdirs);
         }
@@ -187,8 +192,6 @@ impl Lister<'_> {
                 && self.args.recursive
                 && node.file_type() == FileType::Directory
             {
-                let len = above + 1 + name.len();
-                ensure!(len < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
                 subdirs.push(Waiting { above, name: name.clone(), dir: node.id() });
             }
             let facts = node.and_then(|node| Facts::of(&node)).map_err(|error| {

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use parext4::{FileType, Volume};
 
 use crate::activity::Activity;
@@ -16,6 +16,9 @@ pub struct Args {
     /// Remove directories with all their entries
     #[arg(short, long)]
     recursive: bool,
+    /// Do not fail for names that do not exist
+    #[arg(short, long)]
+    force: bool,
     /// The files or trees to remove
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
     paths: Vec<ImagePath>,
@@ -26,12 +29,17 @@ pub fn run(args: &Args) -> Result<()> {
     for paths in args.paths.chunk_by(|a, b| a.image == b.image) {
         image::write(&paths[0].image, |volume| {
             let _activity = activity(volume);
-            paths.iter().try_for_each(|path| {
-                remove(volume, &path.path, args.recursive).with_context(|| path.to_string())
+            paths.iter().try_for_each(|path| match remove(volume, &path.path, args.recursive) {
+                Err(error) if args.force && is_missing(&error) => Ok(()),
+                removed => removed.with_context(|| path.to_string()),
             })
         })?;
     }
     Ok(())
+}
+
+fn is_missing(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(parext4::Error::NotFound(_)))
 }
 
 fn activity(volume: &Volume) -> Activity {

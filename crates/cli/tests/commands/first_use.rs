@@ -121,6 +121,17 @@ fn a_volume_belongs_to_the_user_who_makes_it() {
 }
 
 #[test]
+fn rm_with_force_passes_over_missing_names() {
+    let scratch = ScratchImage::new(&[]);
+    scratch.ok(&["mkdir", "-p", &scratch.inside("/dir/sub")]);
+    let names = ["/none", "/none/below", "/dir", "/dir"].map(|name| scratch.inside(name));
+    let [none, below, dir, again] = &names;
+    scratch.ok(&["rm", "-rf", none, below, dir, again]);
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "lost+found\n");
+    scratch.fails(&["rm", "-f", &scratch.inside("/lost+found")]);
+}
+
+#[test]
 fn links_of_a_package_lead_to_the_program_in_it() {
     let scratch = ScratchImage::empty();
     let prefix = scratch.path("root");

@@ -257,7 +257,7 @@ mod tests {
             "cache=none",
             "metadata_cache=",
             "metadata_cache=M",
-            "metadata_cache=1T",
+            "metadata_cache=1X",
             "page_cache=x",
             "offset=-1",
             "commit=",

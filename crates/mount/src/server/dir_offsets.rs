@@ -91,7 +91,8 @@ mod tests {
     fn offsets_stand_for_their_cookies() {
         let offsets = DirOffsets::default();
         let short = [0, 1, 2, 3 << 32 | ALL, 0x7fef_fff0 << 32 | ALL];
-        let others = [1 << 32, 1 << 32 | 5, 0x7fff_ffff << 32 | ALL, 0x7fff_0000 << 32 | 7, i64::MAX as u64];
+        let others =
+            [1 << 32, 1 << 32 | 5, 0x7fff_ffff << 32 | ALL, 0x7fff_0000 << 32 | 7, i64::MAX as u64 - 1];
         for cookie in short.into_iter().chain(others) {
             let offset = offsets.encode(cookie);
             assert!(offset < 1 << 31, "{cookie:#x}");

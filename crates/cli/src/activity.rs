@@ -11,7 +11,7 @@ use parext4::device::forward_device;
 
 use crate::size;
 
-/// Time between two looks at the state.
+/// Time between two reads of the state.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// A line on stderr with the time since its start and the state of the work. It is removed when this is dropped, and there is none unless

@@ -99,7 +99,7 @@ impl Cli {
     }
 }
 
-/// Commands that a user may look for, and what there is.
+/// Commands that a user may expect, and what there is instead.
 const OTHERS: &[(&[&str], &str)] = &[
     (&["cp", "copy", "tar", "extract"], "put copies files into a volume, get copies them out of it"),
     (&["fsck", "e2fsck", "verify"], "check verifies a volume, and e2fsck repairs it"),
@@ -110,7 +110,7 @@ const OTHERS: &[(&[&str], &str)] = &[
 ];
 const MOUNTED: &str = "programs do all else with files once \"parext4 mount\" has mounted the volume";
 
-/// Replaces what clap suggests by what there is: it suggests the name that looks most alike.
+/// Replaces what clap suggests by what there is: clap suggests the name with the most similar letters.
 fn with_advice(mut error: clap::Error) -> clap::Error {
     let is_json = |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "--json");
     let tip = match error.get(ContextKind::InvalidSubcommand) {

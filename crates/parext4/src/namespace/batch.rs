@@ -19,9 +19,8 @@ pub struct DirItem {
     pub ino: InodeNo,
     /// The type of that inode.
     pub file_type: FileType,
-    /// The cookie with which [`Node::read_dir`] continues after this entry. Cookies grow along a listing, and bit 63 is never set. Almost
-    /// all of them have all of the lower 32 bits set, so that 31 bits identify them: only those of names that have the hash of the next
-    /// name do not.
+    /// The cookie with which [`Node::read_dir`] continues after this entry. Cookies grow along a listing, and bit 63 is never set. The lower
+    /// 32 bits are all set, so that the other 31 bits identify the cookie, unless the next name has the same hash.
     pub cookie: u64,
 }
 

@@ -20,7 +20,7 @@ pub(super) const DOT_DOT: u64 = 2;
 
 /// The order after all names of a place.
 const ALL: u64 = 0xffff_ffff;
-/// The first quarter of an offset that is no place: no directory of the kernel that is listed by offset has so many bytes (8 GiB). The
+/// The first quarter of an offset that is no place, of almost 8 GiB. The kernel makes no directory of that size that is listed by offset. The
 /// quarters of 48-bit offsets fit the rest of the 63 bits.
 const FAR: u64 = 0x7fff_0000;
 

@@ -57,6 +57,9 @@ pub enum Error {
     /// Its errno is `EROFS`.
     #[error("the volume was stopped by an earlier error: {0}")]
     Stopped(Arc<str>),
+    /// The volume was shut down by [`Volume::abort`](crate::Volume::abort). Its errno is `EIO`.
+    #[error("the volume was shut down")]
+    ShutDown,
     /// No such file or directory (`ENOENT`).
     #[error("no such file or directory: {0}")]
     NotFound(String),
@@ -218,6 +221,8 @@ impl Error {
             Self::WouldBlock(_) => libc::EAGAIN,
             Self::Cancelled => libc::ECANCELED,
             Self::NotOpenFor(_) => libc::EBADF,
+            // The kernel's ext4 answers so after `EXT4_IOC_SHUTDOWN`.
+            Self::ShutDown => libc::EIO,
             Self::Device { .. } | Self::UnexpectedEof | Self::Unverified(_) => libc::EIO,
             Self::Loop(_) => libc::ELOOP,
             Self::NoKey(_) => libc::ENOKEY,

@@ -19,6 +19,8 @@ use crate::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(crate) struct Health {
     stopped: AtomicBool,
+    /// The user has shut the volume down.
+    shut_down: AtomicBool,
     cause: Mutex<Option<Arc<str>>>,
     findings: Mutex<Findings>,
     commit_timer: Arc<SleepTimer>,
@@ -29,6 +31,7 @@ impl Health {
     pub(crate) fn new(errors: u32) -> Self {
         Self {
             stopped: AtomicBool::new(false),
+            shut_down: AtomicBool::new(false),
             cause: Mutex::new(Rank::Leaf, None),
             findings: Mutex::new(Rank::Leaf, Findings::new(errors)),
             commit_timer: Arc::default(),
@@ -98,7 +101,22 @@ impl Health {
         self.stopped.store(true, Ordering::Release);
     }
 
+    /// Refuses later changes with [`Error::ShutDown`], because the user has asked for it.
+    pub(crate) fn shut_down(&self) {
+        // Before the Release in `close`, so that no thread sees the volume stopped for another reason.
+        self.shut_down.store(true, Ordering::Release);
+        self.close("it was shut down");
+    }
+
+    /// Returns true if the user has shut the volume down.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shut_down.load(Ordering::Acquire)
+    }
+
     fn error(&self) -> Error {
+        if self.is_shut_down() {
+            return Error::ShutDown;
+        }
         let cause = self.cause.lock().clone();
         Error::Stopped(cause.unwrap_or_else(|| "unknown".into()))
     }

@@ -48,7 +48,8 @@ impl Volume {
     }
 
     /// Stops the volume as a crash would, for tests of programs and of recovery. Commits all earlier changes of metadata,
-    /// and refuses later changes. Data that was not written back is lost. The next open replays the journal.
+    /// and refuses later changes with [`Error::ShutDown`]. Data that was not written back is lost. The next open replays the journal.
+    /// A volume that is read-only, or that an error has stopped, has nothing to commit. Does nothing if the volume was shut down before.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -66,12 +67,14 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// If the volume cannot be changed, or the commit fails.
+    /// If the commit fails. The volume is shut down nevertheless.
     pub fn abort(&self) -> Result<()> {
-        self.engine.check_writable()?;
-        self.engine.commit_all()?;
-        self.engine.health.close("it was shut down");
-        Ok(())
+        let committed = match self.engine.check_writable() {
+            Ok(()) => self.engine.commit_all().map(drop),
+            Err(_) => Ok(()),
+        };
+        self.engine.health.shut_down();
+        committed
     }
 
     /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail. If another thread closes the

@@ -207,7 +207,14 @@ impl Volume {
     pub fn stopped(&self) -> Option<String> {
         match self.engine.health.check() {
             Err(Error::Stopped(why)) => Some(why.to_string()),
-            _ => None,
+            Err(error) => Some(error.to_string()),
+            Ok(()) => None,
         }
+    }
+
+    /// Returns true if the volume was shut down by [`abort`](Self::abort).
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.engine.health.is_shut_down()
     }
 }

@@ -83,7 +83,7 @@ impl Node {
             match result {
                 Ok(()) => pages.clean(),
                 // Report the error that stopped the volume.
-                Err(Error::Stopped(_)) => drop(pages),
+                Err(Error::Stopped(_) | Error::ShutDown) => drop(pages),
                 Err(ref error) => cached.failures.add_before(error.clone(), || drop(pages)),
             }
             first = first.and(result);

@@ -1,7 +1,7 @@
 //! Commands of ioctl(2) by several users, with raw system calls, on a mount and on the kernel's ext4.
 
-use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -160,6 +160,13 @@ fn the_label_is_read_and_set() {
     }
     let image = fuse.scratch().image();
     assert_eq!(ask(fuse.dir(), "41009432", &name("final")), Some(hex("final")));
+    // Programs such as blkid(8) read the device.
+    let on_device = |image: &Path| {
+        let mut label = [0; 16];
+        File::open(image).unwrap().read_exact_at(&mut label, 1024 + 0x78).unwrap();
+        String::from_utf8(label.to_vec()).unwrap()
+    };
+    assert_eq!(on_device(&image), "final\0\0\0\0\0\0\0\0\0\0\0");
     fuse.umount();
     assert_eq!(tool(Command::new("e2label").arg(image)).unwrap_or("final\n".into()), "final\n");
     fuse.scratch().fsck();

@@ -301,6 +301,18 @@ impl Journal {
         result.and_then(|()| finish()).map_err(|error| self.health.stop(error))
     }
 
+    /// Commits the running transaction, and writes all committed blocks to their home locations. Holds the commit lock, as
+    /// [`empty_log`](Self::empty_log) does, so that other commits add no blocks meanwhile.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn commit_home(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        self.health.check()?;
+        let committed = self.commit_running(&mut log);
+        committed.and_then(|_| self.checkpoint.checkpoint_all()).map_err(|error| self.health.stop(error))
+    }
+
     /// Runs `work` while neither a commit nor a checkpoint round is under way. Only `work` writes the superblocks then.
     pub(crate) fn while_idle(&self, work: impl FnOnce()) {
         let _log = self.log.lock();

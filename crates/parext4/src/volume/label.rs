@@ -18,7 +18,8 @@ impl Volume {
         self.engine.counts().current().label_bytes().to_vec()
     }
 
-    /// Sets the label, and makes it durable. The backup copies of the superblock keep the old label.
+    /// Sets the label, and writes it to its place on the device, where programs such as blkid(8) read it. The backup copies of the
+    /// superblock keep the old label.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -38,6 +39,6 @@ impl Volume {
             self.engine.counts().set_label(handle, label);
             Ok(())
         })?;
-        self.engine.journal.commit_all().map(drop)
+        self.engine.journal.commit_home()
     }
 }

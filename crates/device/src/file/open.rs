@@ -4,11 +4,11 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
 use crate::options::DeviceOptions;
@@ -35,6 +35,9 @@ pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
     let kind = file.metadata()?.file_type();
     if kind.is_block_device() != is_block_device || !(kind.is_block_device() || kind.is_file()) {
         return Err(refuse(path, io::ErrorKind::InvalidInput, "changed its type while it was opened"));
+    }
+    if is_block_device && !options.read_only && is_write_protected(&file)? {
+        return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, "is write-protected"));
     }
     if options.lock {
         lock(&file, path, options, is_block_device)?;
@@ -95,6 +98,13 @@ fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io:
         Err(Errno::BUSY) => Err(in_use(path)),
         Err(error) => Err(name_path(path, error.into())),
     }
+}
+
+/// Returns true if a block device is write-protected: the kernel opens it for writing all the same, and fails each write.
+fn is_write_protected(device: &File) -> io::Result<bool> {
+    let number = device.metadata()?.rdev();
+    let protection = format!("/sys/dev/block/{}:{}/ro", major(number), minor(number));
+    Ok(std::fs::read_to_string(protection).is_ok_and(|protected| protected.trim() == "1"))
 }
 
 /// Number of attempts to open or lock a block device that is in use.

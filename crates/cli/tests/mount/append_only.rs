@@ -2,13 +2,13 @@
 
 use std::fs::{File, FileTimes, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, chown};
 use std::process::Command;
 use std::time::SystemTime;
 
 use rustix::fs::{
-    AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, copy_file_range, fcntl_setfl,
-    utimensat,
+    AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, copy_file_range, fcntl_getfl,
+    fcntl_setfl, utimensat,
 };
 use rustix::io::Errno;
 
@@ -139,7 +139,39 @@ fn older_handles_append_to_a_file_that_becomes_append_only() {
     }
 }
 
-/// Over FUSE a program can clear `O_APPEND` of a handle of an append-only file. The kernel then sends the copy.
+/// Over FUSE a program can clear `O_APPEND` of a handle of an append-only file, which ext4 refuses (`EPERM`).
+#[test]
+fn a_handle_without_o_append_does_not_write_to_an_append_only_file() {
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = fuse.path("log");
+        std::fs::write(&path, "contents").unwrap();
+        if tool(Command::new("chattr").arg("+a").arg(&path)).is_none() {
+            return;
+        }
+        for flags in [OFlags::empty(), OFlags::DIRECT] {
+            let flags = flags.bits().cast_signed();
+            let mut log = File::options().append(true).custom_flags(flags).open(&path).unwrap();
+            let others = fcntl_getfl(&log).unwrap() - OFlags::APPEND;
+            fcntl_setfl(&log, others).unwrap();
+            let data = vec![b'x'; 8192];
+            let sector = &data[data.as_ptr().align_offset(4096)..][..4096];
+            let error = log.write(sector).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()), "{options}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "contents", "{options}");
+            // Once the file may be overwritten, the handle writes at its own offset.
+            tool(Command::new("chattr").arg("-a").arg(&path));
+            log.write_all(sector).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096, "{options}");
+            std::fs::write(&path, "contents").unwrap();
+            tool(Command::new("chattr").arg("+a").arg(&path));
+        }
+        tool(Command::new("chattr").arg("-a").arg(&path));
+        fuse.finish();
+    }
+}
+
+/// The kernel then sends a copy to the file, too.
 #[test]
 fn a_copy_does_not_overwrite_an_append_only_file() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {

@@ -80,22 +80,21 @@ impl Write {
             }
     }
 
-    /// Returns true if the data goes to the end of the file whatever its offset, until the file may be overwritten again and the
-    /// program has removed `O_APPEND`. Write-back does not: the kernel may
+    /// Returns true if the data goes to the end of the file whatever its offset. Write-back does not: the kernel may
     /// send it by any handle, and the pages may have been dirtied through a mapping that is older than the append-only
     /// flag.
     fn appends(self, open: &OpenFile) -> bool {
-        open.append_only
-            && self.origin != Origin::WriteBack
-            && (self.flags & libc::O_APPEND != 0 || open.file.node().flags().contains(InodeFlags::APPEND))
+        open.append_only && self.origin != Origin::WriteBack && self.flags & libc::O_APPEND != 0
     }
 
-    /// Returns true if the data was stored to a mapping of an append-only file.
+    /// Returns true if the file is append-only, and the data was stored to a mapping of it, or is written through a handle of which a program
+    /// has cleared `O_APPEND`. ext4 refuses the mapping, and the change of the handle.
     fn overwrites_append_only(self, open: &OpenFile) -> bool {
-        self.origin == Origin::WriteBack
-            && open.append_only
-            && open.pages.are_only_mapped_by_appenders()
-            && open.file.node().flags().contains(InodeFlags::APPEND)
+        let overwrites = match self.origin {
+            Origin::WriteBack => open.pages.are_only_mapped_by_appenders(),
+            Origin::Direct | Origin::Pages => self.flags & libc::O_APPEND == 0,
+        };
+        open.append_only && overwrites && open.file.node().flags().contains(InodeFlags::APPEND)
     }
 
     /// Returns true if mappings may show data that was not written: data stored to a mapping of an append-only or immutable

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, as_user, errors, tool};
+use testkit::kernel_mount::KernelMount;
 
 const UNPRIVILEGED: u32 = 65534;
 
@@ -358,4 +359,40 @@ fn large_blocks_are_reported() {
     let space = statvfs(fuse.dir()).unwrap();
     assert_eq!((metadata.blksize(), space.f_bsize, space.f_frsize), (65536, 65536, 65536));
     assert_eq!(std::fs::metadata(fuse.path("file")).unwrap().blocks(), 128);
+}
+
+/// Writes every second block of a file, so that its extents need blocks of their own, and returns the blocks that stat(2) shows then,
+/// after fsync(2), and after another mount.
+fn blocks_seen(path: &Path, mount_again: impl FnOnce()) -> [u64; 3] {
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    for block in (0..400).step_by(2) {
+        file.write_all_at(&[b'x'; 1024], block * 1024).unwrap();
+    }
+    let written = file.metadata().unwrap().blocks();
+    file.sync_all().unwrap();
+    let synced = file.metadata().unwrap().blocks();
+    drop(file);
+    mount_again();
+    [written, synced, std::fs::metadata(path).unwrap().blocks()]
+}
+
+#[test]
+fn the_blocks_of_a_file_include_those_of_its_extent_tree_after_a_sync() {
+    let Some(kernel) = KernelMount::mounted(&["-b", "1024"], "") else { return };
+    let expected = blocks_seen(&kernel.path().join("file"), || kernel.mount_again());
+    assert_eq!(expected[1], expected[2]);
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&["-b", "1024"], options) else { return };
+        let mount_again = || {
+            fuse.umount();
+            fuse.mount(options);
+        };
+        let seen = blocks_seen(&fuse.path("file"), mount_again);
+        assert_eq!(seen[1], seen[2], "{options}: {seen:?}, and on the kernel's ext4 {expected:?}");
+        // With `cache=writeback` the kernel sends the data later.
+        if options != "cache=writeback" {
+            assert_eq!(seen[0], expected[0], "{options}");
+        }
+        fuse.finish();
+    }
 }

@@ -1,12 +1,12 @@
 //! Sends the result of an operation to the kernel.
 
 use fuser::{
-    FileAttr, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use parext4::Space;
 
-use crate::protocol::attr::{Entry, attr_timeout};
+use crate::protocol::attr::Entry;
 use crate::protocol::{Failure, Outcome};
 use crate::server::Opened;
 
@@ -36,9 +36,10 @@ macro_rules! reply {
 
 reply! {
     ReplyEmpty: () => |reply, ()| reply.ok();
-    ReplyAttr: FileAttr => |reply, attr| reply.attr(&attr_timeout(&attr), &attr);
+    ReplyAttr: Entry => |reply, entry| reply.attr(&entry.attr_timeout(), &entry.attr);
     ReplyEntry: Entry => |reply, entry| {
-        reply.entry(&entry.timeout(), &entry.attr, Generation(entry.generation));
+        let generation = Generation(entry.generation);
+        reply.entry_with_ttls(&entry.attr_timeout(), &entry.name_timeout(), &entry.attr, generation);
     };
     ReplyData: Vec<u8> => |reply, data| reply.data(&data);
     ReplyWrite: u32 => |reply, written| reply.written(written);

@@ -9,17 +9,6 @@ use rustix::time::{ClockId, clock_gettime};
 /// How long the kernel may cache names and attributes. Practically for ever, because only this server changes the volume.
 const CACHE_FOREVER: Duration = Duration::from_secs(1 << 30);
 
-/// Returns how long the kernel may cache these attributes. Zero in two cases:
-///
-/// * A regular file has set-ID bits. The server clears them when the contents change, which the kernel does not expect. A
-///   notification after the change does not suffice, because an older reply may still be on its way.
-/// * The attributes in an entry are the root's. They carry the kernel's number of the root instead of its inode
-///   number.
-pub(crate) fn attr_timeout(attr: &FileAttr) -> Duration {
-    let has_set_ids = attr.kind == Kind::RegularFile && attr.perm & SET_IDS != 0;
-    if has_set_ids || attr.ino == INodeNo::ROOT { Duration::ZERO } else { CACHE_FOREVER }
-}
-
 /// Set-user-ID and set-group-ID.
 const SET_IDS: u16 = 0o6000;
 
@@ -28,6 +17,8 @@ const SET_IDS: u16 = 0o6000;
 pub(crate) struct Entry {
     pub attr: FileAttr,
     pub generation: u64,
+    /// The number of blocks changes only by requests, and not by write-back.
+    pub blocks_are_final: bool,
     /// The kernel may cache the name. False in a directory where one entry has several spellings: the kernel knows each spelling on its
     /// own, and would keep one after the entry was removed by another.
     pub keeps_name: bool,
@@ -37,7 +28,7 @@ impl Entry {
     pub fn new(node: &Node, block_size: u32) -> Self {
         let metadata = node.metadata();
         let (attr, generation) = (attr(&metadata, block_size), metadata.generation.into());
-        Self { attr, generation, keeps_name: true }
+        Self { attr, generation, blocks_are_final: metadata.sectors_are_final, keeps_name: true }
     }
 
     /// Returns the entry for a name that does not exist, which the kernel caches.
@@ -59,12 +50,30 @@ impl Entry {
             blksize: 0,
             flags: 0,
         };
-        Self { attr, generation: 0, keeps_name: true }
+        Self { attr, generation: 0, blocks_are_final: true, keeps_name: true }
     }
 
-    /// Returns how long the kernel may cache the name and the attributes.
+    /// Returns how long the kernel may cache the name.
+    pub fn name_timeout(&self) -> Duration {
+        if self.keeps_name { CACHE_FOREVER } else { Duration::ZERO }
+    }
+
+    /// Returns how long the kernel may cache the attributes. Zero in three cases:
+    ///
+    /// * A regular file has set-ID bits. The server clears them when the contents change, which the kernel does not expect. A
+    ///   notification after the change does not suffice, because an older reply may still be on its way.
+    /// * The file has data to write back, by which its number of blocks changes without a request.
+    /// * The attributes in an entry are the root's. They carry the kernel's number of the root instead of its inode
+    ///   number.
+    pub fn attr_timeout(&self) -> Duration {
+        let has_set_ids = self.attr.kind == Kind::RegularFile && self.attr.perm & SET_IDS != 0;
+        let changes = has_set_ids || !self.blocks_are_final || self.attr.ino == INodeNo::ROOT;
+        if changes { Duration::ZERO } else { CACHE_FOREVER }
+    }
+
+    /// Returns how long the kernel may cache both, for a reply that has one time for both.
     pub fn timeout(&self) -> Duration {
-        if self.keeps_name { attr_timeout(&self.attr) } else { Duration::ZERO }
+        self.name_timeout().min(self.attr_timeout())
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
-use fuser::{FileAttr, INodeNo, TimeOrNow};
+use fuser::{INodeNo, TimeOrNow};
 use parext4::{DirectFile, FileType, InodeFlags, Metadata, Node, SetAttributes};
 
 use super::Server;
 use super::files::check_flags;
 use crate::options::Atime;
-use crate::protocol::attr::{now, timestamp};
+use crate::protocol::attr::{Entry, now, timestamp};
 use crate::protocol::{Caller, Failure, Outcome};
 
 /// The attributes that a request sets.
@@ -59,15 +59,15 @@ const DAY: i64 = 24 * 60 * 60;
 
 impl Server {
     /// Returns the attributes of an inode.
-    pub fn attributes(&self, ino: INodeNo) -> Outcome<FileAttr> {
-        Ok(self.entry(&self.node(ino)?).attr)
+    pub fn attributes(&self, ino: INodeNo) -> Outcome<Entry> {
+        Ok(self.entry(&self.node(ino)?))
     }
 
-    pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<FileAttr> {
+    pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<Entry> {
         let node = self.node_for(ino, caller)?;
         self.change_attributes(&node, new, caller)?;
         self.after_change(&node)?;
-        Ok(self.entry(&node).attr)
+        Ok(self.entry(&node))
     }
 
     fn change_attributes(&self, node: &Node, new: &NewAttributes, caller: Caller) -> Outcome<()> {

@@ -275,7 +275,7 @@ mod tests {
         assert!(device.failed().is_some(), "the device has failed a read");
         assert_eq!(removed.map_err(|failure| failure.errno()), Err(Errno::EIO));
         server.unlink(INodeNo::ROOT, &name(0)).unwrap();
-        assert_eq!(server.attributes(ino).unwrap().nlink, 0, "the kernel still knows the inode");
+        assert_eq!(server.attributes(ino).unwrap().attr.nlink, 0, "the kernel still knows the inode");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! from `/proc` where it matters, see [`Caller`].
 //!
 //! The kernel caches the last mode that it was told. So no reply lets it cache a mode with set-ID bits, see
-//! [`attr_timeout`](crate::protocol::attr::attr_timeout).
+//! [`Entry::attr_timeout`](crate::protocol::attr::Entry::attr_timeout).
 
 use parext4::{FileType, Metadata, Node};
 

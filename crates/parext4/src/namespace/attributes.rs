@@ -47,6 +47,8 @@ pub struct Metadata {
     pub size: u64,
     /// The space in use, in units of 512 bytes.
     pub sectors: u64,
+    /// False while the file has data to write back, which may change `sectors`.
+    pub sectors_are_final: bool,
     /// The number of names; of a directory two and its subdirectories, or 1 if there are too many to count.
     pub links: u16,
     /// Last access.
@@ -87,6 +89,8 @@ impl Node {
     /// ```
     #[must_use]
     pub fn metadata(&self) -> Metadata {
+        // Before the number of sectors, which the write-back changes before it ends.
+        let is_written = self.inode.cached().is_none_or(|cached| !cached.is_listed());
         let core = self.inode.core();
         let (mtime, ctime) = self.inode.times(&core);
         // A pending time may have nanoseconds for which the inode on the device has no room. Returns the time as it will be
@@ -102,6 +106,7 @@ impl Node {
             gid: core.gid,
             size: self.shown_size(),
             sectors: self.inode.sectors() + self.further_sectors(),
+            sectors_are_final: is_written,
             links: core.links,
             atime: held(core.atime),
             mtime: held(mtime),

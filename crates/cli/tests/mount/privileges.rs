@@ -2,7 +2,7 @@
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate,
 
 use crate::user::as_unprivileged;
 use testkit::fuse_mount::{FuseMount, as_user, errors, tool, until};
+use testkit::kernel_mount::KernelMount;
 
 /// Returns a mount that all users may use and on which set-ID bits take effect.
 fn trusting(cache: &str) -> Option<FuseMount> {
@@ -141,6 +142,41 @@ fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
         as_unprivileged(|| nix::unistd::truncate(&path, 0).unwrap_err());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o4777, "{cache}");
         tool(Command::new("chattr").arg("-i").arg(&path));
+        fuse.finish();
+    }
+}
+
+/// Files with each combination of set-ID bits: another user than the owner calls chown(2) with no owner and no group.
+fn chown_to_nobody(dir: &Path, mount_again: impl FnOnce()) -> Vec<(u32, Option<i32>, u32)> {
+    let modes = [0o755, 0o4755, 0o2755, 0o2745, 0o6755];
+    for mode in modes {
+        let path = dir.join(format!("{mode:o}"));
+        std::fs::write(&path, "contents").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    }
+    // Afterwards no handle is open for writing: the kernel may close one after close(2) has returned.
+    mount_again();
+    let call = |mode| {
+        let path = dir.join(format!("{mode:o}"));
+        let error = as_unprivileged(|| chown(&path, None, None)).err();
+        let errno = error.map(|error| error.raw_os_error().unwrap());
+        (mode, errno, std::fs::metadata(&path).unwrap().mode() & 0o7777)
+    };
+    modes.map(call).to_vec()
+}
+
+#[test]
+fn only_the_owner_may_remove_set_id_bits_by_chown() {
+    let Some(kernel) = KernelMount::mounted(&[], "") else { return };
+    std::fs::set_permissions(kernel.path().join(".."), Permissions::from_mode(0o755)).unwrap();
+    let expected = chown_to_nobody(&kernel.path(), || kernel.mount_again());
+    for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(fuse) = trusting(cache) else { return };
+        let mount_again = || {
+            fuse.umount();
+            fuse.mount(&format!("allow_other,suid,{cache}"));
+        };
+        assert_eq!(chown_to_nobody(fuse.dir(), mount_again), expected, "{cache}");
         fuse.finish();
     }
 }

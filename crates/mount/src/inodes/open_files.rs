@@ -8,7 +8,7 @@ use fuser::FileHandle;
 use parext4::{Credentials, DirectFile, File, InodeFlags};
 use slab::Slab;
 
-use crate::kernel_cache::{KernelPages, PageWriter};
+use crate::kernel_cache::{KernelPages, PageWriter, WriteAccess};
 use crate::options::Cache;
 use crate::protocol::{Failure, Outcome};
 use crate::sync::RwLock;
@@ -46,6 +46,8 @@ pub(crate) struct OpenFile {
     pub pages: Arc<KernelPages>,
     /// A program can dirty the kernel's pages through this file.
     _page_writer: Option<PageWriter>,
+    /// A program may write to this file.
+    _write_access: Option<Arc<WriteAccess>>,
     /// Writes through `file` do not set its times. The kernel sets the times for data that it writes back, and may
     /// send the times before the data.
     pub keeps_times: bool,
@@ -94,8 +96,10 @@ impl OpenFile {
             // Another thread may have cleared the flag before the writer was counted.
             pages.forget_appenders();
         }
+        let write_access = (access != libc::O_RDONLY).then(|| pages.open_for_writing());
         Self {
             _page_writer: page_writer,
+            _write_access: write_access,
             pages,
             file: if keeps_times { file.keeping_times() } else { file },
             direct,

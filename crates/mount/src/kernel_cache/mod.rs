@@ -8,5 +8,5 @@ pub use invalidation::Invalidation;
 #[cfg(shuttle)]
 pub use invalidation::{Kernel, WaitPermit};
 pub use pages::KernelPages;
-pub(crate) use pages::PageWriter;
+pub(crate) use pages::{PageWriter, WriteAccess};
 pub(crate) use write_back::WriteBackRequest;

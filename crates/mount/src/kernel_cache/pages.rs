@@ -25,6 +25,8 @@ pub struct KernelPages {
     writers: AtomicUsize,
     /// The `writers` that were opened when the file was append-only, as it has been since.
     appenders: Mutex<Appenders>,
+    /// Held by each open file that may be written.
+    write_access: Arc<WriteAccess>,
     /// 1 while a notification is queued that drops the data of failed writes, else 0.
     dropping_failed: AtomicUsize,
     /// Locked while a writer is counted.
@@ -58,14 +60,39 @@ pub(crate) struct PageWriter {
     append_only: Option<u64>,
 }
 
+/// Held while a file is open for writing.
+#[derive(Debug, Default)]
+pub(crate) struct WriteAccess(());
+
 impl KernelPages {
     /// Returns the record of an inode of which the kernel has no pages.
     pub fn new(ino: INodeNo, writeback: bool) -> Self {
         let (fills, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         let (writers, appenders) = (AtomicUsize::new(0), Mutex::default());
         let (dropping_failed, lost) = (AtomicUsize::new(0), Mutex::default());
-        let write_back = WriteBack::default();
-        Self { ino, fills, dropped, writers, appenders, dropping_failed, lost, write_back, writeback }
+        let (write_back, write_access) = (WriteBack::default(), Arc::default());
+        Self {
+            ino,
+            fills,
+            dropped,
+            writers,
+            appenders,
+            write_access,
+            dropping_failed,
+            lost,
+            write_back,
+            writeback,
+        }
+    }
+
+    /// Counts a file as open for writing until the result is dropped.
+    pub(crate) fn open_for_writing(&self) -> Arc<WriteAccess> {
+        Arc::clone(&self.write_access)
+    }
+
+    /// Returns true if a file is open for writing, however its data is passed on.
+    pub fn is_open_for_writing(&self) -> bool {
+        Arc::strong_count(&self.write_access) > 1
     }
 
     /// Notes a request that fills pages, before the request reads the data.

@@ -118,13 +118,15 @@ impl Server {
     /// Executes a chown(2) to no owner and no group. Like any chown(2), it removes set-ID bits and file capabilities, and
     /// sets the time of change.
     ///
-    /// The kernel permits this call to every process, but only the owner may remove set-ID bits with it. The kernel also
+    /// The kernel permits this call to every process, but only the owner may remove set-ID bits with it (`EPERM`). The kernel also
     /// sends the same request before each write to a file with set-ID bits, for any writer, and tells with the write
-    /// whether the bits must go. So the request of a caller that is not the owner changes nothing and succeeds.
+    /// whether the bits must go. So while the file is open for writing, the request of a caller that is not the owner changes nothing
+    /// and succeeds.
     fn chown_to_nobody(&self, node: &Node, ctime: Option<SystemTime>, caller: Caller) -> Outcome<()> {
         let lost = self.set_ids_lost_by_chown(node, caller);
         if lost != 0 && (!self.acts_as_owner(node, caller) || node.flags().contains(InodeFlags::APPEND)) {
-            return Ok(());
+            let may_precede_write = self.kernel_pages(node).is_some_and(|pages| pages.is_open_for_writing());
+            return if may_precede_write { Ok(()) } else { Err(Failure::NOT_PERMITTED) };
         }
         if node.file_type() != FileType::Directory {
             node.remove_capabilities()?;

@@ -92,11 +92,15 @@ fn not_opened(image: &Path, error: io::Error) -> Error {
 
 /// Opens the volume in `image`.
 pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions) -> Result<Volume> {
-    let device = open_device(image, device)?;
-    mmp::announce_wait(image, &*device, options.read_only);
+    open_volume_on(image, &open_device(image, device)?, options)
+}
+
+/// Opens the volume on the device of `image`.
+pub fn open_volume_on(image: &Path, device: &Arc<dyn Device>, options: &VolumeOptions) -> Result<Volume> {
+    mmp::announce_wait(image, &**device, options.read_only);
     let options = options.clone().mmp(mmp::options(image)).journal_device(open_journal(options.read_only)?);
-    let opened = Volume::open_device(Arc::clone(&device), &options);
-    let volume = opened.map_err(|error| not_a_volume(image, &*device, error))?;
+    let opened = Volume::open_device(Arc::clone(device), &options);
+    let volume = opened.map_err(|error| not_a_volume(image, &**device, error))?;
     mmp::warn_reader(image, &volume);
     Ok(volume)
 }

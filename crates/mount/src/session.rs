@@ -12,7 +12,7 @@ use parext4::Volume;
 use crate::connection::{connection_of, extend_read_ahead};
 use crate::dispatch::Dispatcher;
 use crate::options::{Atime, MountOptions};
-use crate::server::Server;
+use crate::server::{Reopen, Server};
 
 /// The device file of FUSE.
 const DEVICE: &str = "/dev/fuse";
@@ -34,7 +34,7 @@ pub enum MountError {
 pub struct Mounted {
     session: Session<Dispatcher>,
     connection: Option<String>,
-    volume: Volume,
+    server: Arc<Server>,
 }
 
 impl Mounted {
@@ -61,7 +61,15 @@ impl Mounted {
         {
             tracing::warn!("the superblock does not name the directory of the mount: {error}");
         }
-        Ok(Self { session, connection, volume })
+        Ok(Self { session, connection, server })
+    }
+
+    /// Permits [`remount`](crate::remount) to make a volume writable that is mounted read-only.
+    #[must_use]
+    pub fn reopen_with(self, source: impl Reopen + 'static) -> Self {
+        // Only a second call finds it set, and then the first one counts.
+        let _ = self.server.reopen.set(Box::new(source));
+        self
     }
 
     /// Returns the kernel's number of the connection, which names its folder in `/sys/fs/fuse/connections`.
@@ -77,7 +85,7 @@ impl Mounted {
     /// The first of: FUSE fails; the volume cannot be closed cleanly, so the next open replays its journal.
     pub fn serve(self) -> Result<(), MountError> {
         let served = self.session.run();
-        let closed = self.volume.close();
+        let closed = self.server.close();
         served?;
         Ok(closed?)
     }

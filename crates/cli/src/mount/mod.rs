@@ -5,6 +5,7 @@ mod guard;
 mod helper;
 mod log;
 mod signals;
+mod source;
 mod standby;
 
 use std::io::ErrorKind;
@@ -21,6 +22,7 @@ use guard::Guard;
 pub use guard::run as guard;
 pub use helper::{Helper, MOUNT_NAMES, UMOUNT_NAME, commands as helper_commands};
 use signals::{Signals, Stage};
+use source::Source;
 
 /// Mount an image on a directory, for every program
 ///
@@ -103,20 +105,24 @@ fn serve(
     let device = device_options(image, &options)?;
     // The mount knows the disk and the offset, and programs find it by its disk.
     (options.offset, options.partition) = (device.offset, None);
-    let (image, options) = (image::disk(image), &options);
+    let image = image::disk(image);
     let mut signals = None;
-    let volume = if options.standby {
+    let mut source = Source::new(image, device.clone(), options);
+    let (volume, protected) = if source.options().standby {
         let signals = signals.insert(Signals::catch(dir, Stage::StandsBy)?);
-        standby::take_over(image, device, options, dir, signals, || startup.finish())?
+        (standby::take_over(image, device, source.options(), dir, signals, || startup.finish())?, None)
     } else {
-        image::open_volume(image, &device.read_only(options.read_only), &options.open_options())?
+        source.open_first()?
     };
-    let warning =
-        volume.info().errors.map(|errors| format!("{}: {}", image.display(), recorded::describe(&errors)));
+    let options = &source.options().clone();
+    let errors = volume.info().errors;
+    let errors = errors.map(|errors| format!("{}: {}", image.display(), recorded::describe(&errors)));
+    let warnings: Vec<String> = protected.into_iter().chain(errors).collect();
     let mut guard = Guard::start()?;
     abort_on_panic();
     let mounted = Mounted::new(volume, image, dir, options)
-        .with_context(|| format!("mounting {} on {}", image.display(), dir.display()))?;
+        .with_context(|| format!("mounting {} on {}", image.display(), dir.display()))?
+        .reopen_with(source);
     match signals {
         Some(signals) => signals.enter(Stage::Serves),
         None => drop(Signals::catch(dir, Stage::Serves)?),
@@ -124,12 +130,10 @@ fn serve(
     if let Some(connection) = mounted.connection() {
         guard.watch(connection)?;
     }
-    if let Some(warning) = &warning {
-        eprintln!("parext4: warning: {warning}");
-    }
+    warnings.iter().for_each(|warning| eprintln!("parext4: warning: {warning}"));
     startup.finish()?;
-    if let Some(warning) = warning.filter(|_| startup.has_returned() || options.log.is_some()) {
-        ::log::warn!("{warning}");
+    if startup.has_returned() || options.log.is_some() {
+        warnings.iter().for_each(|warning| ::log::warn!("{warning}"));
     }
     if startup.has_returned() || options.standby {
         ::log::info!("{} is mounted on {}", image.display(), dir.display());

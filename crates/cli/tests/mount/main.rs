@@ -26,6 +26,8 @@ mod permissions;
 mod privileges;
 mod programs;
 mod quotas;
+mod read_only;
+mod shutdown;
 mod space;
 mod stat;
 mod sync;

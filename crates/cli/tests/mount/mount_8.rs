@@ -108,14 +108,22 @@ fn lines_of_fstab_mount_a_volume_of_a_network_and_a_standby() {
 }
 
 #[test]
-fn a_read_only_mount_explains_why_it_cannot_be_remounted() {
+fn a_read_only_mount_becomes_writable() {
     let Some(fuse) = FuseMount::new(&[]) else { return };
     let script = r#"
         clean mount -t parext4 -o ro "$image" "$dir"
         has ro
-        refused "was mounted with \"ro\"" clean mount -o remount,rw "$dir"
+        # Another server reads the image.
+        mkdir "$tmp/second"
+        clean mount -t parext4 -o ro "$image" "$tmp/second"
+        refused "in use" clean mount -o remount,rw "$dir"
         has ro
+        clean umount "$tmp/second"
+        clean mount -o remount,rw "$dir"
+        has rw
+        echo one > "$dir/one"
         clean umount "$dir"
+        "$parext4" cat "$image:/one"
         refused "frobnicate" clean mount -t fuse.parext4 -o frobnicate "$image" "$dir"
         clean mount -s -t fuse.parext4 -o frobnicate "$image" "$dir" 2>&1
         clean umount -l "$dir"

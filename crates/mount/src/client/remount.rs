@@ -1,8 +1,8 @@
 //! Changes the options of a mount in use, as mount(8) does with `remount`.
 //!
 //! The kernel does not tell a FUSE server about a remount: it writes its cache back, and from then on refuses changes, or
-//! permits them again. So the process that remounts does the rest: it first checks that the server supports the options,
-//! and afterwards makes everything durable.
+//! permits them again. So the process that remounts does the rest: it first checks that the server supports the options, and has it
+//! open the volume for writing if that was mounted read-only; and afterwards makes everything durable.
 
 use std::io;
 use std::path::Path;
@@ -13,6 +13,7 @@ use rustix::mount::{MountFlags, mount_remount};
 use super::unmount::sync_all;
 use crate::options::{Atime, MountOptions, OptionError};
 use crate::report::{ReportError, report};
+use crate::switch::make_writable;
 
 /// Why a mount was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -32,11 +33,14 @@ pub enum RemountError {
         /// The options of the server.
         options: String,
     },
-    /// `rw` was requested, but the volume was mounted with `ro`.
-    #[error(
-        "{0}: its image is open for reading only, because it was mounted with \"ro\"; unmount it and mount it again"
-    )]
-    ImageReadOnly(String),
+    /// `rw` was requested, but the server cannot open the volume for writing.
+    #[error("{dir} stays read-only: {why}")]
+    ReadOnly {
+        /// The directory.
+        dir: String,
+        /// Why the volume cannot be opened.
+        why: String,
+    },
     /// `rw` was requested, but the volume has stopped.
     #[error("{dir}: changes are refused because of an earlier error: {why}")]
     Stopped {
@@ -88,8 +92,11 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
     if let Some(why) = server.stopped.filter(|_| !wanted.read_only) {
         return Err(RemountError::Stopped { dir: name(), why });
     }
-    if current.read_only && !wanted.read_only {
-        return Err(RemountError::ImageReadOnly(name()));
+    if current.read_only
+        && !wanted.read_only
+        && let Some(why) = make_writable(dir).map_err(|cause| RemountError::Failed { dir: name(), cause })?
+    {
+        return Err(RemountError::ReadOnly { dir: name(), why });
     }
     match mount_remount(dir, mount_flags(&wanted), "") {
         Ok(()) => {}

@@ -21,7 +21,10 @@ use super::reply::XattrReply;
 use crate::connection::{allow_idmapped_mounts, negotiate};
 use crate::in_flight::RequestInfo;
 use crate::protocol::{Caller, Failure};
-use crate::server::{FilePosition, MAX_COPY, NewAttributes, NewName, Server, is_report, sets_flags};
+use crate::server::{
+    EXT4_IOC_SHUTDOWN, FilePosition, MAX_COPY, NewAttributes, NewName, Server, is_report, is_switch,
+    sets_flags,
+};
 use crate::threads::Latency;
 
 fn new_name(request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32) -> NewName {
@@ -56,9 +59,11 @@ impl Filesystem for Dispatcher {
     fn destroy(&mut self) {
         // In this order: queue threads hand requests to the invalidation threads and to workers, invalidation threads hand
         // them to workers, and all of them use open files.
-        self.queue_threads.join();
+        self.queue_threads.stop();
         self.deferred.invalidation.join();
         self.workers.join();
+        // The last request may have started new ones.
+        self.queue_threads.stop();
         self.server.shut_down();
     }
 
@@ -197,7 +202,7 @@ impl Filesystem for Dispatcher {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -205,13 +210,13 @@ impl Filesystem for Dispatcher {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.execute_read(Read::new(FilePosition { handle, offset }, size, flags.0, owner), reply);
+        self.execute_read(ino, Read::new(FilePosition { handle, offset }, size, flags.0, owner), reply);
     }
 
     fn write(
         &self,
         request: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -221,7 +226,7 @@ impl Filesystem for Dispatcher {
         reply: ReplyWrite,
     ) {
         let at = FilePosition { handle, offset };
-        self.execute_write(Write::new(at, write_flags, flags.0, request.into()), data, reply);
+        self.execute_write(ino, Write::new(at, write_flags, flags.0, request.into()), data, reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -294,9 +299,12 @@ impl Filesystem for Dispatcher {
         self.execute_after_write_back(info, pages, reply, operation);
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let (info, name) = (RequestInfo::new("getxattr", ino), bytes(name));
         let reply = XattrReply { reply, size };
+        if is_switch(ino, &name) {
+            return self.execute_switch(info, size, request.into(), reply);
+        }
         if is_report(ino, &name) {
             let requests = self.request_counts();
             return self.execute(info, reply, move |server| server.report(requests));
@@ -331,6 +339,9 @@ impl Filesystem for Dispatcher {
     ) {
         let (argument, caller) = (argument.to_vec(), request.into());
         let operation = move |server: &Server| server.ioctl(ino, command, &argument, caller);
+        if command == EXT4_IOC_SHUTDOWN {
+            return self.execute_shutdown(RequestInfo::new("ioctl", ino), reply, operation);
+        }
         let pages = sets_flags(command).then(|| self.server.lookup_counts.kernel_pages(ino).ok()).flatten();
         self.execute_after_write_back(RequestInfo::new("ioctl", ino), pages, reply, operation);
     }

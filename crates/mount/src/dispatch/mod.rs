@@ -12,6 +12,8 @@ mod filesystem;
 mod read_write;
 mod rename;
 mod reply;
+mod shutdown;
+mod switch;
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ pub(crate) struct Dispatcher {
     server: Arc<Server>,
     request_threads: Arc<RequestThreads>,
     workers: Arc<WorkerPool>,
-    queue_threads: QueueThreads,
+    queue_threads: Arc<QueueThreads>,
     /// The memory of requests that other threads execute.
     memory: Arc<MemoryBudget>,
     deferred: Arc<Deferred>,
@@ -54,7 +56,10 @@ impl Dispatcher {
     pub fn new(server: Arc<Server>) -> io::Result<Self> {
         let request_threads = Arc::new(RequestThreads::new(server.options.threads));
         let buffers = Arc::<SharedBuffers>::default();
-        let queue_threads = QueueThreads::start(&server.volume, &buffers)?;
+        let volume =
+            server.volume().map_err(|failure| io::Error::from_raw_os_error(failure.errno().code()))?;
+        let queue_threads = Arc::new(QueueThreads::start(&volume, &buffers)?);
+        drop(volume);
         let workers = Arc::new(WorkerPool::new("parext4-worker", MAX_WORKERS));
         let deferred = Arc::new(Deferred {
             server: Arc::clone(&server),
@@ -225,7 +230,7 @@ mod tests {
         let mut dispatcher = dispatcher(1);
         let workers = Arc::new(WorkerPool::new("test", 1));
         Arc::get_mut(&mut dispatcher.deferred).unwrap().workers = Arc::clone(&workers);
-        let volume = &dispatcher.server.volume;
+        let volume = dispatcher.server.volume().unwrap();
         volume.write("/file", "text").unwrap();
         let file = volume.open_direct("/file", &OpenOptions::new().write(true)).unwrap();
         let ino = INodeNo(file.node().ino().get().into());

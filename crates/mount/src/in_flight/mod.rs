@@ -1,5 +1,7 @@
-//! Lists the requests in flight with what each waits for, and logs requests that take more than a minute.
+//! Lists the requests in flight with what each waits for, and logs requests that take more than a minute. Pauses requests while
+//! the volume is opened again.
 
+mod pause;
 mod watchdog;
 
 use std::fmt;
@@ -9,8 +11,8 @@ use std::time::{Duration, Instant};
 use fuser::INodeNo;
 use slab::Slab;
 
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex};
 pub(crate) use watchdog::Watchdog;
 
 /// Age from which a request counts as slow.
@@ -48,10 +50,25 @@ struct Entry {
     logged: bool,
 }
 
+/// A part of the requests in flight.
+#[derive(Debug, Default)]
+struct Shard {
+    list: Mutex<List>,
+    /// Signalled when requests may start again.
+    resumed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    entries: Slab<Entry>,
+    /// No request may start.
+    is_paused: bool,
+}
+
 /// All requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightRequests {
-    shards: [Mutex<Slab<Entry>>; SHARDS],
+    shards: [Shard; SHARDS],
     next_shard: AtomicUsize,
 }
 
@@ -59,7 +76,7 @@ pub(crate) struct InFlightRequests {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct InFlightRequest {
-    list: Arc<InFlightRequests>,
+    requests: Arc<InFlightRequests>,
     shard: usize,
     key: usize,
 }
@@ -83,11 +100,18 @@ impl fmt::Display for Stage {
 }
 
 impl InFlightRequests {
-    /// Lists a request until the result is dropped.
+    /// Lists a request until the result is dropped. Blocks while requests are [paused](Self::pause). A request may use the volume and
+    /// open files only from here on.
     pub fn add(self: &Arc<Self>, info: RequestInfo) -> InFlightRequest {
-        let shard = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let number = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let shard = &self.shards[number];
+        let mut list = shard.list.lock();
+        while list.is_paused {
+            shard.resumed.wait(&mut list);
+        }
         let entry = Entry { info, since: Instant::now(), stage: Stage::Executing, logged: false };
-        InFlightRequest { list: Arc::clone(self), shard, key: self.shards[shard].lock().insert(entry) }
+        let key = list.entries.insert(entry);
+        InFlightRequest { requests: Arc::clone(self), shard: number, key }
     }
 
     /// Describes the requests that have been in flight for more than a minute at `now`.
@@ -103,7 +127,7 @@ impl InFlightRequests {
     fn describe_slow(&self, now: Instant, filter: impl Fn(&mut Entry) -> bool) -> Vec<String> {
         let mut slow = Vec::new();
         for shard in &self.shards {
-            for (_, entry) in &mut *shard.lock() {
+            for (_, entry) in &mut shard.list.lock().entries {
                 let age = now.saturating_duration_since(entry.since);
                 if age > SLOW && filter(entry) {
                     let (RequestInfo { name, ino }, seconds) = (entry.info, age.as_secs());
@@ -118,7 +142,7 @@ impl InFlightRequests {
 impl InFlightRequest {
     /// Notes what the request waits for from now on.
     pub fn enter(&self, stage: Stage) {
-        if let Some(entry) = self.list.shards[self.shard].lock().get_mut(self.key) {
+        if let Some(entry) = self.requests.shards[self.shard].list.lock().entries.get_mut(self.key) {
             entry.stage = stage;
         }
     }
@@ -126,7 +150,7 @@ impl InFlightRequest {
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.list.shards[self.shard].lock().remove(self.key);
+        self.requests.shards[self.shard].list.lock().entries.remove(self.key);
     }
 }
 

@@ -39,27 +39,23 @@ struct KnownInode {
 /// All inodes that the kernel may name in a request.
 #[derive(Debug)]
 pub(crate) struct LookupCounts {
-    /// The kernel has a number of its own for the root, and never forgets it.
-    root: Node,
     shards: Vec<Mutex<HashMap<u64, KnownInode>>>,
     /// Writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
 }
 
 impl LookupCounts {
-    pub fn new(root: Node, writeback: bool) -> Self {
-        Self { root, shards: (0..SHARDS).map(|_| Mutex::default()).collect(), writeback }
+    pub fn new(writeback: bool) -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), writeback }
     }
 
     fn shard(&self, ino: u64) -> &Mutex<HashMap<u64, KnownInode>> {
         &self.shards[usize::try_from(ino % SHARDS as u64).unwrap_or(0)]
     }
 
-    /// Returns the inode that a request names. The kernel forgets an inode only after its last request is answered.
+    /// Returns the inode that a request names, except for the root, which the kernel never forgets. The kernel forgets an inode only
+    /// after its last request is answered.
     pub fn node(&self, volume: &Volume, ino: INodeNo) -> Outcome<Node> {
-        if ino == INodeNo::ROOT {
-            return Ok(self.root.clone());
-        }
         let generation = {
             let shard = self.shard(ino.0).lock();
             match shard.get(&ino.0).ok_or(Failure::STALE)? {
@@ -137,7 +133,7 @@ impl LookupCounts {
         drop(forgotten);
     }
 
-    /// Forgets all inodes but the root, when the kernel has ended the connection.
+    /// Forgets all inodes, when the kernel has ended the connection.
     pub fn forget_all(&self) {
         for shard in &self.shards {
             drop(std::mem::take(&mut *shard.lock()));
@@ -161,7 +157,7 @@ mod tests {
     #[test]
     fn a_number_leads_to_the_inode_that_has_it_now() {
         let volume = testkit::volume::scratch();
-        let counts = LookupCounts::new(volume.root().unwrap(), false);
+        let counts = LookupCounts::new(false);
         let create = || {
             volume.write("/file", "text").unwrap();
             volume.resolve("/file").unwrap()

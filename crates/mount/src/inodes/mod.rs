@@ -4,4 +4,4 @@ mod lookup_counts;
 mod open_files;
 
 pub(crate) use lookup_counts::LookupCounts;
-pub(crate) use open_files::{Durability, OpenFile, OpenFiles};
+pub(crate) use open_files::{Durability, OpenFile, OpenFiles, ReleasedFile};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use fuser::FileHandle;
-use parext4::{Credentials, DirectFile, File, InodeFlags};
+use parext4::{Credentials, DirectFile, File, InodeFlags, NodeId};
 use slab::Slab;
 
 use crate::kernel_cache::{KernelPages, PageWriter, WriteAccess};
@@ -38,6 +38,8 @@ impl Durability {
 pub(crate) struct OpenFile {
     /// Acts on behalf of the process that opened it: data that the kernel writes back has no other sender.
     pub file: DirectFile,
+    /// The flags of open(2).
+    flags: i32,
     /// Opened with `O_DIRECT`.
     pub direct: bool,
     /// The kernel passes on every read and write, without its page cache.
@@ -102,6 +104,7 @@ impl OpenFile {
             _write_access: write_access,
             pages,
             file: if keeps_times { file.keeping_times() } else { file },
+            flags,
             direct,
             bypasses_kernel,
             keeps_times,
@@ -149,6 +152,16 @@ impl OpenFile {
     }
 }
 
+/// An open file without its volume.
+#[derive(Debug)]
+pub(crate) struct ReleasedFile {
+    handle: usize,
+    pub id: NodeId,
+    pub credentials: Credentials,
+    pub flags: i32,
+    pub pages: Arc<KernelPages>,
+}
+
 /// A value that [`OpenFiles::capabilities_set`] never has.
 const NEVER: u64 = u64::MAX;
 
@@ -170,6 +183,11 @@ impl OpenFiles {
     pub fn get(&self, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
         self.files.read().get(key).cloned().ok_or(Failure::STALE)
+    }
+
+    /// Returns the kernel's pages of all open files.
+    pub fn pages(&self) -> Vec<Arc<KernelPages>> {
+        self.files.read().iter().map(|(_, open)| Arc::clone(&open.pages)).collect()
     }
 
     /// Closes a handle. The file is dropped after the lock is released.
@@ -209,6 +227,25 @@ impl OpenFiles {
     /// Notes that a request has set file capabilities.
     pub fn note_capabilities_set(&self) {
         self.capabilities_set.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Drops all open files, and with them their references to the volume. The handles stay open: [`restore`](Self::restore) follows.
+    pub fn release_volume(&self) -> Vec<ReleasedFile> {
+        let files = std::mem::take(&mut *self.files.write());
+        let release = |(handle, open): (usize, Arc<OpenFile>)| ReleasedFile {
+            handle,
+            id: open.file.node().id(),
+            credentials: open.file.credentials(),
+            flags: open.flags,
+            pages: Arc::clone(&open.pages),
+        };
+        files.into_iter().map(release).collect()
+    }
+
+    /// Opens files again with their handles. A handle whose file fails to open is stale.
+    pub fn restore(&self, files: Vec<ReleasedFile>, open: impl Fn(&ReleasedFile) -> Outcome<OpenFile>) {
+        let restored = files.iter().filter_map(|file| Some((file.handle, Arc::new(open(file).ok()?))));
+        *self.files.write() = restored.collect();
     }
 
     /// Closes all handles.

@@ -64,6 +64,7 @@ impl Server {
     }
 
     pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<Entry> {
+        self.check_not_shut_down()?;
         let node = self.node_for(ino, caller)?;
         self.change_attributes(&node, new, caller)?;
         self.after_change(&node)?;
@@ -148,13 +149,15 @@ impl Server {
     pub fn updates_atime(&self, node: &Node) -> bool {
         let is_off = self.options.atime == Atime::Never
             || !self.options.diratime && node.file_type() == FileType::Directory;
-        if self.options.read_only || is_off {
+        if is_off {
             return false;
         }
         let Metadata { atime, mtime, ctime, flags, .. } = node.metadata();
         let is_old = || now().seconds.saturating_sub(atime.seconds) >= DAY;
         let wanted = self.options.atime == Atime::Strict || atime <= mtime || atime <= ctime || is_old();
-        wanted && !flags.contains(InodeFlags::NOATIME)
+        wanted
+            && !flags.contains(InodeFlags::NOATIME)
+            && self.volume().is_ok_and(|volume| !volume.is_read_only())
     }
 }
 

@@ -25,7 +25,7 @@ impl Server {
         if number == InodeNo::ROOT {
             return Err(Failure::STALE);
         }
-        Ok(self.entry_of_lookup(&self.volume.named_node(number).map_err(Failure::of_number)?))
+        Ok(self.entry_of_lookup(&self.volume()?.named_node(number).map_err(Failure::of_number)?))
     }
 
     /// Looks up the parent of a directory.

@@ -7,7 +7,7 @@ use parext4::{DirectFile, File, InodeFlags, Node};
 
 use super::Server;
 use super::names::NewName;
-use crate::inodes::OpenFile;
+use crate::inodes::{OpenFile, ReleasedFile};
 use crate::kernel_cache::KernelPages;
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
@@ -36,9 +36,10 @@ pub(crate) const PIECE: usize = 4096;
 impl Server {
     /// Opens a file. With `O_TRUNC` the kernel sends a request of its own that truncates it.
     pub fn open(&self, ino: INodeNo, flags: i32, caller: Caller) -> Outcome<Opened> {
+        self.check_not_shut_down()?;
         let node = self.node_for(ino, caller)?;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        if writable && self.volume.stopped().is_some() {
+        if writable && self.volume()?.stopped().is_some() {
             return Err(Failure::READ_ONLY);
         }
         check_flags(&node, writable && flags & libc::O_APPEND == 0, writable)?;
@@ -55,9 +56,7 @@ impl Server {
 
     fn opened(&self, file: DirectFile, flags: i32) -> Outcome<Opened> {
         let pages = self.lookup_counts.kernel_pages(INodeNo(file.node().ino().get().into()))?;
-        let is_coherent = self.open_files.direct_is_coherent();
-        let (cache, receives_times) = (self.options.cache, self.options.receives_times());
-        let open = OpenFile::new(file, pages, flags, cache, receives_times, is_coherent);
+        let open = self.new_open_file(file, pages, flags);
         let mut flags = match open.bypasses_kernel {
             true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
             false => FopenFlags::empty(),
@@ -66,6 +65,19 @@ impl Server {
         // opening the file drops them all.
         flags.set(FopenFlags::FOPEN_KEEP_CACHE, !open.append_only);
         Ok(Opened { handle: self.open_files.add(open), flags })
+    }
+
+    fn new_open_file(&self, file: DirectFile, pages: Arc<KernelPages>, flags: i32) -> OpenFile {
+        let is_coherent = self.open_files.direct_is_coherent();
+        let (cache, receives_times) = (self.options.cache, self.options.receives_times());
+        OpenFile::new(file, pages, flags, cache, receives_times, is_coherent)
+    }
+
+    /// Returns a file that was open, in the volume that the mount serves now.
+    pub(super) fn reopened(&self, file: &ReleasedFile) -> Outcome<OpenFile> {
+        let node = self.volume()?.node(file.id).map_err(Failure::of_number)?;
+        let direct = DirectFile::new(node.with_credentials(file.credentials))?;
+        Ok(self.new_open_file(direct, Arc::clone(&file.pages), file.flags))
     }
 
     /// Closes a file.
@@ -77,6 +89,7 @@ impl Server {
     /// Makes a file's data durable, and all attributes unless `data_only`. `losses` is the number of failed write-back requests when
     /// the request arrived.
     pub fn sync_file(&self, handle: FileHandle, data_only: bool, losses: u64) -> Outcome<()> {
+        self.check_not_shut_down()?;
         let open = self.open_file(handle)?;
         open.pages.forget_reported(losses);
         open.sync(data_only)
@@ -85,8 +98,9 @@ impl Server {
     /// Makes a directory durable. For the root, makes the whole volume durable, because the server gets no request for
     /// syncfs(2).
     pub fn sync_dir(&self, ino: INodeNo) -> Outcome<()> {
+        self.check_not_shut_down()?;
         match ino {
-            INodeNo::ROOT => Ok(self.volume.sync()?),
+            INodeNo::ROOT => Ok(self.volume()?.sync()?),
             _ => Ok(self.node(ino)?.sync()?),
         }
     }

@@ -71,16 +71,12 @@ impl Server {
                 self.after_change(&node)?;
                 Ok(Vec::new())
             }
-            FS_IOC_MEASURE_VERITY if self.has_verity() => measure_verity(&node, argument),
+            FS_IOC_MEASURE_VERITY if self.has_verity => measure_verity(&node, argument),
             FS_IOC_MEASURE_VERITY | FS_IOC_ENABLE_VERITY | FS_IOC_READ_VERITY_METADATA => {
                 Err(Failure::NOT_SUPPORTED)
             }
             _ => self.volume_ioctl(command, argument, caller),
         }
-    }
-
-    fn has_verity(&self) -> bool {
-        self.volume.info().features.iter().any(|name| name == "verity")
     }
 
     /// Fails unless the caller may set the flags of an inode to `flags`.

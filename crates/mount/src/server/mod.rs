@@ -12,6 +12,7 @@ mod inode_flags;
 mod names;
 mod privileges;
 mod report;
+mod served;
 mod volume_ioctls;
 mod xattrs;
 
@@ -27,13 +28,17 @@ use crate::inodes::{Durability, LookupCounts, OpenFile, OpenFiles};
 use crate::options::{Cache, MountOptions};
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
+use served::ServedVolume;
 
 pub(crate) use attributes::NewAttributes;
 use dir_offsets::DirOffsets;
 pub(crate) use files::{FilePosition, MAX_COPY, Opened, PIECE, write_what_fits};
 pub(crate) use inode_flags::sets_flags;
 pub(crate) use names::NewName;
-pub(crate) use xattrs::is_report;
+pub(crate) use served::Served;
+pub use served::{Access, Reopen};
+pub(crate) use volume_ioctls::EXT4_IOC_SHUTDOWN;
+pub(crate) use xattrs::{is_report, is_switch};
 
 /// Size of an inode without fields for nanoseconds, in bytes.
 const SMALL_INODE: u16 = 128;
@@ -41,7 +46,7 @@ const SMALL_INODE: u16 = 128;
 /// A mounted volume.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub volume: Volume,
+    volume: ServedVolume,
     pub options: MountOptions,
     pub lookup_counts: LookupCounts,
     pub open_files: OpenFiles,
@@ -50,6 +55,8 @@ pub(crate) struct Server {
     /// Sends notifications to the kernel. Set once the volume is mounted.
     pub notifier: Arc<OnceLock<Notifier>>,
     block_size: u32,
+    inode_size: u16,
+    has_verity: bool,
     /// The volume has directories that ignore case, or a user may make some.
     may_ignore_case: bool,
     /// Corruption found by a request stops the volume for changes.
@@ -60,6 +67,8 @@ pub(crate) struct Server {
     group_of_directory: bool,
     /// The path of the image.
     image: PathBuf,
+    /// Opens the image again. Set by a program that can.
+    pub reopen: OnceLock<Box<dyn Reopen>>,
     started: Instant,
 }
 
@@ -67,10 +76,10 @@ impl Server {
     /// # Errors
     /// If the root directory cannot be read.
     pub fn new(volume: Volume, image: &Path, options: MountOptions) -> parext4::Result<Self> {
-        let (root, info) = (volume.root()?, volume.info());
+        let info = volume.info();
         let (resuid, resgid) = info.reserved_for;
         Ok(Self {
-            lookup_counts: LookupCounts::new(root, options.cache == Cache::Writeback),
+            lookup_counts: LookupCounts::new(options.cache == Cache::Writeback),
             open_files: OpenFiles::default(),
             dir_offsets: DirOffsets::default(),
             in_flight: Arc::default(),
@@ -81,15 +90,18 @@ impl Server {
             reserved_for: (options.resuid.unwrap_or(resuid), options.resgid.unwrap_or(resgid)),
             group_of_directory: options.group_of_directory.unwrap_or(info.group_of_directory),
             image: image.to_owned(),
+            reopen: OnceLock::new(),
             started: Instant::now(),
-            volume,
+            volume: ServedVolume::new(volume)?,
+            inode_size: info.inode_size,
+            has_verity: info.features.iter().any(|feature| feature == "verity"),
             options,
         })
     }
 
     /// Returns the resolution of times: small inodes have no nanoseconds.
     pub fn time_granularity(&self) -> Duration {
-        let has_nanoseconds = self.volume.info().inode_size > SMALL_INODE;
+        let has_nanoseconds = self.inode_size > SMALL_INODE;
         if has_nanoseconds { Duration::from_nanos(1) } else { Duration::from_secs(1) }
     }
 
@@ -105,6 +117,14 @@ impl Server {
         }
     }
 
+    /// Returns the volume.
+    ///
+    /// # Errors
+    /// `EIO` if it could not be opened again.
+    pub fn volume(&self) -> Outcome<Arc<Served>> {
+        self.volume.get().ok_or(Failure::IO)
+    }
+
     /// Returns the inode that a request names, with the credentials of an ordinary user. It serves requests that allocate no
     /// blocks; [`node_for`](Self::node_for) serves all requests.
     pub fn node(&self, ino: INodeNo) -> Outcome<Node> {
@@ -117,7 +137,24 @@ impl Server {
     }
 
     fn node_with(&self, ino: INodeNo, credentials: Credentials) -> Outcome<Node> {
-        Ok(self.lookup_counts.node(&self.volume, ino)?.with_credentials(credentials))
+        let volume = self.volume()?;
+        let node = match ino {
+            INodeNo::ROOT => volume.root().clone(),
+            _ => self.lookup_counts.node(&volume, ino)?,
+        };
+        Ok(node.with_credentials(credentials))
+    }
+
+    /// Fails with `EIO` if the volume was shut down. As in the kernel, files can then neither be opened nor read nor synced, also where
+    /// nothing is left to sync.
+    pub fn check_not_shut_down(&self) -> Outcome<()> {
+        if self.volume()?.is_shut_down() { Err(Failure::IO) } else { Ok(()) }
+    }
+
+    /// Returns the open file that a request reads from.
+    pub fn file_to_read(&self, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
+        self.check_not_shut_down()?;
+        self.open_file(handle)
     }
 
     /// Returns the open file that a request names.
@@ -169,10 +206,10 @@ impl Server {
     /// Records corruption that a request has found, and stops the volume for changes if the options say so. Returns the
     /// outcome of the request.
     pub fn handle_corruption<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
-        match outcome.as_ref().err().and_then(Failure::corruption) {
-            Some(error) if self.stops_on_corruption => self.volume.stop(error),
-            Some(error) => self.volume.note_error(error),
-            None => {}
+        if let Some(error) = outcome.as_ref().err().and_then(Failure::corruption)
+            && let Ok(volume) = self.volume()
+        {
+            if self.stops_on_corruption { volume.stop(error) } else { volume.note_error(error) }
         }
         outcome
     }
@@ -180,16 +217,16 @@ impl Server {
     /// Returns the space for statfs(2) of an inode: that of the volume, or what the limits of the project leave that a directory
     /// passes on.
     pub fn space_at(&self, ino: INodeNo) -> Outcome<Space> {
-        let mut space = self.space();
-        if let Some(quota) = self.volume.project_quota(&self.node(ino)?)? {
+        let volume = self.volume()?;
+        let mut space = self.space_of(&volume);
+        if let Some(quota) = volume.project_quota(&self.node(ino)?)? {
             limit_space(&mut space, &quota);
         }
         Ok(space)
     }
 
-    /// Returns the volume's space.
-    fn space(&self) -> Space {
-        let mut space = self.volume.space();
+    fn space_of(&self, volume: &Volume) -> Space {
+        let mut space = volume.space();
         if !self.options.minix_df {
             space.blocks = space.blocks.saturating_sub(space.overhead_blocks);
         }
@@ -224,6 +261,11 @@ impl Server {
     pub fn shut_down(&self) {
         self.open_files.clear();
         self.lookup_counts.forget_all();
+    }
+
+    /// Closes the volume.
+    pub fn close(&self) -> parext4::Result<()> {
+        self.volume.take().map_or(Ok(()), |served| served.volume().close())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use parext4::{MetadataCacheStats, Reason, Stats};
+use parext4::{MetadataCacheStats, Reason, Stats, Volume};
 
 use super::Server;
 use crate::protocol::{Failure, Outcome};
@@ -17,12 +17,13 @@ const MAX_LINES: usize = 12;
 impl Server {
     /// Returns the report as JSON.
     pub fn report(&self, requests: Requests) -> Outcome<Vec<u8>> {
-        let cache = self.volume.cache_stats();
+        let volume = self.volume()?;
+        let cache = volume.cache_stats();
         let report = Report {
-            mount: self.mount_facts(),
-            volume: self.volume_facts(),
+            mount: self.mount_facts(&volume),
+            volume: volume_facts(&volume),
             requests,
-            operations: operations(&self.volume.stats()),
+            operations: operations(&volume.stats()),
             cache: CacheFacts {
                 budget: cache.budget,
                 memory: cache.memory,
@@ -32,50 +33,49 @@ impl Server {
                 misses: cache.misses,
                 evicted: cache.evicted,
             },
-            metadata: self.metadata_facts(),
-            device: self.device_counters(),
-            journal_commits: self.volume.commits(),
+            metadata: self.metadata_facts(&volume),
+            device: device_counters(&volume),
+            journal_commits: volume.commits(),
             slow_requests: self.in_flight.slow(Instant::now()).into_iter().take(MAX_LINES).collect(),
-            waits: self.volume.explain().iter().take(MAX_LINES).map(ToString::to_string).collect(),
+            waits: volume.explain().iter().take(MAX_LINES).map(ToString::to_string).collect(),
         };
         serde_json::to_vec(&report).map_err(|_| Failure::INVALID)
     }
 
-    fn device_counters(&self) -> BTreeMap<String, u64> {
-        let counters = self.volume.device_counters();
-        counters.into_iter().map(|counter| (counter.name.to_owned(), counter.value)).collect()
-    }
-
-    fn metadata_facts(&self) -> MetadataFacts {
-        let MetadataCacheStats { budget, bytes, inodes, blocks, .. } = self.volume.metadata_cache_stats();
+    fn metadata_facts(&self, volume: &Volume) -> MetadataFacts {
+        let MetadataCacheStats { budget, bytes, inodes, blocks, .. } = volume.metadata_cache_stats();
         MetadataFacts { budget, bytes, inodes, blocks, known_inodes: self.lookup_counts.len() as u64 }
     }
 
-    fn mount_facts(&self) -> MountFacts {
+    fn mount_facts(&self, volume: &Volume) -> MountFacts {
         MountFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             mounted_for_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             image: self.image.to_string_lossy().into_owned(),
-            options: self.options.to_string(),
+            options: self.options.clone().read_only(volume.is_read_only()).to_string(),
             policy: self.options.policy.to_string(),
             locks_whole_file: self.options.policy.locks_whole_file(),
             stops_on_corruption: self.stops_on_corruption,
-            stopped: self.volume.stopped(),
+            stopped: volume.stopped(),
         }
     }
+}
 
-    fn volume_facts(&self) -> VolumeFacts {
-        let (label, space) = (self.volume.info().label, self.volume.space());
-        VolumeFacts {
-            label,
-            block_size: space.block_size,
-            blocks: space.blocks,
-            free_blocks: space.free_blocks,
-            available_blocks: space.available_blocks,
-            inodes: space.inodes,
-            free_inodes: space.free_inodes,
-        }
+fn device_counters(volume: &Volume) -> BTreeMap<String, u64> {
+    volume.device_counters().into_iter().map(|counter| (counter.name.to_owned(), counter.value)).collect()
+}
+
+fn volume_facts(volume: &Volume) -> VolumeFacts {
+    let (label, space) = (volume.info().label, volume.space());
+    VolumeFacts {
+        label,
+        block_size: space.block_size,
+        blocks: space.blocks,
+        free_blocks: space.free_blocks,
+        available_blocks: space.available_blocks,
+        inodes: space.inodes,
+        free_inodes: space.free_inodes,
     }
 }
 

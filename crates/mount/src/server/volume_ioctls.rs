@@ -6,7 +6,7 @@
 //! * The size of `EXT4_IOC_GETFSUUID` has no room for a UUID, so it fails. (`FS_IOC_GETFSUUID` never reaches the server: the
 //!   kernel refuses it on FUSE.)
 //! * `EXT4_IOC_SHUTDOWN` has an argument that says what to make durable first, but its number declares the argument as
-//!   output, so the server does not get it. The server always commits first.
+//!   output, so the server does not get it. The server always commits first. A second shutdown succeeds and changes nothing.
 
 use parext4::EmptiedLog;
 
@@ -18,7 +18,7 @@ const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const FS_IOC_SETFSLABEL: u32 = 0x4100_9432;
 const EXT4_IOC_CHECKPOINT: u32 = 0x4004_662b;
 /// The same number as `FS_IOC_SHUTDOWN`, and as `XFS_IOC_GOINGDOWN`, which test programs use.
-const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587d;
+pub(crate) const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587d;
 
 /// `EXT4_IOC_CHECKPOINT_FLAG_*`: discard the journal's blocks, overwrite them with zeros, only check the arguments.
 const DISCARD: u32 = 1;
@@ -33,7 +33,7 @@ impl Server {
     pub fn volume_ioctl(&self, command: u32, argument: &[u8], caller: Caller) -> Outcome<Vec<u8>> {
         match command {
             FS_IOC_GETFSLABEL => {
-                let mut label = self.volume.label();
+                let mut label = self.volume()?.label();
                 label.resize(LABEL, 0);
                 Ok(label)
             }
@@ -43,12 +43,12 @@ impl Server {
             FITRIM => self.trim(argument),
             FS_IOC_SETFSLABEL => {
                 let label = argument.split(|&byte| byte == 0).next().unwrap_or_default();
-                self.volume.set_label(label)?;
+                self.volume()?.set_label(label)?;
                 Ok(Vec::new())
             }
             EXT4_IOC_CHECKPOINT => self.empty_journal(argument),
             EXT4_IOC_SHUTDOWN => {
-                self.volume.abort()?;
+                self.volume()?.abort()?;
                 Ok(Vec::new())
             }
             _ => Err(Failure::NO_IOCTL),
@@ -64,11 +64,11 @@ impl Server {
             ZEROOUT => EmptiedLog::Zeroed,
             _ => return Err(Failure::INVALID),
         };
-        if !self.volume.info().journal {
+        if !self.volume()?.info().journal {
             return Err(Failure::NO_DEVICE);
         }
         if flags & DRY_RUN == 0 {
-            self.volume.empty_journal(blocks)?;
+            self.volume()?.empty_journal(blocks)?;
         }
         Ok(Vec::new())
     }
@@ -80,8 +80,8 @@ impl Server {
         let &[start, len, least] = fields else { return Err(Failure::INVALID) };
         let [start, len, least] = [start, len, least].map(u64::from_ne_bytes);
         // Commits first, so that blocks freed by earlier calls are discarded too.
-        self.volume.sync()?;
-        let trimmed = self.volume.trim(start..start.saturating_add(len), least)?;
+        self.volume()?.sync()?;
+        let trimmed = self.volume()?.trim(start..start.saturating_add(len), least)?;
         Ok([start, trimmed, least].map(u64::to_ne_bytes).concat())
     }
 }

@@ -8,6 +8,7 @@ use parext4::{Error, Node, XattrMode};
 use super::Server;
 use crate::protocol::{CAP_SYS_ADMIN, Caller, Failure, Outcome};
 use crate::report::ATTRIBUTE;
+use crate::switch;
 
 /// The attribute that contains the access control list of an inode.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -15,6 +16,11 @@ const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 /// Returns true if an attribute is the server's [report](crate::report).
 pub(crate) fn is_report(ino: INodeNo, name: &[u8]) -> bool {
     ino == INodeNo::ROOT && name == ATTRIBUTE.as_bytes()
+}
+
+/// Returns true if a read of an attribute [makes the volume writable](crate::switch).
+pub(crate) fn is_switch(ino: INodeNo, name: &[u8]) -> bool {
+    ino == INodeNo::ROOT && name == switch::ATTRIBUTE.as_bytes()
 }
 
 impl Server {

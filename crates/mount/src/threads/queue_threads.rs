@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parext4::device::AlignedBuf;
 use parext4::{Completion, DirectFile, IoFlags, IoQueue, IoRequest, IoWaker, Volume};
@@ -42,7 +43,8 @@ struct QueueThread {
 /// All queue threads.
 #[derive(Debug)]
 pub(crate) struct QueueThreads {
-    threads: Vec<QueueThread>,
+    threads: ArcSwap<Vec<QueueThread>>,
+    buffers: Arc<SharedBuffers>,
 }
 
 /// Counts a request as in flight until it is dropped.
@@ -64,31 +66,28 @@ impl Drop for InFlight {
 impl QueueThreads {
     /// Starts a thread for each processor, up to [`MAX_THREADS`]. They release the buffers of requests to `buffers`.
     pub fn start(volume: &Volume, buffers: &Arc<SharedBuffers>) -> std::io::Result<Self> {
+        let queues = Self { threads: ArcSwap::default(), buffers: Arc::clone(buffers) };
+        queues.restart(volume)?;
+        Ok(queues)
+    }
+
+    /// Starts the threads for a volume, in place of the ones that run.
+    pub fn restart(&self, volume: &Volume) -> std::io::Result<()> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let start = |_| QueueThread::start(volume, buffers);
+        let start = |_| QueueThread::start(volume, &self.buffers);
         let threads = (0..processors.min(MAX_THREADS)).map(start).collect::<Result<_, _>>()?;
-        Ok(Self { threads })
+        self.threads.store(Arc::new(threads));
+        Ok(())
     }
 
     /// Returns the number of requests that were submitted and are not done.
     pub fn in_flight(&self) -> usize {
-        self.threads.iter().map(QueueThread::in_flight).sum()
-    }
-
-    /// Returns the threads whose queue has not failed.
-    fn usable(&self) -> impl Iterator<Item = &QueueThread> {
-        self.threads.iter().filter(|thread| !thread.has_failed.load(Ordering::Relaxed))
+        self.threads.load().iter().map(QueueThread::in_flight).sum()
     }
 
     /// Returns true if a thread can carry out requests. Otherwise workers do.
     pub fn are_usable(&self) -> bool {
-        self.usable().next().is_some()
-    }
-
-    /// Picks the thread for the next request: the first that is not busy, else the one with the fewest requests.
-    fn pick(&self) -> Option<&QueueThread> {
-        let with_room = self.usable().find(|thread| thread.in_flight() < BUSY);
-        with_room.or_else(|| self.usable().min_by_key(|thread| thread.in_flight()))
+        usable(&self.threads.load()).next().is_some()
     }
 
     /// Starts a read or write. Its thread calls `on_done` with the result; `on_done` must not block. If
@@ -99,7 +98,8 @@ impl QueueThreads {
         request: IoRequest,
         on_done: impl FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send + 'static,
     ) {
-        let Some(thread) = self.pick() else { return on_done(Err(Failure::IO), None) };
+        let threads = self.threads.load();
+        let Some(thread) = pick(&threads) else { return on_done(Err(Failure::IO), None) };
         let in_flight = InFlight::new(&thread.in_flight);
         let on_done = Box::new(move |result, buf: Option<&AlignedBuf>| {
             on_done(result, buf);
@@ -113,9 +113,20 @@ impl QueueThreads {
     }
 
     /// Completes all requests and joins the threads. The result of requests that are submitted later is `EIO`.
-    pub fn join(&mut self) {
-        self.threads.clear();
+    pub fn stop(&self) {
+        drop(self.threads.swap(Arc::default()));
     }
+}
+
+/// Returns the threads whose queue has not failed.
+fn usable(threads: &[QueueThread]) -> impl Iterator<Item = &QueueThread> {
+    threads.iter().filter(|thread| !thread.has_failed.load(Ordering::Relaxed))
+}
+
+/// Picks the thread for the next request: the first that is not busy, else the one with the fewest requests.
+fn pick(threads: &[QueueThread]) -> Option<&QueueThread> {
+    let with_room = usable(threads).find(|thread| thread.in_flight() < BUSY);
+    with_room.or_else(|| usable(threads).min_by_key(|thread| thread.in_flight()))
 }
 
 impl QueueThread {

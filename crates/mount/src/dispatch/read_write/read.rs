@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fuser::{Errno, LockOwner, ReplyData};
+use fuser::{Errno, INodeNo, LockOwner, ReplyData};
 use parext4::device::{AlignedBuf, BufferPool};
 use parext4::{InodeFlags, IoRequest};
 
@@ -78,8 +78,9 @@ impl Server {
 
 impl Dispatcher {
     /// Executes a read and replies.
-    pub(crate) fn execute_read(&self, read: Read, reply: ReplyData) {
-        let open = match self.server.open_file(read.at.handle) {
+    pub(crate) fn execute_read(&self, ino: INodeNo, read: Read, reply: ReplyData) {
+        let in_flight = self.server.in_flight.add(RequestInfo::new("read", ino));
+        let open = match self.server.file_to_read(read.at.handle) {
             Ok(open) => open,
             Err(failure) => return reply.error(failure.errno()),
         };
@@ -87,7 +88,6 @@ impl Dispatcher {
             open.pages.note_fill();
         }
         let bypasses_cache = read.bypasses_cache(&open);
-        let in_flight = self.server.in_flight.add(RequestInfo::new("read", open.pages.ino));
         let scope = self.request_threads.begin_request();
         let latency = latency(bypasses_cache, read.len);
         let fits_queue = || self.queue_threads.are_usable() && read.fits_queue(&open);

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use fuser::{Errno, ReplyWrite, WriteFlags};
+use fuser::{Errno, INodeNo, ReplyWrite, WriteFlags};
 use parext4::{InodeFlags, IoRequest};
 
 use super::{Origin, is_aligned, latency};
@@ -224,7 +224,8 @@ fn write_cached(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
 
 impl Dispatcher {
     /// Executes a write and replies.
-    pub(crate) fn execute_write(&self, write: Write, data: &[u8], reply: ReplyWrite) {
+    pub(crate) fn execute_write(&self, ino: INodeNo, write: Write, data: &[u8], reply: ReplyWrite) {
+        let in_flight = self.server.in_flight.add(RequestInfo::new("write", ino));
         let open = match self.server.open_file(write.at.handle) {
             Ok(open) => open,
             Err(failure) => return reply.error(failure.errno()),
@@ -235,7 +236,6 @@ impl Dispatcher {
         let _write_back = (write.origin == Origin::WriteBack).then(|| open.pages.start_write_back());
         let open = Target { open, _write_back };
         let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(&open, write);
-        let in_flight = self.server.in_flight.add(RequestInfo::new("write", open.pages.ino));
         let fits_queue =
             || self.queue_threads.are_usable() && self.server.fits_queue(&open, write, data.len());
         let scope = self.request_threads.begin_request();

@@ -1,0 +1,174 @@
+//! The volume that a mount serves. A mount that began read-only serves another one, opened for writing, after `remount,rw`.
+//!
+//! The volume is replaced in these steps, because the engine of a read-only volume cannot be changed into one that writes, and an image
+//! cannot be opened for writing while it is open for reading:
+//!
+//! 1. Requests are [paused](crate::in_flight), so that none uses the volume.
+//! 2. Queue threads, open files and the server drop their references to the volume. The last one closes the image.
+//! 3. The volume is opened for writing. If that fails, it is opened for reading again.
+//! 4. Open files and queue threads get the new volume, and requests go on.
+//!
+//! Invariant: nothing but recovery and the deletion of orphans has changed the volume between steps 2 and 4, so the kernel keeps what it
+//! knows of the volume. [`Reopen`] checks it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use parext4::{Node, Volume};
+
+use super::Server;
+use crate::protocol::Caller;
+use crate::threads::QueueThreads;
+
+/// Longest wait until the last user of the volume has dropped its reference. No request is in flight, so only the rest of one is left.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two counts of its users.
+const INTERVAL: Duration = Duration::from_millis(1);
+
+/// An open volume.
+#[derive(Debug)]
+pub(crate) struct Served {
+    volume: Volume,
+    /// The kernel has a number of its own for the root, and never forgets it.
+    root: Node,
+}
+
+impl Served {
+    fn new(volume: Volume) -> parext4::Result<Self> {
+        let root = volume.root()?;
+        Ok(Self { volume, root })
+    }
+
+    /// Returns the root directory.
+    pub fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// Returns a handle to the volume.
+    pub fn volume(&self) -> Volume {
+        self.volume.clone()
+    }
+}
+
+impl Deref for Served {
+    type Target = Volume;
+
+    fn deref(&self) -> &Volume {
+        &self.volume
+    }
+}
+
+/// The volume of a mount; none while it is replaced, and after a replacement has failed.
+#[derive(Debug)]
+pub(super) struct ServedVolume(ArcSwapOption<Served>);
+
+impl ServedVolume {
+    pub fn new(volume: Volume) -> parext4::Result<Self> {
+        Ok(Self(ArcSwapOption::from_pointee(Served::new(volume)?)))
+    }
+
+    pub fn get(&self) -> Option<Arc<Served>> {
+        self.0.load_full()
+    }
+
+    /// Removes the volume.
+    pub fn take(&self) -> Option<Arc<Served>> {
+        self.0.swap(None)
+    }
+}
+
+/// Opens the volume of a mount again. Errors are lines of text.
+pub trait Reopen: fmt::Debug + Send + Sync {
+    /// Fails if another program has changed the volume since the mount began.
+    fn check_unchanged(&self) -> Result<(), String>;
+
+    /// Opens the volume, after it was closed. Fails also as [`check_unchanged`](Self::check_unchanged) does.
+    fn open(&self, access: Access) -> Result<Volume, String>;
+}
+
+/// How a volume is opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// Only for reading.
+    Read,
+    /// For reading and writing.
+    Write,
+}
+
+impl Server {
+    /// Makes a volume that was mounted read-only writable. Does nothing if it is writable. Blocks until no other request is in flight, and
+    /// until the volume is open.
+    ///
+    /// # Errors
+    /// Returns why not, in one line. The volume is then served read-only as before, unless the text says that it cannot be.
+    pub fn become_writable(&self, caller: Caller, queues: &QueueThreads) -> Result<(), String> {
+        if !caller.administers() {
+            return Err("only root may do that".into());
+        }
+        let volume = self.volume().map_err(|_| "its image could not be opened again")?;
+        if !volume.is_read_only() {
+            return Ok(());
+        }
+        if let Some(why) = volume.stopped() {
+            return Err(why);
+        }
+        drop(volume);
+        let reopen = self.reopen.get().ok_or("its server cannot open the image again")?;
+        // Before the volume is closed: afterwards it could not be opened for reading either.
+        reopen.check_unchanged()?;
+        let _pause = self.in_flight.pause().ok_or("requests are under way that do not end")?;
+        self.replace(&**reopen, queues)
+    }
+
+    fn replace(&self, source: &dyn Reopen, queues: &QueueThreads) -> Result<(), String> {
+        queues.stop();
+        let files = self.open_files.release_volume();
+        let outcome = self.close_last_use().and_then(|()| source.open(Access::Write));
+        let (opened, outcome) = match outcome {
+            Ok(volume) => (Ok(volume), Ok(())),
+            Err(why) => (source.open(Access::Read), Err(why)),
+        };
+        let serves = opened.and_then(|volume| {
+            queues.restart(&volume).map_err(|error| error.to_string())?;
+            self.volume.0.store(Some(Arc::new(Served::new(volume).map_err(|error| error.to_string())?)));
+            Ok(())
+        });
+        match serves {
+            Ok(()) => {
+                self.open_files.restore(files, |file| self.reopened(file));
+                outcome
+            }
+            Err(error) => {
+                let why = outcome.err().map_or_else(String::new, |why| format!("{why}; "));
+                let why =
+                    format!("{why}the volume could not be opened again, and all calls fail now: {error}");
+                tracing::error!("{why}");
+                Err(why)
+            }
+        }
+    }
+
+    /// Closes the volume once its last user has dropped its reference.
+    fn close_last_use(&self) -> Result<(), String> {
+        let Some(mut served) = self.volume.take() else { return Ok(()) };
+        let deadline = Instant::now() + PATIENCE;
+        let served = loop {
+            served = match Arc::try_unwrap(served) {
+                Ok(served) => break served,
+                Err(served) => served,
+            };
+            if Instant::now() > deadline {
+                return Err("it is still in use".into());
+            }
+            sleep(INTERVAL);
+        };
+        let Served { volume, root } = served;
+        drop(root);
+        volume.close().map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,21 @@
+//! How a process has the server of a mount make a volume writable that was mounted read-only.
+//!
+//! The process reads an attribute of the root directory: the kernel passes no request that changes anything to the server of a
+//! read-only mount. Only a process with `CAP_SYS_ADMIN` may read attributes with this prefix, and it appears in no list.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::getxattr;
+
+/// The name of the attribute. Its value is empty if the volume is writable, and else says why not.
+pub(crate) const ATTRIBUTE: &str = "trusted.parext4.writable";
+/// The longest value, in bytes.
+pub(crate) const MAX_VALUE: usize = 4096;
+
+/// Makes the volume writable that is mounted on `dir`. Blocks until the server has opened it. Returns why it is not, if so.
+pub(crate) fn make_writable(dir: &Path) -> io::Result<Option<String>> {
+    let mut value = vec![0_u8; MAX_VALUE];
+    let len = getxattr(dir, ATTRIBUTE, &mut value[..])?;
+    Ok((len > 0).then(|| String::from_utf8_lossy(&value[..len]).into_owned()))
+}

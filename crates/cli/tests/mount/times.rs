@@ -42,6 +42,21 @@ fn reads_update_the_time_of_last_access_as_the_options_say() {
     }
 }
 
+/// The kernel has pages of the file.
+#[test]
+fn with_strictatime_each_read_updates_the_time_of_last_access() {
+    let future = SystemTime::now() + Duration::from_secs(3600);
+    for options in ["strictatime", "strictatime,cache=kernel", "strictatime,cache=writeback"] {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = fuse.path("file");
+        std::fs::write(&path, "contents").unwrap();
+        for _ in 0..3 {
+            assert!(read_is_noted(&path, future), "{options}");
+        }
+        fuse.finish();
+    }
+}
+
 #[test]
 fn times_survive_to_the_nanosecond_beyond_2038() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {

@@ -42,7 +42,7 @@ fn may_have_changed(failure: &Failure) -> bool {
 
 impl Filesystem for Dispatcher {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let is_coherent = negotiate(config, self.server.options.cache)?;
+        let is_coherent = negotiate(config, self.server.options.effective_cache())?;
         self.server.open_files.set_direct_is_coherent(is_coherent);
         if self.server.options.idmap {
             allow_idmapped_mounts(config)?;

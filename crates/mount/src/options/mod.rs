@@ -189,6 +189,12 @@ impl MountOptions {
         self.allow_other || rustix::process::geteuid().is_root()
     }
 
+    /// Returns the page cache that serves programs. With `strictatime` each read is a request, as with `cache=direct`: a read
+    /// that the kernel's pages answer does not update the time of last access.
+    pub(crate) fn effective_cache(&self) -> Cache {
+        if self.atime == Atime::Strict { Cache::Direct } else { self.cache }
+    }
+
     /// Returns the options of a list, separated by commas, that a mount accepts but does not act on, with the reason for each.
     /// Leaves out the options for mount(8), systemd and other programs.
     pub fn without_effect(list: &str) -> impl Iterator<Item = (&str, &'static str)> {

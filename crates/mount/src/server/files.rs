@@ -69,7 +69,7 @@ impl Server {
 
     fn new_open_file(&self, file: DirectFile, pages: Arc<KernelPages>, flags: i32) -> OpenFile {
         let is_coherent = self.open_files.direct_is_coherent();
-        let (cache, receives_times) = (self.options.cache, self.options.receives_times());
+        let (cache, receives_times) = (self.options.effective_cache(), self.options.receives_times());
         OpenFile::new(file, pages, flags, cache, receives_times, is_coherent)
     }
 

@@ -79,7 +79,7 @@ impl Server {
         let info = volume.info();
         let (resuid, resgid) = info.reserved_for;
         Ok(Self {
-            lookup_counts: LookupCounts::new(options.cache == Cache::Writeback),
+            lookup_counts: LookupCounts::new(options.effective_cache() == Cache::Writeback),
             open_files: OpenFiles::default(),
             dir_offsets: DirOffsets::default(),
             in_flight: Arc::default(),

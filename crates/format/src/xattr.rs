@@ -30,6 +30,14 @@ pub struct Xattr {
     pub value: Value,
 }
 
+impl Xattr {
+    /// Returns the space of the entry and its value, in bytes.
+    #[must_use]
+    pub fn stored_len(&self) -> usize {
+        entry_len(self.name.len()) + self.value.padded_len()
+    }
+}
+
 /// `EXT4_XATTR_MAGIC`
 const MAGIC: u32 = 0xea02_0000;
 /// Offset of `h_refcount` in the block header.

@@ -48,8 +48,7 @@ pub fn inline_value(area: &[u8]) -> Result<Option<Range<usize>>> {
 /// bytes after an inode's fields. `None` if there is no room for the attribute.
 #[must_use]
 pub fn inline_room(list: &[Xattr], len: usize) -> Option<usize> {
-    let size = |xattr: &Xattr| entry_len(xattr.name.len()) + xattr.value.padded_len();
-    let others: usize = list.iter().filter(|xattr| !is_inline_data(xattr)).map(size).sum();
+    let others: usize = list.iter().filter(|xattr| !is_inline_data(xattr)).map(Xattr::stored_len).sum();
     // Four zero bytes end the list.
     let room = len.checked_sub(IBODY_HEADER + others + entry_len(NAME.len()) + LIST_END)?;
     Some(room - room % PAD)

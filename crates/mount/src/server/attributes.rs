@@ -76,6 +76,7 @@ impl Server {
         let gid = new_owner(self.options.gid, new.gid)?;
         if let Some(size) = new.size {
             check_flags(node, true, true)?;
+            node.make_room_for_fields();
             let file = DirectFile::new(node.clone())?;
             self.drop_privileges(node, caller)?;
             file.set_len(size)?;

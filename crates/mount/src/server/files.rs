@@ -43,6 +43,9 @@ impl Server {
             return Err(Failure::READ_ONLY);
         }
         check_flags(&node, writable && flags & libc::O_APPEND == 0, writable)?;
+        if writable {
+            node.make_room_for_fields();
+        }
         self.opened(DirectFile::new(node)?, flags)
     }
 

@@ -75,6 +75,7 @@ impl Inode {
             let _ = cell.set(body);
         }
         let raw_size = raw.size;
+        let lacks_fields = raw.extra_isize != 0 && raw.extra_isize < superblock.want_extra_isize();
         Ok(Self {
             ino,
             file_type,
@@ -98,6 +99,7 @@ impl Inode {
             usage: FileUsage::default(),
             windows: FileWindows::new(),
             xattrs: RwLock::new(Rank::Xattrs, ()),
+            lacks_fields: AtomicBool::new(lacks_fields),
             entries: RwLock::new(Rank::Directory, 0),
             names_placed: AtomicBool::new(false),
             references: AtomicU32::new(0),

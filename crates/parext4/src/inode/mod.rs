@@ -90,6 +90,8 @@ pub(crate) struct Inode {
     emptied: AtomicBool,
     /// The lock of the extended attributes.
     pub(crate) xattrs: RwLock<()>,
+    /// True if the inode has fewer extra fields than new inodes have, and no attempt was made to add them.
+    lacks_fields: AtomicBool,
     /// The lock of the entries of a directory, and how often it was held exclusively since the inode was loaded.
     entries: RwLock<u64>,
     /// True if all names of a directory that ignores case are known to be in the places of their hashes.
@@ -243,6 +245,11 @@ impl Inode {
         if self.changed_in.load(Ordering::Acquire) < handle.tid() {
             self.changed_in.fetch_max(handle.tid(), Ordering::AcqRel);
         }
+    }
+
+    /// Returns true if the inode has fewer extra fields than new inodes have; at most once.
+    pub(crate) fn take_lack_of_fields(&self) -> bool {
+        self.lacks_fields.load(Ordering::Relaxed) && self.lacks_fields.swap(false, Ordering::Relaxed)
     }
 
     /// Returns the transaction that fsync must wait for.

@@ -161,6 +161,7 @@ impl Node {
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let only_dates = set.ctime(None) == SetAttributes::new();
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
+        self.make_room_for_fields();
         // Dropped after the lock: it may delete the inode of a value.
         let xattrs;
         let changes_owner = set.uid.is_some() || set.gid.is_some();

@@ -37,6 +37,7 @@ impl Node {
         if !self.engine.superblock.ro_compat().contains(RoCompat::PROJECT) {
             return unsupported("the volume does not have the feature");
         }
+        self.make_room_for_fields();
         if self.inode.core().extra_isize < EXTRA_PROJID {
             return unsupported("the inode has no room for it");
         }

@@ -115,10 +115,14 @@ impl Volume {
         if options.create_new {
             return Ok((self.create_file(path, options.mode)?, true));
         }
-        match self.resolve(path) {
-            Err(Error::NotFound(_)) if options.create => self.create_followed(path, options.mode),
-            found => Ok((found?, false)),
+        let found = match self.resolve(path) {
+            Err(Error::NotFound(_)) if options.create => return self.create_followed(path, options.mode),
+            found => found?,
+        };
+        if options.access().write {
+            found.make_room_for_fields();
         }
+        Ok((found, false))
     }
 
     /// Creates a file, at the target of the symbolic links at the end of the path if there are any. Returns the inode, and

@@ -21,9 +21,9 @@ const MOST_RESERVED: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct XattrEdit {
     /// The attributes in the inode, after its fields.
-    body: Storage,
+    pub(super) body: Storage,
     /// The attributes in the block.
-    block: Storage,
+    pub(super) block: Storage,
     /// Whether the inode is a symbolic link with its target. If it has blocks, but none for attributes, then e2fsck takes the target for the
     /// blocks of a longer one.
     has_target: bool,

@@ -9,10 +9,12 @@ use parext4_format::xattr::{ACL_ACCESS, Value, Xattr};
 
 use super::acl::{ACCESS, PERMISSIONS};
 use super::{MAX_VALUE, XattrChange, XattrEdit};
+use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
+use crate::inode::Inode;
 use crate::node::Node;
-use crate::sync::{ReadGuard, WriteGuard};
+use crate::sync::{Arc, ReadGuard, WriteGuard};
 
 /// The attributes of an inode, locked against changes and, with a [`WriteGuard`], against reads by other threads.
 #[must_use]
@@ -90,15 +92,20 @@ impl<G> LockedXattrs<'_, G> {
 }
 
 impl XattrsLock<'_> {
+    /// Returns the engine, and the inode that is locked.
+    pub(super) fn place(&self) -> (&Use, &Arc<Inode>) {
+        (&self.node.engine, &self.node.inode)
+    }
+
     /// Carries out the changes of `edit`, and sets the permissions in the same transaction.
     pub(super) fn apply(&self, edit: XattrEdit, permissions: Option<u16>) -> Result<()> {
-        let (engine, inode) = (&self.node.engine, &self.node.inode);
+        let (engine, inode) = self.place();
         self.carry_out(edit.finish(engine, inode)?, permissions)
     }
 
     /// Carries out `change`, and sets the permissions in the same transaction.
     pub(super) fn carry_out(&self, change: XattrChange, permissions: Option<u16>) -> Result<()> {
-        let (engine, inode) = (&self.node.engine, &self.node.inode);
+        let (engine, inode) = self.place();
         let done = engine.with_space(|| {
             engine.transact(change.credits(), |handle| {
                 change.apply(engine, handle, inode)?;

@@ -14,6 +14,7 @@ mod acl;
 mod capability;
 mod change;
 mod edit;
+mod expand;
 mod locked;
 mod storage;
 mod values;
@@ -182,6 +183,7 @@ impl Node {
     /// the value exceeds 65536 bytes; [`Error::NoSpace`] if the inode's attributes do not fit together.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let name = self.check_changeable(name)?;
+        self.make_room_for_fields();
         if value.len() > MAX_VALUE {
             return Err(Error::TooBig(format!(
                 "attribute value of {} bytes: at most {MAX_VALUE}",
@@ -228,6 +230,7 @@ impl Node {
     /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if the inode has no such attribute.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let name = self.check_changeable(name)?;
+        self.make_room_for_fields();
         let xattrs = self.lock_xattrs();
         let mut edit = xattrs.load()?;
         if !edit.remove(name.index, name.rest) {

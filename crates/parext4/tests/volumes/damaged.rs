@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Error, MemDevice, Volume, VolumeOptions};
+use parext4::{Error, MemDevice, OpenOptions, Volume, VolumeOptions, XattrMode};
 use parext4_format::extent::{self, Extent};
 use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
@@ -119,6 +119,51 @@ fn a_changed_inode_gets_all_extra_fields() {
     volume.close().unwrap();
     assert_eq!((extra("/changed"), extra("/kept")), (Some(32), Some(4)));
     image.fsck();
+}
+
+/// `ext4_expand_extra_isize_ea`: attributes move from the inode to the block until the fields fit; if a large value fills the
+/// block, there is room only for the fields that all inodes of the volume shall have.
+#[test]
+fn attributes_move_to_the_block_for_extra_fields() {
+    for (name, value, expected) in [("fits", 2, 720), ("too-large", 956, 656)] {
+        let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "1024"]) else { return };
+        let set = |field: &str, value: u32| image.debugfs_write(&format!("ssv {field} {value}"));
+        set("want_extra_isize", 640);
+        set("min_extra_isize", 640);
+        let path = format!("/{name}");
+        let volume = image.open();
+        let node = volume.create_direct(&path).unwrap().node().clone();
+        let xattrs = (0..8).map(|nth| format!("user.{nth}")).collect::<Vec<_>>();
+        for xattr in &xattrs {
+            node.set_xattr(xattr.as_bytes(), b"aa", XattrMode::Any).unwrap();
+        }
+        // A large value fills the block.
+        node.set_xattr(b"user.block", &vec![7; value], XattrMode::Any).unwrap();
+        drop(node);
+        volume.close().unwrap();
+        set("want_extra_isize", 720);
+        set("min_extra_isize", 656);
+        let extra = || {
+            let stat = image.debugfs(&format!("stat {path}"));
+            let line = stat.lines().find_map(|line| line.strip_prefix("Size of extra inode fields: "));
+            line.and_then(|size| size.trim().parse::<u32>().ok())
+        };
+        if extra() != Some(640) {
+            return;
+        }
+        let volume = image.open();
+        volume.resolve(&path).unwrap().get_xattr(b"user.0").unwrap();
+        volume.sync().unwrap();
+        assert_eq!(extra(), Some(640), "reading changes nothing");
+        volume.open(&path, &OpenOptions::read_write()).unwrap().write_at(b"aaaa", 0).unwrap();
+        volume.close().unwrap();
+        assert_eq!(extra(), Some(expected), "{name}");
+        image.fsck();
+        let node = image.open().resolve(&path).unwrap();
+        for xattr in &xattrs {
+            assert_eq!(node.get_xattr(xattr.as_bytes()).unwrap().as_deref(), Some(&b"aa"[..]), "{xattr}");
+        }
+    }
 }
 
 /// Makes an inode with fewer extra fields than new ones have, followed by attributes.

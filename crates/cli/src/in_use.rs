@@ -27,10 +27,13 @@ struct Users {
 
 impl Users {
     fn of_path(&self, path: &Path) -> Option<String> {
-        let mount = self.mounts.iter().find(|mount| mount.source == path);
-        mount
-            .map(mounted)
-            .or_else(|| self.swaps.iter().any(|swap| swap == path).then(|| "swap space".to_owned()))
+        // All of them: a server that opens its image again is one.
+        let mounts = self.mounts.iter().filter(|mount| mount.source == path);
+        let dirs: Vec<_> = mounts.map(|mount| mount.dir.display().to_string()).collect();
+        if !dirs.is_empty() {
+            return Some(format!("mounted on {}", dirs.join(" and ")));
+        }
+        self.swaps.iter().any(|swap| swap == path).then(|| "swap space".to_owned())
     }
 
     /// Describes the use of a block device: its own, one of its partitions, or one of a device stacked on it.

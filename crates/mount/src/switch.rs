@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::getxattr;
+use rustix::io::Errno;
 
 /// The name of the attribute. Its value is empty if the volume is writable, and else says why not.
 pub(crate) const ATTRIBUTE: &str = "trusted.parext4.writable";
@@ -16,6 +17,11 @@ pub(crate) const MAX_VALUE: usize = 4096;
 /// Makes the volume writable that is mounted on `dir`. Blocks until the server has opened it. Returns why it is not, if so.
 pub(crate) fn make_writable(dir: &Path) -> io::Result<Option<String>> {
     let mut value = vec![0_u8; MAX_VALUE];
-    let len = getxattr(dir, ATTRIBUTE, &mut value[..])?;
-    Ok((len > 0).then(|| String::from_utf8_lossy(&value[..len]).into_owned()))
+    match getxattr(dir, ATTRIBUTE, &mut value[..]) {
+        Ok(0) => Ok(None),
+        Ok(len) => Ok(Some(String::from_utf8_lossy(&value[..len]).into_owned())),
+        // The kernel's answer to a process without the capability.
+        Err(Errno::NODATA) => Ok(Some("only root can make it writable".to_owned())),
+        Err(error) => Err(error.into()),
+    }
 }

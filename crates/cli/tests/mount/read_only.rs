@@ -134,7 +134,7 @@ fn a_mount_that_cannot_become_writable_goes_on_as_it_is() {
         assert_eq!(&read, b"contents");
         assert!(std::fs::write(fuse.path("new"), "").is_err());
     };
-    refused("in use");
+    refused(&text(&other));
     assert!(umount(&other).status.success());
     // A program that does not lock the image changes it: the check of e2fsck notes the time.
     if tool(Command::new("e2fsck").arg("-fp").arg(fuse.scratch().image())).is_none() {

@@ -9,6 +9,7 @@ use super::Server;
 use super::names::NewName;
 use crate::inodes::{OpenFile, ReleasedFile};
 use crate::kernel_cache::KernelPages;
+use crate::options::Cache;
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
 
@@ -95,7 +96,12 @@ impl Server {
         self.check_not_shut_down()?;
         let open = self.open_file(handle)?;
         open.pages.forget_reported(losses);
-        open.sync(data_only)
+        open.sync(data_only)?;
+        if self.options.effective_cache() == Cache::Writeback {
+            // The kernel keeps the number of blocks that it had before it sent the data.
+            self.invalidate_attributes(open.pages.ino);
+        }
+        Ok(())
     }
 
     /// Makes a directory durable. For the root, makes the whole volume durable, because the server gets no request for

@@ -24,7 +24,8 @@ struct Free {
     inodes: u64,
 }
 
-/// Checks all groups. Compares the counts in the superblock only if the volume was closed: they are stale in one that is in use.
+/// Checks all groups. Counts in the superblock that a volume can have are compared only if the volume was closed: they are stale in one
+/// that is in use.
 pub(crate) fn check(volume: &Volume<'_>, threads: usize, was_closed: bool) {
     let groups = volume.sb.group_count() as usize;
     let state = || (Free::default(), volume.buffer(1));
@@ -34,17 +35,18 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize, was_closed: bool) {
         free.clusters += u64::from(blocks(volume, group, desc, buf));
         free.inodes += u64::from(inodes(volume, group, desc, buf));
     });
-    if !was_closed || volume.descs.iter().any(Option::is_none) {
+    if volume.descs.iter().any(Option::is_none) {
         return;
     }
     let ratio = u64::from(volume.sb.blocks_per_group() / volume.sb.clusters_per_group());
     let free_blocks: u64 = sums.iter().map(|(free, _)| free.clusters * ratio).sum();
     let free_inodes: u64 = sums.iter().map(|(free, _)| free.inodes).sum();
-    for (field, stored, counted, problem) in [
-        ("s_free_blocks_count", volume.sb.free_blocks(), free_blocks, PR_5_FREE_BLOCK_COUNT),
-        ("s_free_inodes_count", volume.sb.free_inodes().into(), free_inodes, PR_5_FREE_INODE_COUNT),
+    let (blocks, inodes) = (volume.sb.blocks_count(), volume.sb.inodes_count().into());
+    for (field, stored, counted, most, problem) in [
+        ("s_free_blocks_count", volume.sb.free_blocks(), free_blocks, blocks, PR_5_FREE_BLOCK_COUNT),
+        ("s_free_inodes_count", volume.sb.free_inodes().into(), free_inodes, inodes, PR_5_FREE_INODE_COUNT),
     ] {
-        if stored != counted {
+        if stored != counted && (was_closed || stored > most) {
             let problem_text = format_args!("{stored}, but {counted} are free");
             volume.report(FormatError::new("superblock", field, problem_text), problem);
         }
@@ -136,7 +138,8 @@ fn first_of_a_file(volume: &Volume<'_>, group: u32, clusters: u32) -> Option<u64
 fn inodes(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> u32 {
     let per_group = volume.sb.inodes_per_group();
     let states = volume.inodes_of(group);
-    let reserved = if group == 0 { volume.sb.first_inode() - 1 } else { 0 };
+    // A group may have fewer inodes than there are reserved ones.
+    let reserved = (volume.sb.first_inode() - 1).saturating_sub(group * per_group);
     let is_used =
         |index: u32| index < reserved || states.get(index as usize).is_some_and(|state| state.kind != 0);
     let used = (0..per_group).filter(|&index| is_used(index)).count() as u32;

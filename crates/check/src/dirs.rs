@@ -12,14 +12,18 @@ use crate::found::{Dir, DirRun, Found};
 use crate::index::{Index, Role};
 use crate::names::Names;
 use crate::problem::{
-    PR_2_1ST_NOT_DOT, PR_2_2ND_NOT_DOT_DOT, PR_2_BAD_FILETYPE, PR_2_BAD_INO, PR_2_BAD_INODE_DOT,
-    PR_2_BAD_NAME, PR_2_DIR_CORRUPTED, PR_2_DIRECTORY_HOLE, PR_2_DUP_DOT, PR_2_HTREE_MAX_HASH,
+    PR_1_COLLAPSE_DBLOCK, PR_2_1ST_NOT_DOT, PR_2_2ND_NOT_DOT_DOT, PR_2_BAD_ENCODED_NAME,
+    PR_2_BAD_ENCRYPTED_NAME, PR_2_BAD_FILETYPE, PR_2_BAD_INO, PR_2_BAD_INODE_DOT, PR_2_BAD_NAME,
+    PR_2_CLEAR_FILETYPE, PR_2_DIR_CORRUPTED, PR_2_DIRECTORY_HOLE, PR_2_DUP_DOT, PR_2_HTREE_MAX_HASH,
     PR_2_HTREE_MIN_HASH, PR_2_HTREE_NOTREF, PR_2_LEAF_NODE_MISSING_CSUM, PR_2_LEAF_NODE_ONLY_CSUM_INVALID,
     PR_2_LINK_DIR, PR_2_LINK_DOT, PR_2_LINK_ROOT, PR_2_READ_DIRBLOCK, PR_2_REPORT_DUP_DIRENT,
-    PR_2_UNUSED_INODE, Problem,
+    PR_2_UNENCRYPTED_FILE, PR_2_UNUSED_INODE, Problem,
 };
 use crate::volume::Volume;
 use crate::work::in_parallel;
+
+/// The shortest name in an encrypted directory, in bytes (`EXT4_CRYPTO_BLOCK_SIZE`).
+const SHORTEST_ENCRYPTED: usize = 16;
 
 /// Bytes of a directory that are read at a time.
 const PIECE: usize = 256 << 10;
@@ -107,6 +111,11 @@ impl<'a, 'v> Check<'a, 'v> {
         if let Some(gap) = first_gap(runs, dir.blocks) {
             let error = FormatError::new("directory", "block", format_args!("block {gap} of it is missing"));
             self.fail(error, 0, PR_2_DIRECTORY_HOLE);
+            let has_later = runs.last().is_some_and(|run| run.logical > gap);
+            if has_later && self.flags.contains(InodeFlags::EXTENTS) {
+                let problem = format_args!("block {gap} is missing, but later ones are not");
+                self.fail(FormatError::new("directory", "ee_block", problem), 0, PR_1_COLLAPSE_DBLOCK);
+            }
         }
         let is_index = self.flags.contains(InodeFlags::INDEX);
         let mut index =
@@ -154,7 +163,7 @@ impl<'a, 'v> Check<'a, 'v> {
             self.fail(error, physical, problem);
         }
         let end = dir_entry::usable_len(block.len(), has_tail);
-        for (position, entry) in Walk::new(&block[..end], block.len(), self.has_types()).enumerate() {
+        for (position, entry) in Walk::new(&block[..end], block.len()).enumerate() {
             match entry {
                 Err(error) => self.fail(error, physical, PR_2_DIR_CORRUPTED),
                 Ok(entry) if logical == 0 && position < 2 => self.dot(position, &entry, physical),
@@ -170,7 +179,7 @@ impl<'a, 'v> Check<'a, 'v> {
 
     /// Checks `.` and `..` of an index root, which has no other entries.
     fn root(&mut self, block: &[u8], physical: u64) {
-        for (position, entry) in Walk::new(block, block.len(), self.has_types()).take(2).enumerate() {
+        for (position, entry) in Walk::new(block, block.len()).take(2).enumerate() {
             match entry {
                 Ok(entry) => self.dot(position, &entry, physical),
                 Err(error) => self.fail(error, physical, PR_2_DIR_CORRUPTED),
@@ -224,10 +233,8 @@ impl<'a, 'v> Check<'a, 'v> {
         if entry.ino.get() == 0 {
             return;
         }
-        let is_encrypted = self.flags.contains(InodeFlags::ENCRYPT);
-        let illegal = entry.name.is_empty() || entry.name.iter().any(|&byte| byte == 0 || byte == b'/');
-        if illegal && !is_encrypted {
-            self.entry_fail("name", format_args!("{:?}", printable(entry.name)), block, PR_2_BAD_NAME);
+        if let Some(problem) = self.problem_of_name(entry.name) {
+            self.entry_fail("name", format_args!("{:?}", printable(entry.name)), block, problem);
         }
         if entry.name == b"." || entry.name == b".." {
             self.entry_fail(
@@ -242,6 +249,19 @@ impl<'a, 'v> Check<'a, 'v> {
             self.entry_fail("name", problem, block, PR_2_REPORT_DUP_DIRENT);
         }
         self.target(entry, block);
+    }
+
+    /// Returns the problem of a name that its directory cannot have.
+    fn problem_of_name(&self, name: &[u8]) -> Option<Problem> {
+        if self.flags.contains(InodeFlags::ENCRYPT) {
+            return (name.len() < SHORTEST_ENCRYPTED).then_some(PR_2_BAD_ENCRYPTED_NAME);
+        }
+        if name.is_empty() || name.iter().any(|&byte| byte == 0 || byte == b'/') {
+            return Some(PR_2_BAD_NAME);
+        }
+        let is_strict = self.volume.sb.encoding().is_some_and(|encoding| encoding.strict);
+        let must_be_valid = is_strict && self.flags.contains(InodeFlags::CASEFOLD);
+        (must_be_valid && str::from_utf8(name).is_err()).then_some(PR_2_BAD_ENCODED_NAME)
     }
 
     /// Checks the inode that an entry names.
@@ -265,8 +285,12 @@ impl<'a, 'v> Check<'a, 'v> {
         };
         if state.links == 0 {
             fail("an orphan, which the next mount deletes", PR_2_UNUSED_INODE);
-        } else if state.hidden {
+        } else if state.marks.is_hidden() {
             fail("which no directory may name", PR_2_BAD_INO);
+        }
+        if self.flags.contains(InodeFlags::ENCRYPT) && has_contents(state.kind) && !state.marks.is_encrypted()
+        {
+            fail("not encrypted, in an encrypted directory", PR_2_UNENCRYPTED_FILE);
         }
         state.names.fetch_add(1, Ordering::Relaxed);
         self.file_type(entry, block, state.kind);
@@ -281,16 +305,17 @@ impl<'a, 'v> Check<'a, 'v> {
     }
 
     fn file_type(&self, entry: &Entry<'_>, block: u64, kind: u8) {
-        // 0 stands for an unknown type, as in volumes that got the feature later.
-        if self.has_types() && entry.file_type != kind && entry.file_type != 0 {
-            let problem = PR_2_BAD_FILETYPE;
-            let text = format_args!(
-                "{} of {:?}, but inode {} has type {kind}",
-                entry.file_type,
-                printable(entry.name),
-                entry.ino
-            );
-            self.entry_fail("file_type", text, block, problem);
+        let (found, name, ino) = (entry.file_type, printable(entry.name), entry.ino);
+        // 0 stands for an unknown type, as in volumes that got the feature later. e2fsck sets it, but accepts it, too.
+        if found == 0 {
+            return;
+        }
+        if !self.has_types() {
+            let problem = format_args!("{found} of {name:?}, but the volume has no types");
+            self.entry_fail("file_type", problem, block, PR_2_CLEAR_FILETYPE);
+        } else if found != kind {
+            let problem = format_args!("{found} of {name:?}, but inode {ino} has type {kind}");
+            self.entry_fail("file_type", problem, block, PR_2_BAD_FILETYPE);
         }
     }
 
@@ -320,7 +345,7 @@ impl<'a, 'v> Check<'a, 'v> {
         self.dotdot(InodeNo(u32::from_le_bytes(*dotdot)), 0);
         let (first, second) = rest.split_at(rest.len().min(FIRST - dotdot.len()));
         for part in [first, second].into_iter().filter(|part| !part.is_empty()) {
-            for entry in Walk::new(part, self.volume.block_size, self.has_types()) {
+            for entry in Walk::new(part, self.volume.block_size) {
                 match entry {
                     Ok(entry) => self.entry(&entry, 0),
                     Err(error) => self.fail(error, 0, PR_2_DIR_CORRUPTED),
@@ -328,6 +353,11 @@ impl<'a, 'v> Check<'a, 'v> {
             }
         }
     }
+}
+
+/// Returns true for the types of files that encryption concerns.
+fn has_contents(kind: u8) -> bool {
+    [FileType::Regular, FileType::Directory, FileType::Symlink].iter().any(|of| of.dirent_type() == kind)
 }
 
 fn printable(name: &[u8]) -> String {

@@ -12,7 +12,7 @@ const SHORTEST: usize = 12;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub ino: InodeNo,
-    /// 0 on a volume without types.
+    /// Should be 0 on a volume without types.
     pub file_type: u8,
     pub name: &'a [u8],
 }
@@ -22,13 +22,12 @@ pub(crate) struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
     block_size: usize,
-    has_types: bool,
 }
 
 impl<'a> Walk<'a> {
     /// Walks the entries in `bytes`, which are of a block of `block_size` bytes.
-    pub(crate) fn new(bytes: &'a [u8], block_size: usize, has_types: bool) -> Self {
-        Self { bytes, at: 0, block_size, has_types }
+    pub(crate) fn new(bytes: &'a [u8], block_size: usize) -> Self {
+        Self { bytes, at: 0, block_size }
     }
 }
 
@@ -37,7 +36,7 @@ impl<'a> Iterator for Walk<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
-        let Some((entry, len)) = parse(rest, self.block_size, self.has_types) else {
+        let Some((entry, len)) = parse(rest, self.block_size) else {
             let at = std::mem::replace(&mut self.at, self.bytes.len());
             let problem = format_args!("the entry at byte {at} does not fit the block");
             return Some(Err(FormatError::new("directory entry", "rec_len", problem)));
@@ -47,7 +46,7 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-fn parse(rest: &[u8], block_size: usize, has_types: bool) -> Option<(Entry<'_>, usize)> {
+fn parse(rest: &[u8], block_size: usize) -> Option<(Entry<'_>, usize)> {
     let head: &[u8; HEADER] = rest.first_chunk()?;
     let ino = InodeNo(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
     let len = match u16::from_le_bytes([head[4], head[5]]) {
@@ -60,8 +59,7 @@ fn parse(rest: &[u8], block_size: usize, has_types: bool) -> Option<(Entry<'_>, 
     let fits = len >= SHORTEST
         && len.is_multiple_of(4)
         && (HEADER + name_len).next_multiple_of(4) <= len
-        && (left == 0 || left >= SHORTEST)
-        && (has_types || head[7] == 0);
+        && (left == 0 || left >= SHORTEST);
     let name = rest.get(HEADER..HEADER + name_len)?;
     fits.then_some((Entry { ino, file_type: head[7], name }, len))
 }

@@ -12,6 +12,7 @@ use crate::map::Run;
 use crate::usage::{Counts, Used};
 use crate::values::Values;
 use crate::volume::InodeState;
+use crate::xattrs::Policy;
 
 /// Blocks of a directory that are contiguous on the volume.
 #[derive(Clone, Copy, Debug)]
@@ -61,13 +62,12 @@ impl Dir {
 pub(crate) struct InBlock {
     /// The usage by values in inodes.
     pub values: Used,
-    /// The block has the attribute with an encryption policy, or may have it.
-    pub has_encryption: bool,
+    pub policy: Policy,
 }
 
 impl InBlock {
     /// Of a block that cannot be read.
-    pub(crate) const UNREADABLE: Self = Self { values: Used { blocks: 0, inodes: 0 }, has_encryption: true };
+    pub(crate) const UNREADABLE: Self = Self { values: Used { blocks: 0, inodes: 0 }, policy: Policy::Some };
 }
 
 /// Results of one thread, or of all.

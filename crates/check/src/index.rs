@@ -93,7 +93,8 @@ impl Reader<'_, '_> {
         self.verify(&buf, block, PR_2_HTREE_ROOT_CSUM_INVALID);
         self.roles.insert(0, Role::Node);
         self.below(&root.entries, root.indirect_levels, 0, None);
-        if flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
+        // Names of encrypted directories are hashed as they are stored.
+        if flags.contains(InodeFlags::CASEFOLD) {
             return None;
         }
         let sb = &self.volume.sb;

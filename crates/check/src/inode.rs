@@ -1,6 +1,6 @@
 //! Checks one inode: fields, attributes, and the map of its blocks, which it claims.
 
-use parext4_format::features::{Incompat, RoCompat};
+use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::inode::{FileType, Inode, InodeFlags};
 use parext4_format::{FormatError, FsBlock, InodeNo, xattr};
 
@@ -9,18 +9,21 @@ use crate::found::{Dir, Found, InBlock};
 use crate::map;
 use crate::mapper::Mapper;
 use crate::problem::{
-    PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_EA_BLOCK_ONLY_CSUM_INVALID, PR_1_EXTRA_ISIZE,
-    PR_1_INLINE_DATA_NO_ATTR, PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_MISSING_ENCRYPTION_XATTR,
-    PR_1_READ_EA_BLOCK, PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME, PR_1_SET_NONZSIZE,
-    PR_1_ZERO_DTIME, PR_2_BAD_MODE, PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO, PR_2_FILE_ACL_BAD,
-    PR_2_I_FILE_ACL_HI_ZERO, PR_2_INVALID_SYMLINK, Problem,
+    PR_1_BAD_EA_BLOCK, PR_1_BAD_I_BLOCKS, PR_1_BAD_I_SIZE, PR_1_CORRUPT_ENCRYPTION_XATTR,
+    PR_1_EA_BLOCK_ONLY_CSUM_INVALID, PR_1_EXTRA_ISIZE, PR_1_INLINE_DATA_NO_ATTR,
+    PR_1_INODE_ONLY_CSUM_INVALID, PR_1_LOW_DTIME, PR_1_MISSING_ENCRYPTION_XATTR, PR_1_READ_EA_BLOCK,
+    PR_1_RESERVED_BAD_MODE, PR_1_ROOT_NO_DIR, PR_1_SET_DTIME, PR_1_ZERO_DTIME, PR_2_BAD_MODE,
+    PR_2_BLOCKS_HI_ZERO, PR_2_FADDR_ZERO, PR_2_FILE_ACL_BAD, PR_2_FILE_ACL_ZERO, PR_2_I_FILE_ACL_HI_ZERO,
+    PR_2_INVALID_SYMLINK, Problem,
 };
 use crate::reserved;
 use crate::scan;
+use crate::special;
+use crate::symlinks;
 use crate::usage::Used;
 use crate::verity;
-use crate::volume::{InodeState, Volume};
-use crate::xattrs::{self, Attributes, Entry};
+use crate::volume::{InodeState, Marks, Volume};
+use crate::xattrs::{self, Attributes, Entry, Policy};
 
 /// Returns true if the blocks of the inode are in a map.
 pub(crate) fn has_map(inode: &Inode) -> bool {
@@ -59,7 +62,10 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
         }
         return InodeState::default();
     }
-    let state = |kind, hidden| InodeState { names: 0.into(), links, kind, hidden };
+    let is_encrypted =
+        u32::from_le_bytes([bytes[32], bytes[33], bytes[34], bytes[35]]) & InodeFlags::ENCRYPT.bits() != 0;
+    let state =
+        |kind, hidden| InodeState { names: 0.into(), links, kind, marks: Marks::new(hidden, is_encrypted) };
     let parsed = Inode::parse(bytes, &volume.sb, ino).or_else(|error| {
         let problem = problem_of(error.field);
         volume.report(error, problem);
@@ -100,7 +106,7 @@ impl Check<'_, '_> {
 
     fn all(&self, found: &mut Found, bytes: &[u8]) {
         self.fields(bytes);
-        flags::check(self.volume, self.inode, &|error, problem| {
+        flags::check(self.volume, self.ino, self.inode, &|error, problem| {
             self.volume.report(error.of_inode(self.ino), problem);
         });
         let Some((rest, own)) = self.attributes(found) else {
@@ -142,9 +148,19 @@ impl Check<'_, '_> {
             );
         }
         if inode.dtime != 0 && inode.links > 0 && !self.volume.orphans.contains(&ino.get()) {
-            self.fail("i_dtime", format_args!("{} in an inode with links", inode.dtime), PR_1_SET_DTIME);
+            let text = format!("{} in an inode with links", inode.dtime);
+            if inode.dtime < sb.inodes_count() {
+                self.fail("i_dtime", format_args!("{text}, as of an orphan"), PR_1_LOW_DTIME);
+            }
+            self.fail("i_dtime", text, PR_1_SET_DTIME);
         }
-        self.size_limit();
+        if special::is_special(inode) {
+            special::check(self.volume, ino, inode, bytes, &|field, text, problem| {
+                self.fail(field, text, problem)
+            });
+        } else if inode.file_type() == FileType::Regular && !inode.flags.contains(InodeFlags::EXTENTS) {
+            self.size_limit();
+        }
         let zero = |range: std::ops::Range<usize>| bytes[range].iter().all(|&byte| byte == 0);
         if !zero(112..116) {
             self.fail("i_obso_faddr", "is not 0", PR_2_FADDR_ZERO);
@@ -160,23 +176,14 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Checks that a special file has no size, and that no file is larger than its map can be.
+    /// Checks that a file without extents is no larger than its map can be.
     fn size_limit(&self) {
         let (size, block) = (self.inode.size, self.volume.block_size as u64);
-        match self.inode.file_type() {
-            FileType::Regular if !self.inode.flags.contains(InodeFlags::EXTENTS) => {
-                let pointers = block / 4;
-                let most = (12 + pointers + pointers.pow(2) + pointers.pow(3)) * block;
-                if size > most {
-                    let problem = format_args!("{size}, but a file without extents has at most {most} bytes");
-                    self.fail("i_size", problem, PR_1_BAD_I_SIZE);
-                }
-            }
-            FileType::Regular | FileType::Directory | FileType::Symlink => {}
-            _ if size != 0 => {
-                self.fail("i_size", format_args!("{size} in a special file"), PR_1_SET_NONZSIZE);
-            }
-            _ => {}
+        let pointers = block / 4;
+        let most = (12 + pointers + pointers.pow(2) + pointers.pow(3)) * block;
+        if size > most {
+            let problem = format_args!("{size}, but a file without extents has at most {most} bytes");
+            self.fail("i_size", problem, PR_1_BAD_I_SIZE);
         }
     }
 
@@ -186,12 +193,16 @@ impl Check<'_, '_> {
         let checked = xattrs::in_inode(self.inode.xattr_area(), self.inode);
         let attributes = checked.unwrap_or_else(|(error, problem)| {
             self.volume.report(error.of_inode(self.ino), problem);
-            Attributes { has_encryption: true, ..Attributes::default() }
+            Attributes { policy: Policy::Some, ..Attributes::default() }
         });
         let mut used = self.values(found, None, &attributes.in_inodes);
         let block = self.inode.file_acl;
         if block == 0 {
-            self.encryption(attributes.has_encryption);
+            self.encryption(attributes.policy);
+            return Some((attributes.inline_data, used));
+        }
+        if !self.volume.sb.compat().contains(Compat::EXT_ATTR) {
+            self.fail("i_file_acl", format_args!("{block} without the feature ext_attr"), PR_2_FILE_ACL_ZERO);
             return Some((attributes.inline_data, used));
         }
         if !self.volume.has_blocks(block, 1) {
@@ -210,23 +221,24 @@ impl Check<'_, '_> {
             in_block = known.unwrap_or_else(|| self.shared_block(found, block));
             found.shared_blocks.insert(block, in_block);
         }
-        self.encryption(attributes.has_encryption || in_block.has_encryption);
+        self.encryption(attributes.policy.or(in_block.policy));
         used.blocks += in_block.values.blocks + (1 << self.volume.sb.cluster_bits());
         used.inodes += in_block.values.inodes;
         Some((attributes.inline_data, used))
     }
 
     /// Checks that an encrypted inode has the attribute with its encryption policy. The deletion of an orphan may have removed it.
-    fn encryption(&self, has_attribute: bool) {
+    fn encryption(&self, policy: Policy) {
         let is_reserved = self.ino.get() < self.volume.sb.first_inode() && self.ino != InodeNo::ROOT;
-        let is_encrypted = self.inode.flags.contains(InodeFlags::ENCRYPT);
-        if is_encrypted && !has_attribute && !is_reserved && !self.is_deleted() {
-            self.fail(
-                "i_flags",
-                "encrypt without the attribute of the policy",
-                PR_1_MISSING_ENCRYPTION_XATTR,
-            );
+        if !self.inode.flags.contains(InodeFlags::ENCRYPT) || is_reserved || self.is_deleted() {
+            return;
         }
+        let (text, problem) = match policy {
+            Policy::Some => return,
+            Policy::Corrupt => ("encrypt with a policy that is not valid", PR_1_CORRUPT_ENCRYPTION_XATTR),
+            Policy::None => ("encrypt without the attribute of the policy", PR_1_MISSING_ENCRYPTION_XATTR),
+        };
+        self.fail("i_flags", text, problem);
     }
 
     /// Checks an attribute block.
@@ -248,7 +260,7 @@ impl Check<'_, '_> {
         match xattrs::in_block(&buf, self.inode) {
             Ok(attributes) => InBlock {
                 values: self.values(found, Some(FsBlock(block)), &attributes.in_inodes),
-                has_encryption: attributes.has_encryption,
+                policy: attributes.policy,
             },
             Err((error, problem)) => {
                 self.volume.report(error.of_inode(self.ino).in_block(FsBlock(block)), problem);
@@ -260,7 +272,7 @@ impl Check<'_, '_> {
     /// Checks the entries in the inode, or in `block`, whose values are in inodes. Returns the usage by the values.
     fn values(&self, found: &Found, block: Option<FsBlock>, entries: &[Entry<'_>]) -> Used {
         for entry in entries {
-            if let Err((error, problem)) = found.values.refer(self.ino, self.inode, entry) {
+            if let Err((error, problem)) = found.values.refer(self.volume, self.ino, self.inode, entry) {
                 let error = error.of_inode(self.ino);
                 let error = block.map_or(error.clone(), |block| error.in_block(block));
                 self.volume.report(error, problem);
@@ -277,7 +289,7 @@ impl Check<'_, '_> {
         let Some(attributes) = attributes else { return InBlock::UNREADABLE };
         InBlock {
             values: found.values.charge(self.volume, self.ino, self.inode, &attributes.in_inodes),
-            has_encryption: attributes.has_encryption,
+            policy: attributes.policy,
         }
     }
 
@@ -330,7 +342,7 @@ impl Check<'_, '_> {
                 self.blocks(own_blocks);
             }
             if inode.is_fast_symlink() {
-                self.fast_symlink();
+                self.symlink();
             }
             return is_exact.then_some(own_blocks);
         }
@@ -353,7 +365,7 @@ impl Check<'_, '_> {
                 self.directory_size(mapped.end, mapped.is_complete);
                 found.dirs.push(Dir::new(self.ino, inode, mapped.end, runs));
             }
-            FileType::Symlink => self.slow_symlink(mapped.first_block),
+            FileType::Symlink => self.symlink(),
             _ if mapped.is_complete => {
                 self.file_size(mapped.last_written);
                 if inode.flags.contains(InodeFlags::VERITY) {
@@ -396,25 +408,9 @@ impl Check<'_, '_> {
         }
     }
 
-    fn fast_symlink(&self) {
-        let size = usize::try_from(self.inode.size).unwrap_or(usize::MAX);
-        let target = self.inode.block.get(..size).unwrap_or_default();
-        if target.contains(&0) && !self.inode.flags.contains(InodeFlags::ENCRYPT) {
-            self.fail("i_size", format_args!("{size}, but the target is shorter"), PR_2_INVALID_SYMLINK);
-        }
-    }
-
-    fn slow_symlink(&self, block: Option<u64>) {
-        let size = self.inode.size;
-        let is_possible = (1..=self.volume.block_size as u64).contains(&size);
-        let Some(block) = block.filter(|_| is_possible) else {
-            return self.fail("i_size", format_args!("{size} bytes of target"), PR_2_INVALID_SYMLINK);
-        };
-        let mut buf = self.volume.buffer(1);
-        let is_read = self.volume.read(block, &mut buf, "symbolic link", PR_2_INVALID_SYMLINK);
-        let has_zero = usize::try_from(size).is_ok_and(|size| buf[..size].contains(&0));
-        if is_read && has_zero && !self.inode.flags.contains(InodeFlags::ENCRYPT) {
-            self.fail("i_size", format_args!("{size}, but the target is shorter"), PR_2_INVALID_SYMLINK);
+    fn symlink(&self) {
+        if let Some(problem) = symlinks::problem(self.volume, self.inode) {
+            self.fail("i_size", problem, PR_2_INVALID_SYMLINK);
         }
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 
-use parext4_format::features::{Compat, Incompat};
+use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::{FormatError, FsBlock, InodeNo, orphan_file};
 
 use crate::found::Found;
 use crate::map::{self, Run, Sink};
 use crate::problem::{
-    PR_0_CANT_FIND_JOURNAL, PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER, PR_0_JOURNAL_HAS_JOURNAL,
-    PR_0_JOURNAL_RECOVER_SET, PR_0_JOURNAL_RECOVERY_CLEAR, PR_0_ORPHAN_ILLEGAL_HEAD_INODE,
-    PR_0_ORPHAN_ILLEGAL_INODE, Problem,
+    PR_0_CANT_FIND_JOURNAL, PR_0_CLEAR_V2_JOURNAL, PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER,
+    PR_0_JOURNAL_HAS_JOURNAL, PR_0_JOURNAL_RECOVER_SET, PR_0_JOURNAL_RECOVERY_CLEAR,
+    PR_0_ORPHAN_ILLEGAL_HEAD_INODE, PR_0_ORPHAN_ILLEGAL_INODE, PR_6_ORPHAN_BLOCK_DIRTY,
+    PR_6_ORPHAN_FILE_CORRUPTED, Problem,
 };
 use crate::scan;
 use crate::volume::Volume;
@@ -47,7 +48,20 @@ pub(crate) fn check(volume: &Volume<'_>, found: &Found) {
         }
         Ok(_) => {}
     }
+    // A journal in the volume has one user, and a journal on a device of its own is named by `s_journal_uuid`.
+    let users = buf.get(USERS..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_be_bytes(*word));
+    if users > 1 && !is_elsewhere {
+        let error = FormatError::new(
+            "journal superblock",
+            "s_nr_users",
+            format_args!("{users} users of a journal in the volume"),
+        );
+        volume.report(error.in_block(FsBlock(block)), PR_0_CLEAR_V2_JOURNAL);
+    }
 }
+
+/// Offset of `s_nr_users` in the superblock of a journal.
+const USERS: usize = 64;
 
 /// Checks that no field of the superblock leads to a journal that the volume does not have.
 fn check_without_journal(volume: &Volume<'_>) {
@@ -105,16 +119,35 @@ fn file(volume: &Volume<'_>, orphans: &mut HashSet<u32>) {
         let error = FormatError::new("superblock", "s_orphan_file_inum", format_args!("{ino} is not in use"));
         return volume.report(error, PR_0_ORPHAN_ILLEGAL_INODE);
     };
+    let fail = |field, problem: String, e2fsck| {
+        volume.report(FormatError::new("orphan file", field, problem).of_inode(ino), e2fsck);
+    };
     let seed = volume.seed.map(|seed| seed.inode(ino, inode.generation));
     let mut blocks = Blocks { blocks: Vec::new(), nodes: HashSet::new() };
     map::walk(volume, ino, &inode, &mut blocks);
+    let needed = inode.size.div_ceil(volume.block_size as u64);
+    if !inode.size.is_multiple_of(volume.block_size as u64)
+        || needed.min(MOST_BLOCKS) != blocks.blocks.len() as u64
+    {
+        let problem = format!("{} bytes, but {} blocks", inode.size, blocks.blocks.len());
+        fail("i_size", problem, PR_6_ORPHAN_FILE_CORRUPTED);
+    }
+    let may_have_orphans = volume.sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT);
     for block in blocks.blocks {
         if !volume.read(block, &mut buf, "orphan file block", PR_0_ORPHAN_ILLEGAL_INODE) {
             continue;
         }
         match orphan_file::parse_block(&buf, seed, FsBlock(block)) {
-            Ok(slots) => orphans.extend(slots.iter().map(|ino| ino.get()).filter(|&ino| ino != 0)),
-            Err(error) => volume.report(error.of_inode(ino), PR_0_ORPHAN_ILLEGAL_INODE),
+            Ok(slots) => {
+                let before = orphans.len();
+                orphans.extend(slots.iter().map(|ino| ino.get()).filter(|&ino| ino != 0));
+                if orphans.len() > before && !may_have_orphans {
+                    let problem =
+                        format!("block {block} has orphans, but the feature orphan_present is missing");
+                    fail("slot", problem, PR_6_ORPHAN_BLOCK_DIRTY);
+                }
+            }
+            Err(error) => volume.report(error.of_inode(ino), PR_6_ORPHAN_BLOCK_DIRTY),
         }
     }
 }

@@ -53,6 +53,8 @@ mod quotas;
 mod reserved;
 mod resize;
 mod scan;
+mod special;
+mod symlinks;
 mod tree;
 mod usage;
 mod values;
@@ -139,8 +141,10 @@ pub struct Report {
     pub directories: u64,
     /// The number of blocks in use.
     pub blocks: u64,
-    /// Why nothing was checked: a feature or a format that this crate does not know.
+    /// Why nothing was checked: no volume, or a feature or a format that this crate does not know.
     pub refused: Option<String>,
+    /// The size of the volume in bytes, if its device is too short. Nothing else was checked then.
+    pub needed: Option<u64>,
 }
 
 /// Features whose structures this crate reads.
@@ -175,6 +179,15 @@ pub fn check(device: &dyn Device, options: &CheckOptions) -> Report {
         Ok(sb) => passes(Volume::new(device, sb, &findings), options, &mut report),
         Err(Unusable::Unknown(error)) => report.refused = Some(error.to_string()),
         Err(Unusable::Wrong(error, problem)) => findings.add(error, problem),
+        Err(Unusable::Truncated(needed)) => {
+            let size = device.size();
+            let problem = format_args!(
+                "the volume is {needed} bytes long, its device only {size}: the last {} bytes are missing",
+                needed - size
+            );
+            findings.add(FormatError::new("superblock", "s_blocks_count", problem), PR_0_FS_SIZE_WRONG);
+            report.needed = Some(needed);
+        }
     }
     let (findings, count, notes) = findings.finish();
     Report { findings, count, notes, ..report }
@@ -183,8 +196,10 @@ pub fn check(device: &dyn Device, options: &CheckOptions) -> Report {
 /// A superblock that does not lead to the rest of the volume.
 enum Unusable {
     Wrong(FormatError, Problem),
-    /// It may be right, but this crate does not know it.
+    /// There is none, or it may be right, but this crate does not know it.
     Unknown(FormatError),
+    /// The device is shorter than the volume, which has this number of bytes.
+    Truncated(u64),
 }
 
 /// Reads the superblock, and makes sure that the geometry fits the device.
@@ -203,11 +218,11 @@ fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
         device.read_at(0, &mut [IoSliceMut::new(&mut buf)]).map_err(|error| error.to_string())
     };
     if let Err(error) = read {
-        return fail("size", error, PR_0_SB_CORRUPT);
+        return Err(Unusable::Unknown(FormatError::new("superblock", "size", error)));
     }
     let sb = Superblock::parse(&buf[1024..2048]).map_err(|error| match error.field {
-        // Unknown revisions, and blocks of more than 64 KiB.
-        "s_rev_level" | "s_log_block_size" => Unusable::Unknown(error),
+        // No volume; unknown revisions, and blocks of more than 64 KiB.
+        "s_magic" | "s_rev_level" | "s_log_block_size" => Unusable::Unknown(error),
         _ => Unusable::Wrong(error, PR_0_SB_CORRUPT),
     })?;
     let incompat = sb.incompat().difference(INCOMPAT);
@@ -229,8 +244,7 @@ fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
     }
     let needed = sb.blocks_count().saturating_mul(sb.block_size().into());
     if device.size() < needed {
-        let problem = format!("the volume is {needed} bytes long, its device only {}", device.size());
-        return fail("s_blocks_count", problem, PR_0_FS_SIZE_WRONG);
+        return Err(Unusable::Truncated(needed));
     }
     if device.sector_size() > sb.block_size() {
         let problem = format!("{} is below the sectors of the device", sb.block_size());
@@ -247,6 +261,7 @@ fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
     }
     groups::check_backups(&volume);
     mmp::check(&volume);
+    quotas::check_numbers(&volume);
     volume.orphans = journal::orphans(&volume);
 
     let mut found = inodes::check(&volume, threads);
@@ -277,7 +292,7 @@ fn notes(volume: &Volume<'_>, is_replayed: bool) {
         (sb.compat().contains(Compat::FAST_COMMIT), "fast_commit: fast commits are not replayed"),
         (volume.has(Incompat::EA_INODE), "ea_inode: contents of values in inodes are not verified"),
         (volume.has(Incompat::CASEFOLD), "casefold: hashes in directories without case are not checked"),
-        (volume.has(Incompat::ENCRYPT), "encrypt: encrypted names and contents are not checked"),
+        (volume.has(Incompat::ENCRYPT), "encrypt: encrypted contents are not checked"),
     ];
     for (_, note) in ignored.iter().filter(|(is_set, _)| *is_set) {
         volume.findings.note(format!("feature {note}"));

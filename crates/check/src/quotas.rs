@@ -9,10 +9,27 @@ use parext4_format::quota::{QUOTA_BLOCK, QuotaHeader, QuotaKind};
 use parext4_format::{FormatError, FsBlock, InodeNo};
 
 use crate::contents::Contents;
-use crate::problem::PR_6_UPDATE_QUOTAS;
+use crate::problem::{PR_0_INVALID_QUOTA_INO, PR_6_UPDATE_QUOTAS};
 use crate::scan;
 use crate::usage::{Ids, MOST_IDS, Used};
 use crate::volume::Volume;
+
+/// Reports numbers in the superblock that no quota file can have, whether the volume has the feature or not.
+pub(crate) fn check_numbers(volume: &Volume<'_>) {
+    /// Reserved numbers of other inodes: of bad blocks, the root, the boot loader, undeletion, resizing, the journal, exclusion, replicas.
+    const OF_OTHERS: [u32; 8] = [1, 2, 5, 6, 7, 8, 9, 10];
+    let (raw, most) = (volume.sb.raw(), volume.sb.inodes_count());
+    for (field, number) in [
+        ("s_usr_quota_inum", raw.s_usr_quota_inum.get()),
+        ("s_grp_quota_inum", raw.s_grp_quota_inum.get()),
+        ("s_prj_quota_inum", raw.s_prj_quota_inum.get()),
+    ] {
+        if OF_OTHERS.contains(&number) || number > most {
+            let error = FormatError::new("superblock", field, format_args!("{number} is no quota file"));
+            volume.report(error, PR_0_INVALID_QUOTA_INO);
+        }
+    }
+}
 
 /// Compares all quota files.
 pub(crate) fn check(volume: &Volume<'_>) {

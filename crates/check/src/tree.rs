@@ -8,8 +8,8 @@ use parext4_format::{FormatError, InodeNo};
 
 use crate::dirs::Tree;
 use crate::problem::{
-    PR_3_BAD_DOT_DOT, PR_3_NO_ROOT_INODE, PR_3_UNCONNECTED_DIR, PR_4_BAD_REF_COUNT, PR_4_UNATTACHED_INODE,
-    Problem,
+    PR_3_BAD_DOT_DOT, PR_3_NO_ROOT_INODE, PR_3_UNCONNECTED_DIR, PR_4_BAD_REF_COUNT, PR_4_DIR_NLINK_FEATURE,
+    PR_4_UNATTACHED_INODE, Problem,
 };
 use crate::volume::{InodeState, Volume};
 use crate::work::in_parallel;
@@ -36,13 +36,9 @@ pub(crate) fn check_parents(volume: &Volume<'_>, tree: &Tree) {
         let parent =
             if index == root { InodeNo::ROOT.get() } else { tree.named_in[index].load(Ordering::Relaxed) };
         let dotdot = tree.dotdot[index].load(Ordering::Relaxed);
-        if parent != 0 && dotdot != 0 && parent != dotdot {
-            report(
-                ino,
-                "dotdot",
-                format!("is inode {dotdot}, but inode {parent} names it"),
-                PR_3_BAD_DOT_DOT,
-            );
+        if parent != 0 && parent != dotdot {
+            let problem = format!("is inode {dotdot}, but inode {parent} names it");
+            report(ino, "dotdot", problem, PR_3_BAD_DOT_DOT);
         }
         // Walks up until a directory is known, or has no parent, or is on the way itself.
         let mut at = Some(index);
@@ -63,7 +59,7 @@ pub(crate) fn check_parents(volume: &Volume<'_>, tree: &Tree) {
             && at.is_none_or(|at| state[at] == Reach::OnPath)
         {
             let ino = tree.inodes()[top];
-            let is_hidden = volume.inode(ino).is_some_and(|state| state.hidden);
+            let is_hidden = volume.inode(ino).is_some_and(|state| state.marks.is_hidden());
             let problem = if at.is_none() { "no directory names it" } else { "is in a loop of directories" };
             if !is_hidden {
                 report(ino, "parent", problem.to_owned(), PR_3_UNCONNECTED_DIR);
@@ -105,7 +101,7 @@ fn links(volume: &Volume<'_>, ino: InodeNo, state: &InodeState) {
     let fail = |problem: String, e2fsck: Problem| {
         volume.report(FormatError::new("inode", "i_links_count", problem).of_inode(ino), e2fsck);
     };
-    if state.hidden {
+    if state.marks.is_hidden() {
         return;
     }
     let is_directory = state.kind == FileType::Directory.dirent_type();
@@ -113,10 +109,11 @@ fn links(volume: &Volume<'_>, ino: InodeNo, state: &InodeState) {
     if names == 0 && !is_directory {
         return fail("no directory names the inode".to_owned(), PR_4_UNATTACHED_INODE);
     }
-    let is_overflow = is_directory
-        && links == 1
-        && names > MOST_LINKS
-        && volume.sb.ro_compat().contains(RoCompat::DIR_NLINK);
+    let has_too_many = is_directory && names > MOST_LINKS;
+    if has_too_many && !volume.sb.ro_compat().contains(RoCompat::DIR_NLINK) {
+        fail(format!("{names} names, but the feature dir_nlink is missing"), PR_4_DIR_NLINK_FEATURE);
+    }
+    let is_overflow = has_too_many && links == 1;
     if names != links && !is_overflow {
         fail(format!("{links}, but {names} names"), PR_4_BAD_REF_COUNT);
     }

@@ -13,10 +13,10 @@ use parext4_format::inode::{Inode, InodeFlags, Timestamp};
 use parext4_format::{FormatError, InodeNo};
 
 use crate::problem::{
-    PR_1_ATTR_HASH, PR_1_ATTR_VALUE_EA_INODE, PR_4_BAD_REF_COUNT, PR_4_EA_INODE_REF_COUNT,
-    PR_4_UNATTACHED_INODE, Problem,
+    PR_1_ATTR_HASH, PR_1_ATTR_SET_EA_INODE_FL, PR_1_ATTR_VALUE_EA_INODE, PR_4_BAD_REF_COUNT,
+    PR_4_EA_INODE_REF_COUNT, PR_4_UNATTACHED_INODE, Problem,
 };
-use crate::scan::for_each_inode;
+use crate::scan::{self, for_each_inode};
 use crate::usage::Used;
 use crate::volume::Volume;
 use crate::xattrs::Entry;
@@ -66,6 +66,13 @@ fn seconds(time: Timestamp) -> u32 {
     time.seconds as u32
 }
 
+/// Reads an inode in use that may be the one of a value without the flag of such inodes.
+fn unmarked(volume: &Volume<'_>, number: u32) -> Option<Value> {
+    let is_possible = volume.has(Incompat::EA_INODE) && number >= volume.sb.first_inode();
+    let bytes = volume.inode_bytes(number, &mut volume.buffer(1)).filter(|_| is_possible)?;
+    scan::parse(volume, InodeNo(number), &bytes).map(|inode| Value::new(&inode))
+}
+
 /// The inodes of all values, by number.
 pub(crate) struct Values(HashMap<u32, Value>);
 
@@ -90,6 +97,7 @@ impl Values {
     /// The field by which the entry disagrees with the inode of its value, and the problem.
     pub(crate) fn refer(
         &self,
+        volume: &Volume<'_>,
         ino: InodeNo,
         inode: &Inode,
         entry: &Entry<'_>,
@@ -97,7 +105,9 @@ impl Values {
         let fail = |field, problem: String, e2fsck| Err((FormatError::new("xattr", field, problem), e2fsck));
         let number = entry.value_inode;
         let Some(value) = self.0.get(&number) else {
-            return fail("e_value_inum", format!("inode {number} holds no value"), PR_1_ATTR_VALUE_EA_INODE);
+            let is_unmarked = unmarked(volume, number).is_some_and(|value| value.fits_hash(entry));
+            let problem = if is_unmarked { PR_1_ATTR_SET_EA_INODE_FL } else { PR_1_ATTR_VALUE_EA_INODE };
+            return fail("e_value_inum", format!("inode {number} holds no value"), problem);
         };
         value.references.fetch_add(1, Ordering::Relaxed);
         if u64::from(entry.value_size) != value.size {

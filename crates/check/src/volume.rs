@@ -25,8 +25,30 @@ pub(crate) struct InodeState {
     pub links: u16,
     /// The type as in a directory entry; 0 if the inode is not in use.
     pub kind: u8,
-    /// The inode has no name, as for the journal and for orphans.
-    pub hidden: bool,
+    pub marks: Marks,
+}
+
+/// Facts about an inode that its names depend on. One byte, because there is one for each inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
+    const HIDDEN: u8 = 1;
+    const ENCRYPTED: u8 = 2;
+
+    pub(crate) fn new(is_hidden: bool, is_encrypted: bool) -> Self {
+        let mark = |is_set, mark| if is_set { mark } else { 0 };
+        Self(mark(is_hidden, Self::HIDDEN) | mark(is_encrypted, Self::ENCRYPTED))
+    }
+
+    /// Returns true if the inode has no name, as the journal and orphans have none.
+    pub(crate) fn is_hidden(self) -> bool {
+        self.0 & Self::HIDDEN != 0
+    }
+
+    pub(crate) fn is_encrypted(self) -> bool {
+        self.0 & Self::ENCRYPTED != 0
+    }
 }
 
 /// The inodes of a group, up to the last one in use.

@@ -31,8 +31,36 @@ pub(crate) struct Attributes<'a> {
     pub in_inodes: Vec<Entry<'a>>,
     /// The rest of the contents of a small file or directory.
     pub inline_data: Option<&'a [u8]>,
-    /// The encryption policy is among them.
-    pub has_encryption: bool,
+    pub policy: Policy,
+}
+
+/// Whether attributes hold an encryption policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Policy {
+    #[default]
+    None,
+    /// A policy that no kernel has written.
+    Corrupt,
+    /// A policy, or attributes that cannot be read.
+    Some,
+}
+
+impl Policy {
+    /// Returns the policy of two places.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if self == Self::None { other } else { self }
+    }
+
+    /// Returns the policy with this value. A later version of Linux may have other versions than 1 and 2.
+    fn of(value: &[u8]) -> Self {
+        let is_possible = match value {
+            [] | [0, ..] => false,
+            [1, ..] => value.len() == 28,
+            [2, ..] => value.len() == 40,
+            _ => true,
+        };
+        if is_possible { Self::Some } else { Self::Corrupt }
+    }
 }
 
 type Checked<'a> = Result<Attributes<'a>, (FormatError, Problem)>;
@@ -87,7 +115,9 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
     place.check_values(&entries, end)?;
     let mut found = Attributes::default();
     for entry in entries {
-        found.has_encryption |= entry.index == ENCRYPTION && entry.name == b"c";
+        if entry.index == ENCRYPTION && entry.name == b"c" {
+            found.policy = if entry.value_inode == 0 { Policy::of(entry.value) } else { Policy::Some };
+        }
         if entry.value_inode != 0 {
             found.in_inodes.push(entry);
             continue;

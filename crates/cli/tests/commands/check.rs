@@ -1,5 +1,7 @@
 //! `check`: finds what e2fsck finds, and nothing in sound volumes.
 
+mod formats;
+mod names;
 mod sound;
 mod superblock;
 mod values;
@@ -112,6 +114,17 @@ fn damage_is_found_as_the_problem_of_e2fsck() {
         ("seti <900>", "PR_5_INODE_UNUSED"),
         ("set_bg 0 free_inodes_count 3", "PR_5_FREE_INODE_COUNT_GROUP"),
         ("set_bg 1 inode_table 3", "PR_1_BB_CONFLICT"),
+        ("sif /fifo flags 0x80000", "PR_2_BAD_FIFO"),
+        ("sif /fifo size 0x100000000", "PR_1_SET_NONZSIZE"),
+        ("sif /link block[3] 0x4000", "PR_2_INVALID_SYMLINK"),
+        ("sif /link size 119", "PR_2_INVALID_SYMLINK"),
+        ("sif /link size 59", "PR_2_INVALID_SYMLINK"),
+        ("sif /sparse dtime 9", "PR_1_LOW_DTIME"),
+        ("sif /a block[3] 3", "PR_1_COLLAPSE_DBLOCK"),
+        ("sif <1> uid 3", "PR_1_INVALID_BAD_INODE"),
+        ("ssv usr_quota_inum 2", "PR_0_INVALID_QUOTA_INO"),
+        ("ssv orphan_file_inum 13", "PR_1_ORPHAN_FILE_NOT_CLEAR"),
+        ("feature -ext_attr", "PR_2_FILE_ACL_ZERO"),
     ] {
         fs::copy(&base, &image).unwrap();
         if !debugfs(&image, request) {

@@ -332,7 +332,8 @@ impl Group {
     /// must not be allocated, and a new inode must not clear its block of the table.
     fn own_inode_marked_free(&self, bitmap: &[u8]) -> Option<InodeNo> {
         let first = self.number.get() * self.layout.inodes_per_group + 1;
-        let reserved = if first == 1 { self.layout.first_inode - 1 } else { 0 };
+        // A group may have fewer inodes than there are reserved ones.
+        let reserved = self.layout.first_inode.saturating_sub(first);
         let of_group =
             |ino: InodeNo| ino.get().checked_sub(first).filter(|&index| index < self.layout.inodes_per_group);
         let free = bitmap::next_zero(bitmap, 0, reserved.min(self.layout.inodes_per_group));

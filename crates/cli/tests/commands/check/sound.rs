@@ -64,3 +64,18 @@ fn blocks_that_were_preallocated_for_a_directory_are_sound() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", features]) else { return };
     assert_sound(&image, &["mkdir d", "expand_dir d", "ssv prealloc_dir_blocks 8", "sif d size 1024"]);
 }
+
+/// The reserved inodes are in two groups then.
+#[test]
+fn groups_with_fewer_inodes_than_are_reserved_are_sound() {
+    let options = ["-b", "1024", "-g", "256", "-N", "256", "-O", "^resize_inode"];
+    let Some(image) = Image::mke2fs(8, &options) else { return };
+    assert!(image.debugfs("stats").contains("Inodes per group:         8"));
+    assert_sound(&image, &[]);
+    let volume = image.open();
+    for n in 0..20 {
+        volume.write(format!("/{n}"), "x").unwrap();
+    }
+    volume.close().unwrap();
+    assert_sound(&image, &[]);
+}

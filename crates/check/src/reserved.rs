@@ -19,6 +19,8 @@ const USER_QUOTA: u32 = 3;
 const GROUP_QUOTA: u32 = 4;
 /// `EXT4_RESIZE_INO`
 const RESIZE: u32 = 7;
+/// Bytes of `i_block`.
+const I_BLOCK: Range<usize> = 40..100;
 /// `EXT4_JOURNAL_INO`
 const JOURNAL: u32 = 8;
 
@@ -51,7 +53,10 @@ pub(crate) fn check(volume: &Volume<'_>, ino: InodeNo, bytes: &[u8]) {
                 unused(PR_1_QUOTA_INODE_NOT_CLEAR);
             }
         }
-        RESIZE if !is_zero(&[40..100]) && !sb.compat().contains(Compat::RESIZE_INODE) => {
+        RESIZE
+            if bytes[I_BLOCK].iter().any(|&byte| byte != 0)
+                && !sb.compat().contains(Compat::RESIZE_INODE) =>
+        {
             unused(PR_0_CLEAR_RESIZE_INODE);
         }
         // A journal without the feature is another problem.

@@ -1,48 +1,50 @@
 //! Disks with partitions: the list that `info` prints.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use parext4::DeviceOptions;
 use parext4::device::signature;
-use parext4::storage::{Partition, open_device, partitions};
+use parext4::storage::{Partition, PartitionTable, partitions};
 use serde_json::json;
 
 use crate::output::Output;
-use crate::{image, json, size};
+use crate::{error, image, json, output, size};
 
 /// A disk without a volume of its own.
 pub struct Disk {
     size: u64,
     /// The partitions, and what each of them holds.
     partitions: Vec<(Partition, Option<String>)>,
+    /// Why partitions may be missing.
+    damage: Option<String>,
 }
 
-/// Reads the partitions of the disk in `image`. `None` if it holds a volume, or has no partition table.
+/// Reads the partitions of the disk in `image`. `None` if it holds a volume, or has no partition table. Prints a warning for each
+/// part of the image that cannot be read.
 pub fn read(image: &Path) -> Result<Option<Disk>> {
-    let options = DeviceOptions::new().read_only(true);
-    let device = image::open_device(image, &options)?;
-    let name = || image.display().to_string();
-    if signature::find(&*device).with_context(name)?.is_some_and(|contents| contents.has_ext()) {
+    let device = image::open_device(image, &DeviceOptions::new().read_only(true))?;
+    let size = device.size();
+    let scan = signature::scan(&*device, 0..size);
+    for part in &scan.unreadable {
+        let part = error::describe(&anyhow!("{}: {part}", image.display()));
+        eprintln!("parext4: warning: {part}");
+    }
+    if scan.contents.is_some_and(|contents| contents.has_ext()) {
         return Ok(None);
     }
-    let Some(list) = partitions(image, &*device).with_context(name)? else { return Ok(None) };
-    let size = device.size();
-    // The lock belongs to the open file.
-    drop(device);
+    let table = partitions(image, &*device).with_context(|| image.display().to_string())?;
+    let Some(PartitionTable { partitions, damage, .. }) = table else { return Ok(None) };
+    // Through the device of the disk: opening a partition would read the table again for each of up to 8192.
     let contents = |partition: &Partition| {
-        let mut name = OsString::from(image);
-        name.push(format!("?partition={}", partition.number));
-        let device = open_device(name, &options).ok()?;
-        signature::find(&*device).ok()?.map(|contents| contents.to_string())
+        let end = partition.start.saturating_add(partition.len);
+        let contents = signature::scan(&*device, partition.start..end).contents;
+        contents.map(|contents| contents.to_string())
     };
-    let partitions = list.into_iter().map(|partition| (contents(&partition), partition));
-    Ok(Some(Disk {
-        size,
-        partitions: partitions.map(|(contents, partition)| (partition, contents)).collect(),
-    }))
+    let partitions = partitions.into_iter().map(|partition| (contents(&partition), partition));
+    let partitions = partitions.map(|(contents, partition)| (partition, contents)).collect();
+    Ok(Some(Disk { size, partitions, damage }))
 }
 
 /// Prints the partitions.
@@ -54,6 +56,9 @@ pub fn print(out: &mut Output, image: &Path, disk: &Disk) -> Result<()> {
         let label = if label.is_empty() { String::new() } else { format!(" \"{}\"", label.escape_debug()) };
         let contents = contents.as_ref().map_or(String::new(), |contents| format!(": {contents}"));
         writeln!(out, "  {number:<3} {:>9}  {kind}{label}{contents}", size::display(*len))?;
+    }
+    if let Some(damage) = &disk.damage {
+        writeln!(out, "  partitions may be missing: {damage}")?;
     }
     Ok(())
 }
@@ -74,6 +79,6 @@ pub fn print_json(image: &Path, disk: &Disk) -> Result<()> {
             })
         })
         .collect();
-    let value = json!({"size": disk.size, "partitions": partitions});
+    let value = json!({"size": disk.size, "partitions": partitions, "damage": disk.damage});
     json::print(&json::with_names(value, [("image", image.as_os_str())]))
 }

@@ -11,5 +11,5 @@ mod size;
 
 pub use location::{Location, scheme};
 pub use open_device::{open_device, open_device_with_sectors, partition_options};
-pub use partition::{Partition, partitions, split_partition};
+pub use partition::{Partition, PartitionTable, partitions, split_partition};
 pub use size::parse_size;

@@ -36,6 +36,16 @@ pub struct Partition {
     pub label: String,
 }
 
+/// A partition table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartitionTable {
+    /// The partitions, in the order of their numbers.
+    pub partitions: Vec<Partition>,
+    /// Why partitions may be missing: a table of logical partitions cannot be followed to its end. The other partitions are valid.
+    pub damage: Option<String>,
+}
+
 /// Splits `?partition=N` off the name of an image, or `&partition=N` off a URL with a query. Returns the name of the disk, and the
 /// number if there is one.
 ///
@@ -64,7 +74,7 @@ pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
     }
 }
 
-/// Lists the partitions of a disk, in the order of their numbers. `None` if the disk has no partition table. As in Linux, a GPT is read
+/// Reads the partition table of a disk. `None` if the disk has no partition table. As in Linux, a GPT is read
 /// only if an MBR protects it, and otherwise the MBR.
 ///
 /// `typed` is the name of the disk. An MBR has its offsets in logical sectors of a block device, and in sectors of 512 bytes in an image.
@@ -72,9 +82,10 @@ pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
 ///
 /// # Errors
 /// Errors of the device, and [`io::ErrorKind::InvalidData`] for a table that is damaged.
-pub fn partitions(typed: impl AsRef<OsStr>, disk: &dyn Device) -> io::Result<Option<Vec<Partition>>> {
+pub fn partitions(typed: impl AsRef<OsStr>, disk: &dyn Device) -> io::Result<Option<PartitionTable>> {
     if mbr::is_protective(disk)? {
-        return gpt::read_table(disk);
+        let partitions = gpt::read_table(disk)?;
+        return Ok(partitions.map(|partitions| PartitionTable { partitions, damage: None }));
     }
     mbr::read_table(disk, logical_sector(Path::new(typed.as_ref()))?)
 }
@@ -99,12 +110,14 @@ pub(crate) fn narrow(
     options: &DeviceOptions,
 ) -> io::Result<DeviceOptions> {
     let fail = |kind, text: String| Err(io::Error::new(kind, text));
-    let Some(list) = partitions(typed, disk)? else {
+    let Some(PartitionTable { partitions: list, damage }) = partitions(typed, disk)? else {
         return fail(io::ErrorKind::NotFound, "no partition table".to_owned());
     };
     let Some(partition) = list.iter().find(|partition| partition.number == number.get()) else {
         let numbers: Vec<_> = list.iter().map(|partition| partition.number.to_string()).collect();
-        return fail(io::ErrorKind::NotFound, format!("no partition {number}, only {}", numbers.join(", ")));
+        let damage = damage.map_or(String::new(), |damage| format!("; {damage}"));
+        let text = format!("no partition {number}, only {}{damage}", numbers.join(", "));
+        return fail(io::ErrorKind::NotFound, text);
     };
     let end = partition.start.checked_add(partition.len);
     if partition.len == 0 || end.is_none_or(|end| end > disk.size()) {
@@ -188,7 +201,7 @@ mod tests {
                     bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
                     disk.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
                     match partitions("any", &disk) {
-                        Ok(list) => assert!(list.is_none_or(|list| list.len() <= 8192)),
+                        Ok(table) => assert!(table.is_none_or(|table| table.partitions.len() <= 8192)),
                         Err(error) => assert_eq!(error.kind(), io::ErrorKind::InvalidData),
                     }
                 }

@@ -4,13 +4,16 @@
 //! `--force`.
 
 mod table;
+mod zone;
 
 use std::fmt;
-use std::io::{self, IoSliceMut};
+use std::io;
+use std::ops::Range;
 
-use crate::aligned::AlignedBuf;
 use crate::device::Device;
 use table::SIGNATURES;
+
+pub use zone::Unreadable;
 
 /// A signature on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,53 +55,80 @@ impl fmt::Display for Contents {
     }
 }
 
-/// Bytes at each end of a device that hold all signatures; a multiple of any sector size.
-const ZONE: usize = 512 << 10;
-
 /// Returns what a device holds, `None` if nothing is recognised.
+///
+/// # Errors
+/// A part that may hold a signature cannot be read. The error names its offset.
 pub fn find(device: &dyn Device) -> io::Result<Option<Contents>> {
-    let ends = Ends::read(device)?;
+    let Scan { contents, unreadable } = scan(device, 0..device.size());
+    unreadable.into_iter().next().map_or(Ok(contents), |part| Err(part.into()))
+}
+
+/// The contents of a range of a device, as far as it can be read.
+#[derive(Debug)]
+pub struct Scan {
+    /// The signatures in the range; `None` if there are none.
+    pub contents: Option<Contents>,
+    /// The parts that may hold a signature and cannot be read, in ascending order.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Recognises what a range of a device holds, such as a partition, as if the range were a device. Reads around parts that
+/// cannot be read.
+pub fn scan(device: &dyn Device, range: Range<u64>) -> Scan {
+    let (ends, unreadable) = Ends::read(device, range);
     let mut found = Vec::new();
     for &(what, place, bytes) in SIGNATURES {
-        let Some(offset) = place.offset(device.size()) else { continue };
+        let Some(offset) = place.offset(ends.size) else { continue };
         if ends.get(offset, bytes.len()) == Some(bytes) {
             found.push(Found { what, offset });
         }
     }
     found.extend(ends.zfs());
+    if found.iter().any(|found| found.what == table::E2IMAGE) {
+        found.retain(|found| found.what != table::EXT);
+    }
+    if ends.is_qcow2_of_e2image() {
+        found.retain(|found| found.what != table::QCOW2);
+        found.push(Found { what: "a QCOW2 image of e2image", offset: 0 });
+    }
     // A GUID partition table has a protective MBR, and boot sectors of FAT and NTFS have its two bytes.
     if found.is_empty() {
         found.extend(ends.boot_sector());
     }
     let mut names = std::collections::HashSet::new();
     found.retain(|found| names.insert(found.what));
-    Ok((!found.is_empty()).then_some(Contents(found)))
+    Scan { contents: (!found.is_empty()).then_some(Contents(found)), unreadable }
 }
 
-/// The first and last bytes of a device.
+/// Bytes at each end of a range that hold all signatures.
+const ZONE: u64 = 512 << 10;
+
+/// The first and last bytes of a range of a device.
 struct Ends {
-    first: AlignedBuf,
-    last: AlignedBuf,
-    /// Where `last` begins on the device.
+    first: Vec<u8>,
+    last: Vec<u8>,
+    /// Where `last` begins in the range.
     last_offset: u64,
     size: u64,
 }
 
 impl Ends {
-    fn read(device: &dyn Device) -> io::Result<Self> {
-        let len = usize::try_from(device.size()).map_or(ZONE, |size| size.min(ZONE));
-        let last_offset = device.size() - len as u64;
-        let (mut first, mut last) = (AlignedBuf::zeroed(len), AlignedBuf::zeroed(len));
-        if len > 0 {
-            device.read_at(0, &mut [IoSliceMut::new(&mut first)])?;
-            device.read_at(last_offset, &mut [IoSliceMut::new(&mut last)])?;
-        }
-        Ok(Self { first, last, last_offset, size: device.size() })
+    fn read(device: &dyn Device, range: Range<u64>) -> (Self, Vec<Unreadable>) {
+        let size = range.end.min(device.size()).saturating_sub(range.start);
+        let len = size.min(ZONE);
+        // The first bytes are all bytes of a small range.
+        let last_offset = if size > ZONE { size - ZONE } else { size };
+        let mut unreadable = Vec::new();
+        let first = zone::read(device, range.start, len, &mut unreadable);
+        let last = zone::read(device, range.start + last_offset, size - last_offset, &mut unreadable);
+        unreadable.dedup_by(|later, earlier| later.offset <= earlier.offset);
+        (Self { first, last, last_offset, size }, unreadable)
     }
 
     /// Returns `len` bytes from `offset`, if they lie in either end.
     fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        let part = |bytes: &'_ AlignedBuf, from: u64| {
+        let part = |bytes: &'_ [u8], from: u64| {
             let start = usize::try_from(offset.checked_sub(from)?).ok()?;
             (start.checked_add(len)? <= bytes.len()).then_some(start)
         };
@@ -106,6 +136,18 @@ impl Ends {
             Some(start) => Some(&self.first[start..start + len]),
             None => part(&self.last, self.last_offset).map(|start| &self.last[start..start + len]),
         }
+    }
+
+    /// Returns true for the QCOW2 format of e2image, which has metadata alone. The first table is in its second cluster, where other
+    /// programs have reference counts.
+    fn is_qcow2_of_e2image(&self) -> bool {
+        let word = |at: u64| {
+            let bytes = self.get(at, 4).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+        };
+        let has_magic = self.get(0, 8) == Some(b"QFI\xfb\0\0\0\x02");
+        let cluster = 1_u32.checked_shl(word(20)).unwrap_or(0);
+        has_magic && cluster != 0 && (word(40), word(44)) == (0, cluster)
     }
 
     /// Finds an uberblock of ZFS, which may lie in any of 128 places of each of its labels.
@@ -140,6 +182,7 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AlignedBuf;
     use std::io::IoSlice;
 
     const SIZE: usize = 2 << 20;
@@ -159,6 +202,28 @@ mod tests {
             let offset = place.offset(SIZE as u64).unwrap();
             assert_eq!(found(offset, bytes), [Found { what, offset }]);
         }
+    }
+
+    #[test]
+    fn the_qcow2_format_of_e2image_is_told_apart() {
+        for (first_table, name) in [(0x400_u64, "a QCOW2 image of e2image"), (0xc00, "a QCOW2 image")] {
+            let mut header = [0; 72];
+            header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x02");
+            header[23] = 10;
+            header[40..48].copy_from_slice(&first_table.to_be_bytes());
+            assert_eq!(found(0, &header), [Found { what: name, offset: 0 }]);
+        }
+    }
+
+    #[test]
+    fn a_range_is_read_like_a_device_of_its_own() {
+        let device = crate::MemDevice::new(SIZE as u64);
+        let mut all = AlignedBuf::zeroed(SIZE);
+        all[512 + 0x438..][..2].copy_from_slice(&[0x53, 0xef]);
+        device.write_at(0, &[IoSlice::new(&all)]).unwrap();
+        let has_ext = |range| scan(&device, range).contents.is_some_and(|contents| contents.has_ext());
+        assert!(has_ext(512..4096) && has_ext(512..u64::MAX));
+        assert!(!has_ext(0..4096) && !has_ext(512..1024) && !has_ext(u64::MAX - 1..u64::MAX));
     }
 
     #[test]

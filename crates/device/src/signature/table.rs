@@ -53,8 +53,16 @@ pub const SIGNATURES: &[(&str, Place, &[u8])] = &[
     ("an HFS+ file system", Start(0x400), b"HX\0\x05"),
     ("an HFS file system", Start(0x400), b"BD"),
     ("an APFS container", Start(0x20), b"NXSB"),
+    ("a JFFS2 file system", Start(0), &[0x85, 0x19, 0x03, 0x20]),
+    ("a JFFS2 file system", Start(0), &[0x85, 0x19, 0x01, 0xe0]),
+    ("a JFFS2 file system", Start(0), &[0x85, 0x19, 0x02, 0xe0]),
+    ("a JFFS2 file system", Start(0), &[0x19, 0x85, 0x20, 0x03]),
+    ("a JFFS2 file system", Start(0), &[0x19, 0x85, 0xe0, 0x01]),
+    ("a JFFS2 file system", Start(0), &[0x19, 0x85, 0xe0, 0x02]),
+    ("a UBIFS file system", Start(0), &[0x31, 0x18, 0x10, 0x06]),
+    ("a UBI image", Start(0), b"UBI#"),
     ("a UFS file system", Start(0x1_055c), &[0x19, 0x01, 0x54, 0x19]),
-    ("a QCOW2 image", Start(0), b"QFI\xfb"),
+    (QCOW2, Start(0), b"QFI\xfb"),
     ("a VMDK image", Start(0), b"KDMV"),
     ("a VMDK image", Start(0), b"COWD"),
     ("a VMDK image", Start(0), b"# Disk DescriptorFile"),
@@ -66,6 +74,11 @@ pub const SIGNATURES: &[(&str, Place, &[u8])] = &[
     ("a Parallels image", Start(0), b"WithouFreSpacExt"),
     ("an Apple disk image", FromEnd(0x200, 0x1), b"koly"),
     ("an Android sparse image", Start(0), &[0x3a, 0xff, 0x26, 0xed]),
+    ("an Android super image", Start(0x1000), b"gDla"),
+    ("an Android super image", Start(0x2000), b"gDla"),
+    ("an Android boot image", Start(0), b"ANDROID!"),
+    ("an Android boot image", Start(0), b"VNDRBOOT"),
+    (E2IMAGE, Start(0), &[0x10, 0xb7, 0x2b, 0x7f]),
     ("data compressed by gzip", Start(0), &[0x1f, 0x8b, 0x08]),
     ("data compressed by bzip2", Start(0), b"BZh"),
     ("data compressed by xz", Start(0), &[0xfd, b'7', b'z', b'X', b'Z', 0]),
@@ -106,6 +119,10 @@ pub const SIGNATURES: &[(&str, Place, &[u8])] = &[
     ("an Apple partition map", Start(0x200), b"PM\0\0"),
 ];
 
+/// A file of e2image in its own format, which has a copy of the superblock at the place of one.
+pub const E2IMAGE: &str = "an e2image file";
+/// A QCOW2 image of any program.
+pub const QCOW2: &str = "a QCOW2 image";
 /// File systems that share one signature.
 pub const EXT: &str = "an ext2, ext3 or ext4 file system";
 const GPT: &str = "a GUID partition table";

@@ -4,7 +4,7 @@ use std::io;
 
 use parext4_device::Device;
 
-use super::{Partition, invalid, read};
+use super::{Partition, PartitionTable, read};
 
 /// Bytes of a table, at the start of its sector.
 const TABLE: usize = 512;
@@ -38,43 +38,47 @@ pub fn is_protective(disk: &dyn Device) -> io::Result<bool> {
 
 /// Reads the table, which counts in sectors of `sector` bytes. `None` if the disk has no table. The boot sector of a file system has the
 /// signature of a table, but no valid entries.
-pub fn read_table(disk: &dyn Device, sector: u64) -> io::Result<Option<Vec<Partition>>> {
+pub fn read_table(disk: &dyn Device, sector: u64) -> io::Result<Option<PartitionTable>> {
     let Some(primary) = table(disk, 0)? else { return Ok(None) };
     if primary.is_empty() || primary.iter().any(|entry| entry.start == 0) {
         return Ok(None);
     }
-    let mut list = Vec::new();
+    let mut found = PartitionTable::default();
     for entry in &primary {
         if EXTENDED.contains(&entry.kind) {
-            logical(disk, sector, entry.start, &mut list)?;
+            logical(disk, sector, entry.start, &mut found);
         } else {
-            list.push(partition(entry.index + 1, entry, 0, sector));
+            found.partitions.push(partition(entry.index + 1, entry, 0, sector));
         }
     }
-    list.sort_by_key(|partition| partition.number);
-    Ok(Some(list))
+    found.partitions.sort_by_key(|partition| partition.number);
+    Ok(Some(found))
 }
 
 /// Adds the logical partitions: a chain of tables, each with one partition and the place of the next table, in sectors from
-/// `base`.
-fn logical(disk: &dyn Device, sector: u64, base: u64, list: &mut Vec<Partition>) -> io::Result<()> {
+/// `base`. As in Linux, a table that cannot be read, or that leads back, ends the chain.
+fn logical(disk: &dyn Device, sector: u64, base: u64, found: &mut PartitionTable) {
     let (mut at, mut number) = (base, 5);
     for _ in 0..MOST_LOGICAL {
-        let Some(entries) = table(disk, at * sector)? else {
-            return Err(invalid(format!("MBR partition table: no extended table in sector {at}")));
+        let entries = match table(disk, at * sector) {
+            Ok(Some(entries)) => entries,
+            Ok(None) => return found.damage = Some(format!("no extended table in sector {at}")),
+            Err(error) => return found.damage = Some(format!("the extended table in sector {at}: {error}")),
         };
         for entry in entries.iter().filter(|entry| !EXTENDED.contains(&entry.kind)).take(1) {
-            list.push(partition(number, entry, at, sector));
+            found.partitions.push(partition(number, entry, at, sector));
             number += 1;
         }
         // Each table is after the one before, so that a chain has an end.
         match entries.iter().find(|entry| EXTENDED.contains(&entry.kind)) {
             Some(next) if base + next.start > at => at = base + next.start,
-            Some(_) => return Err(invalid("MBR partition table: the chain of extended tables is a loop")),
-            None => return Ok(()),
+            Some(_) => {
+                return found.damage =
+                    Some(format!("the extended table in sector {at} leads back to an earlier one"));
+            }
+            None => return,
         }
     }
-    Ok(())
 }
 
 /// Reads the used entries of the table at an offset. `None` if it has no signature, or no table.

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::activity::{Activity, Moved};
 use crate::output::{self, Output};
-use crate::{error, image, json};
+use crate::{error, hints, image, json};
 
 /// The meaning of the exit status, for the help and the manual page.
 const EXIT_STATUS: &str = "\
-Exit status: 0 if nothing is wrong, 1 if there are findings, 8 if the volume could not be checked or the result could not be
+Exit status: 0 if nothing is wrong, 1 if there are findings, 8 if there is no volume, it could not be checked, or the result could not be
 printed, 2 if the command line is wrong. A reader of the output that ends early does not change the status.";
 
 /// Check all structures of a volume without changing it, like e2fsck -fn
@@ -154,6 +154,9 @@ fn print(out: &mut Output, args: &Args, report: &Report, replayed: Option<Replay
     }
     for finding in &report.findings {
         writeln!(out, "{finding}")?;
+    }
+    if let Some(needed) = report.needed {
+        writeln!(out, "note: {}", hints::truncated(&args.image, needed))?;
     }
     if !args.quiet {
         for note in &report.notes {

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
 use parext4::device::signature::{self, Contents};
+use parext4::mmp::MmpOptions;
 use parext4::storage::{Location, split_partition};
 use parext4::{
-    Device, DeviceOptions, Replayed, Volume, VolumeOptions, is_journal_device, open_volume_device,
+    Device, DeviceOptions, Replayed, Volume, VolumeOptions, find_backups, is_journal_device,
+    open_volume_device,
 };
 use parext4_mount::is_being_closed;
 
@@ -97,8 +99,12 @@ pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions
 
 /// Opens the volume on the device of `image`.
 pub fn open_volume_on(image: &Path, device: &Arc<dyn Device>, options: &VolumeOptions) -> Result<Volume> {
-    mmp::announce_wait(image, &**device, options.read_only);
-    let options = options.clone().mmp(mmp::options(image)).journal_device(open_journal(options.read_only)?);
+    let judge_by_time = options.mmp.judge_by_time;
+    if !judge_by_time {
+        mmp::announce_wait(image, &**device, options.read_only);
+    }
+    let mmp_options = mmp::options(image).judge_by_time(judge_by_time);
+    let options = options.clone().mmp(mmp_options).journal_device(open_journal(options.read_only)?);
     let opened = Volume::open_device(Arc::clone(device), &options);
     let volume = opened.map_err(|error| not_a_volume(image, &**device, error))?;
     mmp::warn_reader(image, &volume);
@@ -113,18 +119,29 @@ pub fn replay_journal(image: &Path) -> Result<Replayed> {
     options.replay_journal(Arc::clone(&device)).map_err(|error| not_a_volume(image, &*device, error))
 }
 
-/// Names the image in the error of opening a volume, and what the image holds if that is not ext4.
+/// Names the image in the error of opening a volume, and what the image holds if that is not ext4. Adds the remedy if a part
+/// of the volume is missing, or the superblock is damaged.
 fn not_a_volume(name: &Path, device: &dyn Device, error: parext4::Error) -> Error {
     let image = name.display();
     if is_journal_device(device) {
         return journal_alone(name);
     }
-    match (&error, signature::find(device)) {
-        (parext4::Error::Corrupt { .. }, Ok(None)) => anyhow!("{image}: not an ext4 volume"),
-        (parext4::Error::Corrupt { .. }, Ok(Some(contents))) if !contents.has_ext() => {
-            foreign(name, &contents)
+    let (parext4::Error::Truncated { .. } | parext4::Error::Corrupt(_)) = &error else {
+        return Error::new(error).context(image.to_string());
+    };
+    if let Err(foreign) = refuse_foreign(name, device) {
+        return foreign;
+    }
+    let hint = match &error {
+        parext4::Error::Truncated { needed, .. } => Some(hints::truncated(name, *needed)),
+        parext4::Error::Corrupt(corruption) if corruption.structure == Some("superblock") => {
+            find_backups(device).map(|backups| hints::backups(name, &backups))
         }
-        _ => Error::new(error).context(image.to_string()),
+        _ => None,
+    };
+    match hint {
+        Some(hint) => anyhow!("{image}: {error}; {hint}"),
+        None => Error::new(error).context(image.to_string()),
     }
 }
 
@@ -140,14 +157,27 @@ fn journal_alone(image: &Path) -> Error {
     anyhow!("{image}: the journal of a volume on another device; name the volume, with --journal {image}")
 }
 
-/// Fails if `device` holds something that is recognised and is no volume of this kind.
+/// Fails if `device` holds no volume of this kind, but something else, or nothing that is recognised.
 pub fn refuse_foreign(image: &Path, device: &dyn Device) -> Result<()> {
     if is_journal_device(device) {
         return Err(journal_alone(image));
     }
-    match signature::find(device) {
-        Ok(Some(contents)) if !contents.has_ext() => Err(foreign(image, &contents)),
-        _ => Ok(()),
+    let scan = signature::scan(device, 0..device.size());
+    match scan.contents {
+        Some(contents) if contents.has_ext() => Ok(()),
+        Some(contents) => Err(foreign(image, &contents)),
+        // Reading the superblock reports it.
+        None if !scan.unreadable.is_empty() => Ok(()),
+        None => Err(unrecognised(image, device)),
+    }
+}
+
+/// Returns the error of an image in which nothing is recognised.
+fn unrecognised(name: &Path, device: &dyn Device) -> Error {
+    let image = name.display();
+    match find_backups(device) {
+        Some(backups) => anyhow!("{image}: the superblock is missing; {}", hints::backups(name, &backups)),
+        None => anyhow!("{image}: not an ext4 volume"),
     }
 }
 
@@ -165,6 +195,12 @@ pub fn absolute(image: &Path) -> Result<PathBuf> {
 /// Runs `work` on the volume in `image`, read-only and locked against writers.
 pub fn read<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     with_volume(image, &VolumeOptions::new().read_only(true), work)
+}
+
+/// Like [`read`], but does not wait to find out whether another machine changes the volume.
+pub fn look<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
+    let by_time = MmpOptions::new().judge_by_time(true);
+    with_volume(image, &VolumeOptions::new().read_only(true).mmp(by_time), work)
 }
 
 /// Runs `work` on the volume in `image`, locked against all other users, and closes it.

@@ -31,7 +31,11 @@ pub fn run(args: &Args) -> Result<()> {
             output::print(|out| disk::print(out, &args.image, &disk))
         };
     }
-    let (info, mmp) = image::read(&args.image, |volume| Ok((volume.info(), volume.mmp()?)))?;
+    let (info, mmp) = image::look(&args.image, |volume| Ok((volume.info(), volume.mmp())))?;
+    let mmp = mmp.unwrap_or_else(|error| {
+        eprintln!("parext4: warning: {}: {error}", args.image.display());
+        None
+    });
     let mmp = mmp.as_ref();
     if args.json {
         return print_json(&args.image, &info, mmp);

@@ -42,7 +42,7 @@ const MAX_PATH: usize = 4096;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    image::read(&args.path.image, |volume| {
+    image::look(&args.path.image, |volume| {
         output::print(|out| {
             let mut lister = Lister { args, escape: out.is_terminal(), out, json: Vec::new(), failed: 0 };
             lister.run(volume)?;

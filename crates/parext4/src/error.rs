@@ -46,6 +46,14 @@ pub enum Error {
     /// Its errno is `EUCLEAN`.
     #[error("corrupt volume: {0}")]
     Corrupt(Box<Corruption>),
+    /// The device ends before the volume does: a part of the volume is missing. Its errno is `EUCLEAN`.
+    #[error("the volume is {needed} bytes long, but its device only {size}: the last {} bytes are missing", .needed - .size)]
+    Truncated {
+        /// The size of the volume in bytes, which is more than `size`.
+        needed: u64,
+        /// The size of the device in bytes.
+        size: u64,
+    },
     /// The volume or the file uses a feature that parext4 does not support. The text names it.
     /// Its errno is `EOPNOTSUPP`.
     #[error("not supported: {0}")]
@@ -197,7 +205,7 @@ impl Error {
     #[must_use]
     pub fn to_errno(&self) -> i32 {
         match self {
-            Self::Corrupt(_) => libc::EUCLEAN,
+            Self::Corrupt(_) | Self::Truncated { .. } => libc::EUCLEAN,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
             // The kernel's ext4 refuses changes with the same errno after an error has stopped it (`EXT4_FLAGS_EMERGENCY_RO`).
             Self::ReadOnly(_) | Self::Stopped(_) => libc::EROFS,
@@ -248,7 +256,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::Device { cause, .. } => cause.kind(),
-            Error::Corrupt(_) | Error::Unverified(_) => io::ErrorKind::InvalidData,
+            Error::Corrupt(_) | Error::Truncated { .. } | Error::Unverified(_) => io::ErrorKind::InvalidData,
             Error::UnexpectedEof => io::ErrorKind::UnexpectedEof,
             Error::NoAttribute(_) => io::ErrorKind::NotFound,
             // `io::Error::from_raw_os_error` would discard the text.

@@ -150,6 +150,7 @@ pub use parext4_storage as storage;
 pub use policy::{Policy, ResearchOptions, SplitAt};
 pub use quota_file::QuotaKinds;
 pub use stats::{Admissions, Contender, Explanation, Stats};
+pub use superblock::{Backups, find_backups};
 #[cfg(all(debug_assertions, not(shuttle)))]
 #[doc(hidden)]
 pub use sync::delay_steps;

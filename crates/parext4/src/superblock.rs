@@ -1,5 +1,7 @@
 //! Reads the superblock of a device, and checks that the volume can be used there.
 
+mod backups;
+
 use std::io::IoSliceMut;
 
 use parext4_device::{AlignedBuf, Device};
@@ -7,6 +9,8 @@ use parext4_format::superblock::{Access, Superblock};
 
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
+
+pub use backups::{Backups, find_backups};
 
 /// Reads and checks the superblock.
 pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
@@ -34,10 +38,7 @@ pub(crate) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock,
 fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
     let needed = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
     if device.size() < needed {
-        let have = device.size();
-        return Err(Error::corrupt(format_args!(
-            "the volume is {needed} bytes long, its device only {have}"
-        )));
+        return Err(Error::Truncated { needed, size: device.size() });
     }
     if device.sector_size() > superblock.block_size() {
         let (sector, block) = (device.sector_size(), superblock.block_size());

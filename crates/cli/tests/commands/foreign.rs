@@ -26,6 +26,12 @@ const FORMATS: &[Format] = &[
     ("a VHDX image", 0, b"vhdxfile", "qemu-img convert -O raw @ raw.img"),
     ("a VDI image", 0x40, &[0x7f, 0x10, 0xda, 0xbe], "qemu-img convert -O raw @ raw.img"),
     ("a Parallels image", 0, b"WithouFreSpacExt", "qemu-img convert -O raw @ raw.img"),
+    ("a QCOW2 image of e2image", 0, E2IMAGE_QCOW2, "e2image -r @ raw.img"),
+    ("an e2image file", 0, &[0x10, 0xb7, 0x2b, 0x7f], "debugfs -i @"),
+    ("a JFFS2 file system", 0, &[0x85, 0x19, 0x03, 0x20], "mount -o ro @ /mnt"),
+    ("a UBI image", 0, b"UBI#", "ubiattach"),
+    ("an Android boot image", 0, b"ANDROID!", "unpack_bootimg --boot_img @"),
+    ("an Android super image", 0x1000, b"gDla", "lpunpack @"),
     ("an Apple disk image", end(512), b"koly", "qemu-img convert -O raw @ raw.img"),
     ("an Android sparse image", 0, &[0x3a, 0xff, 0x26, 0xed], "simg2img @ raw.img"),
     ("data compressed by gzip", 0, &[0x1f, 0x8b, 0x08], "gzip -dc @ > raw.img"),
@@ -43,6 +49,12 @@ const FORMATS: &[Format] = &[
     ("a LUKS volume", 0, b"LUKS\xba\xbe", "cryptsetup open @ NAME"),
 ];
 
+/// The header of version 2 with clusters of 1 KiB, and the first table in the second cluster.
+const E2IMAGE_QCOW2: &[u8] = &[
+    b'Q', b'F', b'I', 0xfb, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 1, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 128, 0, 0, 0, 0, 0, 0, 4, 0,
+];
+
 /// Programs that convert a raw image to a file, which they name last, and the format that they make.
 const CONVERTERS: &[(&str, &[&str], &str)] = &[
     ("qemu-img", &["convert", "-O", "qcow2"], "a QCOW2 image"),
@@ -58,6 +70,8 @@ const CONVERTERS: &[(&str, &[&str], &str)] = &[
     ("zstd", &["-q", "-c"], "data compressed by zstd"),
     ("lz4", &["-q", "-c"], "data compressed by lz4"),
     ("tar", &["-c", "-f", "-"], "a tar archive"),
+    ("e2image", &["-Q"], "a QCOW2 image of e2image"),
+    ("e2image", &[], "an e2image file"),
 ];
 
 /// Runs the commands that open an image. Each must fail with a message that names `kind` and `advice`.

@@ -21,6 +21,7 @@ mod partitions;
 mod quota;
 mod records;
 mod reproducible;
+mod rescue;
 mod swapped;
 
 use std::fs;

@@ -3,17 +3,19 @@
 use parext4_device::{Device, Sharing};
 use parext4_format::superblock::Superblock;
 
-use super::place::Place;
+use super::place::{Place, seconds_now};
 use super::wait::{Changed, unchanged};
 use super::{MmpOptions, MmpState, MmpUse};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Longest wait in seconds. An image may ask for more.
 const LONGEST_WAIT: u64 = 60;
 
 /// Returns the machine that uses the volume on `device`, or may do so; `None` if none does, or if the device shows a state
 /// that cannot change. If the volume was not closed, waits until its owner updates the block, or for
-/// [`MmpState::stale_after`], but at most for [`LONGEST_WAIT`].
+/// [`MmpState::stale_after`], but at most for [`LONGEST_WAIT`]; with [`MmpOptions::judge_by_time`] it does not wait.
+///
+/// A block that is damaged or lies outside the volume names no owner. It is no reason not to read, as in the kernel.
 pub(crate) fn live(
     device: &dyn Device,
     superblock: &Superblock,
@@ -22,12 +24,25 @@ pub(crate) fn live(
     if device.sharing() == Sharing::Immutable {
         return Ok(None);
     }
-    let Some(place) = Place::of(superblock)? else { return Ok(None) };
-    let found = place.read(device)?;
+    let place = Place::of(superblock);
+    let read = |place: Place| Ok((place.read(device)?, place));
+    let (found, place) = match place.and_then(|place| place.map(read).transpose()) {
+        Ok(None) => return Ok(None),
+        Ok(Some(found)) => found,
+        Err(error @ Error::Corrupt(_)) => {
+            tracing::warn!("{error}");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
     let state = MmpState::new(&found, &place);
     match state.usage {
         MmpUse::Clean => Ok(None),
         MmpUse::Fsck => Ok(Some(state)),
+        MmpUse::InUse if options.judge_by_time => {
+            let age = seconds_now().saturating_sub(state.time);
+            Ok((age <= state.wait).then_some(state))
+        }
         MmpUse::InUse => {
             let wait = state.wait.min(LONGEST_WAIT);
             let last = match unchanged(device, &place, &found, wait, options)? {

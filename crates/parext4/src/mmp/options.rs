@@ -38,11 +38,20 @@ pub struct MmpOptions {
     pub second: Duration,
     /// The caller's knowledge of the owner of a volume that was not closed. [`Silence::Unknown`] by default.
     pub silence: Silence,
+    /// An open for reading does not wait for the owner of a volume that was not closed, but judges by the time of its last update: the
+    /// owner counts as gone if that is longer ago than [`MmpState::stale_after`](super::MmpState::stale_after) by the clock of this
+    /// machine. Off by default, because the clocks of two machines can differ.
+    pub judge_by_time: bool,
 }
 
 impl Default for MmpOptions {
     fn default() -> Self {
-        Self { device_name: "parext4".into(), second: Duration::from_secs(1), silence: Silence::Unknown }
+        Self {
+            device_name: "parext4".into(),
+            second: Duration::from_secs(1),
+            silence: Silence::Unknown,
+            judge_by_time: false,
+        }
     }
 }
 
@@ -71,6 +80,13 @@ impl MmpOptions {
     #[must_use]
     pub fn silence(mut self, silence: Silence) -> Self {
         self.silence = silence;
+        self
+    }
+
+    /// Sets [`judge_by_time`](field@Self::judge_by_time).
+    #[must_use]
+    pub fn judge_by_time(mut self, by_time: bool) -> Self {
+        self.judge_by_time = by_time;
         self
     }
 

@@ -83,8 +83,10 @@ impl MmpState {
     #[must_use]
     pub fn warn_reader(&self) -> String {
         format!(
-            "another machine changes the volume ({self}): what is read may be old, may mix old and new, and may fail checks; \
-             read a snapshot for a consistent volume"
+            "another machine changes the volume, or did not close it ({self}): the journal is not read, so what is read may be old, may \
+             mix old and new, and may fail checks; read a snapshot for a consistent volume, or read again {} seconds after the last \
+             update",
+            self.wait
         )
     }
 }

@@ -5,6 +5,7 @@ mod by_path;
 mod close;
 mod contents;
 mod dead_owner;
+mod descriptors;
 mod dir_stack;
 mod early_changes;
 mod fast_commit;

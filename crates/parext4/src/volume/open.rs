@@ -13,11 +13,11 @@ use parext4_format::superblock::{Access, STATE_ERROR, STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::Volume;
+use super::descriptors::read_descriptors;
 use super::options::VolumeOptions;
 use super::recover::{self, JournalPlace, ReplayTarget};
 use crate::allocator::{Allocator, SuperCounts};
 use crate::clock::now;
-use crate::convert::saturating_u32;
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
     CommitTimer, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes, Orphans, Preallocated, Use,
@@ -30,7 +30,7 @@ use crate::inode::InodeCache;
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::memory::{Budget, Evict};
-use crate::meta::{BlockKind, MetaBlock, MetaCache};
+use crate::meta::{BlockKind, MetaCache};
 use crate::mmp::{self, MmpState, Protection};
 use crate::page_cache::{PageCache, PageSize};
 use crate::quota::QUOTA_CREDITS;
@@ -108,7 +108,11 @@ impl Volume {
             None => external,
         });
         let find = || JournalPlace::find(&device, &found, external.as_ref(), read_only.is_some());
-        let journal = if recover { find()? } else { None };
+        let journal = if recover {
+            find().or_else(|error| unneeded(error, read_only.is_some(), &found))?
+        } else {
+            None
+        };
         let (device, journal) =
             recover::recover(device, journal, &found, read_only.is_some(), build_scratch)?;
         // The replay may have replaced the superblock by a block of the log, which passed no check yet.
@@ -140,6 +144,21 @@ impl Volume {
             }
         }
         Ok(Self { engine })
+    }
+}
+
+/// Returns no journal in place of one that cannot be used, for a volume that is only read and whose log is empty.
+///
+/// # Errors
+/// `error`, if the journal is needed.
+fn unneeded(error: Error, read_only: bool, superblock: &Superblock) -> Result<Option<JournalPlace>> {
+    let is_needed = !read_only || superblock.incompat().contains(Incompat::RECOVER);
+    match error {
+        Error::Corrupt(_) | Error::Device { .. } if !is_needed => {
+            tracing::warn!("the journal is not used: {error}");
+            Ok(None)
+        }
+        error => Err(error),
     }
 }
 
@@ -263,7 +282,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     let cache = MetaCache::new(Arc::clone(&device), layout.block_size.bytes(), layout.blocks_count, &budget);
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
-    let (desc_blocks, descs) = read_descriptors(&cache, &superblock, read_only.is_some())?;
+    let (desc_blocks, descs) = read_descriptors(&cache, &superblock, &layout, read_only.is_some())?;
     let log = journal.iter().filter(|journal| !journal.map.external).flat_map(|journal| &journal.map.extents);
     layout.set_system_zone(&superblock, &descs, log.map(|extent| (extent.physical, extent.len)))?;
     let layout = Arc::new(layout);
@@ -389,39 +408,6 @@ fn open_counts(
     let offset = usize::try_from(Superblock::OFFSET % block_size).unwrap_or(0);
     let block = cache.read(number, BlockKind::Superblock(offset))?;
     Ok(Arc::new(SuperCounts::new(block, offset, superblock)))
-}
-
-fn read_descriptors(
-    cache: &MetaCache,
-    superblock: &Superblock,
-    read_only: bool,
-) -> Result<(Vec<Arc<MetaBlock>>, Vec<GroupDesc>)> {
-    let size = usize::from(superblock.desc_size());
-    let mut blocks = Vec::new();
-    // Grows with each descriptor read: the count comes from the superblock, which may be wrong.
-    let mut descs = Vec::new();
-    for index in 0..superblock.gdt_blocks() {
-        let block = cache.read(superblock.gdt_block(index), BlockKind::GroupDescs)?;
-        let bytes = block.snapshot();
-        for raw in bytes.chunks_exact(size).take(superblock.descs_per_block() as usize) {
-            let group = GroupNo(saturating_u32(descs.len()));
-            if group.get() >= superblock.group_count() {
-                break;
-            }
-            let parsed = GroupDesc::parse(raw, superblock, group);
-            descs.push(match parsed {
-                // A read-only volume does not need the counts of free blocks. The kernel does the same
-                // (`ext4_check_descriptors`).
-                Err(error) if read_only => {
-                    tracing::warn!("{error}");
-                    GroupDesc::parse_locations(raw, superblock)?
-                }
-                parsed => parsed?,
-            });
-        }
-        blocks.push(block);
-    }
-    Ok((blocks, descs))
 }
 
 impl Engine {

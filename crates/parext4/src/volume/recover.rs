@@ -10,6 +10,7 @@ use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::{Access, Superblock};
 use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 
+use super::descriptors::is_count;
 use super::overlay::{Blocks, OverlayDevice, ScratchDevice};
 use super::{fast_commit, journal_device};
 use crate::body::{Body, BodyRoot};
@@ -297,7 +298,11 @@ fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) ->
     let raw = gdt
         .get(..usize::from(superblock.desc_size()))
         .ok_or_else(|| Error::corrupt("group 0: the descriptor is cut off"))?;
-    let desc = GroupDesc::parse(raw, superblock, GroupNo(0))?;
+    let desc = match GroupDesc::parse(raw, superblock, GroupNo(0)) {
+        // Only the place of the inode table matters here.
+        Err(error) if is_count(&error) => GroupDesc::parse_locations(raw, superblock)?,
+        parsed => parsed?,
+    };
     let (_, index) = layout.inode_place(InodeNo::JOURNAL)?;
     let byte = u64::from(index) * u64::from(layout.inode_size);
     let block_size = u64::from(layout.block_size.bytes());

@@ -188,6 +188,41 @@ fn a_reader_of_a_live_volume_sees_it_without_its_journal() {
 }
 
 #[test]
+fn a_reader_that_judges_by_the_time_does_not_wait() {
+    let device = Arc::new(volume());
+    let owner = open(&device).unwrap();
+    owner.mkdir("/dir", 0o755).unwrap();
+    owner.sync().unwrap();
+    // Waits would take longer than the test may.
+    let mmp = short().second(Duration::from_secs(3600)).judge_by_time(true);
+    let read_only = options().read_only(true).mmp(mmp);
+    let reader = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &read_only).unwrap();
+    let live = reader();
+    assert!(live.info().live.is_some_and(|owner| owner.warn_reader().contains("read again")));
+    assert!(!live.exists("/dir").unwrap(), "the directory is only in the journal");
+    drop(live);
+    crash(owner);
+    assert!(reader().info().live.is_some(), "the last update was just now");
+    // An update of the year 2000.
+    write_as_other(&*device, 7);
+    let after = reader();
+    assert!(after.info().live.is_none());
+    assert!(after.exists("/dir").unwrap(), "replayed in memory");
+}
+
+#[test]
+fn a_damaged_block_does_not_prevent_reading() {
+    let device = Arc::new(volume());
+    let (offset, len) = place(&*device);
+    device.write_at(offset, &[IoSlice::new(&vec![0; len])]).unwrap();
+    let read_only = options().read_only(true);
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &read_only).unwrap();
+    assert!(volume.exists("/lost+found").unwrap() && volume.info().live.is_none());
+    assert!(matches!(volume.mmp(), Err(Error::Corrupt(_))));
+    assert!(matches!(open(&device), Err(Error::Corrupt(_))));
+}
+
+#[test]
 fn a_reader_of_a_snapshot_does_not_wait() {
     let device = Arc::new(Shared(Arc::new(volume()), Sharing::Immutable));
     write_as_other(&*device, 7);

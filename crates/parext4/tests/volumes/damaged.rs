@@ -331,3 +331,56 @@ fn an_inode_whose_bitmap_says_that_it_is_free_is_not_used_for_writing() {
     volume.direct_file("/two").unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(seen, [5; 1024]);
 }
+
+/// The kernel sums up the groups at mount, and ignores the sums in the superblock.
+#[test]
+fn impossible_sums_of_free_blocks_and_inodes_are_ignored() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
+    for request in ["ssv free_blocks_count 4000000000", "ssv free_inodes_count 4000000000"] {
+        image.debugfs_write(request);
+    }
+    let found = findings(&image.load());
+    for field in ["s_free_blocks_count", "s_free_inodes_count"] {
+        assert!(found.iter().any(|line| line.contains(field)), "{found:?}");
+    }
+    let volume = Volume::open_device(Arc::new(image.load()), &VolumeOptions::new().read_only(true)).unwrap();
+    assert!(volume.space().free_blocks < 16384);
+    drop(volume);
+    let volume = image.open();
+    volume.write("/file", b"data").unwrap();
+    volume.close().unwrap();
+    image.fsck();
+}
+
+#[test]
+fn counts_that_no_group_can_have_are_taken_from_its_bitmaps() {
+    for features in ["^metadata_csum,^uninit_bg", "metadata_csum"] {
+        let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", features]) else { return };
+        for count in ["free_inodes_count", "free_blocks_count", "used_dirs_count"] {
+            image.debugfs_write(&format!("set_bg 0 {count} 60000"));
+        }
+        image.debugfs_write("set_bg 0 checksum calc");
+        let volume = image.open();
+        assert!(volume.space().free_blocks < 16384);
+        volume.write("/file", vec![7; 10_000]).unwrap();
+        volume.close().unwrap();
+        let found = findings(&image.load());
+        assert!(found.iter().all(|line| line.contains("bg_used_dirs_count")), "{found:?}");
+    }
+}
+
+/// A read-only mount of the kernel does not read the blocks of an empty log, either.
+#[test]
+fn a_hole_in_an_empty_journal_does_not_prevent_reading() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^extents,^64bit,^metadata_csum"]) else {
+        return;
+    };
+    image.debugfs_write("sif <8> block[IND] 0");
+    let open =
+        |read_only| Volume::open_device(Arc::new(image.load()), &VolumeOptions::new().read_only(read_only));
+    assert!(open(true).unwrap().exists("/lost+found").unwrap());
+    assert!(matches!(open(false), Err(Error::Corrupt(_))));
+    // A log that needs recovery is needed.
+    image.debugfs_write("feature needs_recovery");
+    assert!(matches!(open(true), Err(Error::Corrupt(_))));
+}

@@ -12,7 +12,8 @@
 //! /bin/ping  x     user.origin=build
 //! ```
 
-use std::fs;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Component, Path};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,24 +25,55 @@ use crate::image_path::ImagePath;
 /// The largest number of nodes that one line makes, as many as there are minor numbers.
 const MOST_NODES: u32 = 1 << 20;
 
+/// Bytes of a line at most: a path of `PATH_MAX` bytes and the largest value of an attribute.
+const MOST_LINE: usize = 80 << 10;
+
+/// Bytes of a path at most, with the zero byte at its end.
+const PATH_MAX: usize = 4096;
+
+/// Characters of the manifest that a message has at most.
+const SHOWN: usize = 64;
+
 /// Applies the manifest in the file `manifest` to the tree at `dest`.
 pub fn apply(volume: &Volume, manifest: &Path, dest: &ImagePath) -> Result<()> {
-    let text = fs::read_to_string(manifest).with_context(|| manifest.display().to_string())?;
-    apply_text(volume, &text, manifest, dest)
+    let file = File::open(manifest).with_context(|| manifest.display().to_string())?;
+    apply_lines(volume, BufReader::new(file), manifest, dest)
 }
 
-/// Applies the lines of `text`, which messages call `manifest`.
-pub fn apply_text(volume: &Volume, text: &str, manifest: &Path, dest: &ImagePath) -> Result<()> {
+/// Applies the lines of `input`, which messages call `manifest`. Has one line in memory.
+pub fn apply_lines(
+    volume: &Volume,
+    mut input: impl BufRead,
+    manifest: &Path,
+    dest: &ImagePath,
+) -> Result<()> {
     let root = volume.resolve(&dest.path).with_context(|| dest.to_string())?;
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
+    let mut line = Vec::new();
+    for number in 1.. {
+        let apply = |line: &[u8]| -> Result<()> {
+            ensure!(line.len() <= MOST_LINE, "longer than {MOST_LINE} bytes");
+            let line = str::from_utf8(line).context("is not UTF-8")?.trim();
+            if line.is_empty() || line.starts_with('#') {
+                return Ok(());
+            }
+            Line::parse(line)?.apply(&root, &dest.path)
+        };
+        line.clear();
+        let mut read = || (&mut input).take(MOST_LINE as u64 + 1).read_until(b'\n', &mut line);
+        if read().with_context(|| manifest.display().to_string())? == 0 {
+            break;
         }
-        let line = Line::parse(line).and_then(|line| line.apply(&root, &dest.path));
-        line.with_context(|| format!("{}: line {number}", manifest.display()))?;
+        apply(&line).with_context(|| format!("{}: line {number}", manifest.display()))?;
     }
     Ok(())
+}
+
+/// Returns the beginning of `text`, quoted, for messages.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
 }
 
 /// A line of the manifest.
@@ -66,7 +98,7 @@ impl<'a> Line<'a> {
             ensure!(!third.is_empty(), "no attribute");
             return Ok(Self { path, kind: 'x', third, numbers: [None; 7] });
         }
-        let kind = kind.parse().ok().with_context(|| format!("unknown type {kind:?}"))?;
+        let kind = kind.parse().ok().with_context(|| format!("unknown type {}", shown(kind)))?;
         let third = columns.next().context("no mode")?;
         let mut numbers = [None; 7];
         for number in &mut numbers {
@@ -74,7 +106,7 @@ impl<'a> Line<'a> {
                 None => break,
                 Some("-") => {}
                 Some(text) => {
-                    *number = Some(text.parse().with_context(|| format!("{text:?} is not a number"))?)
+                    *number = Some(text.parse().with_context(|| format!("{} is not a number", shown(text)))?)
                 }
             }
         }
@@ -147,12 +179,14 @@ impl<'a> Line<'a> {
             return Ok(None);
         }
         let mode = u16::from_str_radix(self.third, 8).ok().filter(|&mode| mode <= 0o7777);
-        Ok(Some(mode.with_context(|| format!("{:?} is no mode in octal digits", self.third))?))
+        Ok(Some(mode.with_context(|| format!("{} is no mode in octal digits", shown(self.third)))?))
     }
 }
 
 /// Returns the place of a path below `root`; `None` for `root` itself. Follows no symbolic links.
 fn place(root: &Node, path: &Path, dest: &Path) -> Result<Option<Place>> {
+    let len = path.as_os_str().len();
+    ensure!(len < PATH_MAX, "a path of {len} bytes; the longest has {}", PATH_MAX - 1);
     let mut names = Vec::new();
     for part in path.components() {
         match part {

@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<()> {
 pub fn put_bytes(volume: &Volume, bytes: Vec<u8>, is_manifest: bool) -> Result<()> {
     let dest = ImagePath { image: "image".into(), path: "/".into() };
     if is_manifest {
-        return manifest::apply_text(volume, &String::from_utf8_lossy(&bytes), Path::new("manifest"), &dest);
+        return manifest::apply_lines(volume, &bytes[..], Path::new("manifest"), &dest);
     }
     let durable = Durable::new(volume.clone(), None, false);
     let (progress, rules, image) = (Progress::new(true), RuleArgs::default(), dest.image.clone());

@@ -11,6 +11,7 @@ mod foreign;
 mod hostile;
 mod journal_device;
 mod json;
+mod manifest;
 mod manual;
 mod merged;
 mod messages;

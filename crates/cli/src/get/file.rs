@@ -40,10 +40,7 @@ impl Job for FileJob {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
             let open = || openat(&*self.dir, &self.name, flags, mode);
-            let dest = fs::File::from(replace(&self.shared.volume_files, &self.dir, &self.name, open)?);
-            // Ranges that are not written stay holes.
-            dest.set_len(self.metadata.size)?;
-            anyhow::Ok(dest)
+            anyhow::Ok(fs::File::from(replace(&self.shared.volume_files, &self.dir, &self.name, open)?))
         };
         let dest = open().with_context(|| self.path.display().to_string())?;
         Ok(Some(FileCopy { job: self, dest }))
@@ -95,6 +92,9 @@ impl Copy for FileCopy {
         let FileJob { file, path, metadata, shared, identity, .. } = &self.job;
         let made = Made::Open(&self.dest);
         let set = || {
+            // A copy has its full length only when it has all its data, however the command ends. Ranges that are not written are
+            // holes.
+            self.dest.set_len(metadata.size)?;
             attributes::set(&made, path, file.node(), metadata, shared)?;
             // With its final owner, and before the inode can be freed.
             if let Some(identity) = identity {

@@ -40,7 +40,10 @@ struct Cursor {
     exhausted: bool,
     /// Chunks that threads are copying.
     in_flight: usize,
+    /// A thread finishes the file, or has finished it.
     finished: bool,
+    /// A chunk has failed, and the rest is not copied.
+    failed: bool,
 }
 
 enum Next {
@@ -65,7 +68,16 @@ impl<C: Copy> Chunks<C> {
     }
 
     /// Copies chunks until none is left or `stopped` returns true.
+    ///
+    /// # Errors
+    /// The first error of the file; it ends the file for all threads.
     pub fn copy(&self, buffer: &mut [u8], stopped: impl Fn() -> bool) -> Result<()> {
+        let copied = self.copy_chunks(buffer, stopped);
+        let is_first = copied.is_err() && !std::mem::replace(&mut self.lock().failed, true);
+        if is_first { copied } else { Ok(()) }
+    }
+
+    fn copy_chunks(&self, buffer: &mut [u8], stopped: impl Fn() -> bool) -> Result<()> {
         while !stopped() {
             match self.next()? {
                 Next::Chunk { offset, len } => {
@@ -81,6 +93,9 @@ impl<C: Copy> Chunks<C> {
 
     fn next(&self) -> Result<Next> {
         let mut cursor = self.lock();
+        if cursor.failed {
+            return Ok(Next::Nothing);
+        }
         if !cursor.exhausted && cursor.data.is_empty() {
             match self.find(cursor.data.end)? {
                 Some(data) => cursor.data = data,
@@ -90,6 +105,10 @@ impl<C: Copy> Chunks<C> {
         if !cursor.exhausted {
             let offset = cursor.data.start;
             let len = (cursor.data.end - offset).min(CHUNK as u64);
+            // The chunk that gives the copy its full length is copied last, so that a copy of full length is complete.
+            if offset + len >= self.copy.size() && cursor.in_flight > 0 {
+                return Ok(Next::Nothing);
+            }
             cursor.data.start += len;
             cursor.in_flight += 1;
             return Ok(Next::Chunk { offset, len: usize::try_from(len).unwrap_or(CHUNK) });
@@ -139,7 +158,8 @@ mod tests {
             Ok(next.map(|range| range.start.max(from)..range.end))
         }
         fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
-            assert!(offset.is_multiple_of(GRAIN) && len <= buffer.len());
+            assert!(offset.is_multiple_of(GRAIN));
+            anyhow::ensure!(len <= buffer.len(), "a buffer of {} bytes", buffer.len());
             self.copied.lock().unwrap().push(offset..offset + len as u64);
             Ok(())
         }
@@ -164,6 +184,37 @@ mod tests {
         let mut copied: Vec<_> = copied.into_iter().map(|range| (range.start, range.end)).collect();
         copied.sort_unstable();
         copied
+    }
+
+    fn fake(size: u64) -> Fake {
+        let data = std::iter::once(0..size).collect();
+        Fake { size, data, copied: Mutex::default(), finished: Mutex::default() }
+    }
+
+    #[test]
+    fn the_chunk_that_gives_a_copy_its_length_is_the_last() {
+        let chunks = Chunks::new(fake(2 * CHUNK as u64 + 1));
+        let next = || match chunks.next().unwrap() {
+            Next::Chunk { offset, .. } => Some(offset),
+            Next::Nothing => None,
+            Next::Finish => Some(u64::MAX),
+        };
+        assert_eq!([next(), next(), next()], [Some(0), Some(CHUNK as u64), None]);
+        chunks.lock().in_flight -= 1;
+        assert_eq!(next(), None);
+        chunks.lock().in_flight -= 1;
+        assert_eq!([next(), next()], [Some(2 * CHUNK as u64), None]);
+        chunks.lock().in_flight -= 1;
+        assert_eq!([next(), next()], [Some(u64::MAX), None]);
+    }
+
+    #[test]
+    fn a_file_fails_once_and_is_not_finished() {
+        let chunks = Chunks::new(fake(8 * CHUNK as u64));
+        // A buffer that is too small makes each chunk fail.
+        let copy = || chunks.copy(&mut [0; 1], || false);
+        assert!(copy().is_err() && copy().is_ok() && copy().is_ok());
+        assert_eq!(*chunks.copy.finished.lock().unwrap(), 0);
     }
 
     #[test]

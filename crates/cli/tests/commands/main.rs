@@ -8,6 +8,7 @@ mod distributions;
 mod errors;
 mod first_use;
 mod foreign;
+mod going_on;
 mod hostile;
 mod journal_device;
 mod json;

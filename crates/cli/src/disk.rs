@@ -10,7 +10,7 @@ use parext4::storage::{Partition, PartitionTable, partitions};
 use serde_json::json;
 
 use crate::output::Output;
-use crate::{error, image, json, output, size};
+use crate::{error, image, json, size};
 
 /// A disk without a volume of its own.
 pub struct Disk {

@@ -4,13 +4,13 @@ use std::fmt;
 
 use parext4::Error;
 
-/// An error that another process has printed.
+/// The errors were printed already, by another process or one by one.
 #[derive(Debug)]
 pub struct Reported;
 
 impl fmt::Display for Reported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the process in the background has failed")
+        f.write_str("failed, for reasons that were printed")
     }
 }
 

@@ -1,6 +1,7 @@
 //! `parext4`: ext4 images and devices from the command line. A library, so that the fuzzer reaches its parsers.
 #![forbid(unsafe_code)]
 
+mod access_list;
 mod activity;
 mod bench;
 mod cat;
@@ -30,6 +31,7 @@ mod mkfs;
 mod mmp;
 mod mode;
 mod mount;
+mod on_error;
 mod output;
 mod policy;
 mod progress;

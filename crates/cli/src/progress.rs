@@ -15,6 +15,27 @@ pub struct Progress {
     files: AtomicU64,
     bytes: AtomicU64,
     warnings: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// What a copy has done.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Names that were made, directories left out.
+    pub files: u64,
+    /// Bytes of data that were copied, holes left out.
+    pub bytes: u64,
+    pub warnings: u64,
+    /// Errors of files that the copy went on without.
+    pub errors: u64,
+}
+
+impl Summary {
+    /// Returns the counters as JSON.
+    pub fn to_json(self) -> Value {
+        let Self { files, bytes, warnings, errors } = self;
+        json!({"files": files, "bytes": bytes, "warnings": warnings, "errors": errors})
+    }
 }
 
 impl Progress {
@@ -29,7 +50,8 @@ impl Progress {
             }
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Self { bar, files: AtomicU64::new(0), bytes: AtomicU64::new(0), warnings: AtomicU64::new(0) }
+        let (files, bytes, warnings, errors) = Default::default();
+        Self { bar, files, bytes, warnings, errors }
     }
 
     /// Adds `bytes` to the total.
@@ -54,17 +76,24 @@ impl Progress {
     /// Prints a warning on stderr, above the bar if there is one.
     pub fn warn(&self, text: &str) {
         self.warnings.fetch_add(1, Ordering::Relaxed);
-        let text = error::printable(text);
-        self.bar.suspend(|| eprintln!("parext4: {text}"));
+        self.print(&error::printable(text));
     }
-}
 
-impl Progress {
-    /// Returns the counters as JSON.
-    pub fn summary(&self) -> Value {
-        let [files, bytes, warnings] =
-            [&self.files, &self.bytes, &self.warnings].map(|counter| counter.load(Ordering::Relaxed));
-        json!({"files": files, "bytes": bytes, "warnings": warnings})
+    /// Prints the error of a file that the copy goes on without, or of an attribute of it.
+    pub fn error(&self, error: &anyhow::Error) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        self.print(&error::describe(error));
+    }
+
+    fn print(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("parext4: {line}"));
+    }
+
+    /// Returns the counters.
+    pub fn summary(&self) -> Summary {
+        let [files, bytes, warnings, errors] = [&self.files, &self.bytes, &self.warnings, &self.errors]
+            .map(|counter| counter.load(Ordering::Relaxed));
+        Summary { files, bytes, warnings, errors }
     }
 }
 

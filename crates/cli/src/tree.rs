@@ -13,6 +13,8 @@ pub struct Entries {
     batch: DirBatch,
     /// Index in the batch of the next entry.
     next: usize,
+    /// The rest of the directory cannot be read.
+    has_failed: bool,
 }
 
 /// An entry of a directory.
@@ -26,9 +28,9 @@ pub struct Entry {
     pub node: parext4::Result<Node>,
 }
 
-/// Iterates over the entries of `dir`.
+/// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read.
 pub fn entries(dir: &Node) -> Result<Entries> {
-    Ok(Entries { dir: dir.clone(), batch: dir.read_dir(0)?, next: 0 })
+    Ok(Entries { dir: dir.clone(), batch: dir.read_dir(0)?, next: 0, has_failed: false })
 }
 
 impl Iterator for Entries {
@@ -36,6 +38,9 @@ impl Iterator for Entries {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
+            if self.has_failed {
+                return None;
+            }
             let nth = self.next;
             self.next += 1;
             match self.batch.get(nth) {
@@ -48,7 +53,10 @@ impl Iterator for Entries {
                 None => match self.refill() {
                     Ok(true) => {}
                     Ok(false) => return None,
-                    Err(error) => return Some(Err(error)),
+                    Err(error) => {
+                        self.has_failed = true;
+                        return Some(Err(error));
+                    }
                 },
             }
         }

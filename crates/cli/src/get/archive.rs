@@ -3,6 +3,9 @@
 //! The archive has the PAX format with GNU tar's names of records: times with nanoseconds, extended attributes with access control
 //! lists, and sparse files (format 1.0).
 //!
+//! An entry that cannot be read is reported and left out. If its data cannot be read after its member has begun, zeros take the place of the
+//! rest, as with GNU tar.
+//!
 //! An archive that could not be completed ends within a member, or is an empty file if the end could not be written. GNU tar and
 //! `put --tar` refuse both. The archive may end anywhere if a signal or a panic ends the process, or if standard output or something
 //! other than a regular file cannot be written.
@@ -18,8 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume};
-use serde_json::Value;
+use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume, XattrRef};
 use tar::{Builder, EntryType, Header};
 
 use super::fail_stop::FailStop;
@@ -27,12 +29,13 @@ use super::once::{DataLimit, Singles};
 use super::records::Records;
 use super::runs::{self, Data};
 use super::walk::PATH_MAX;
+use crate::access_list::{ACCESS, permissions_without_list};
 use crate::image_path::{ImagePath, means_contents};
-use crate::output;
-use crate::progress::Progress;
+use crate::progress::{Progress, Summary};
 use crate::transfer::MOST_RUNS;
 use crate::tree::{self, Entries, Visited};
 use crate::volume_files::VolumeFiles;
+use crate::{on_error, output};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -43,8 +46,8 @@ const MOST_VALUE: usize = 1 << 16;
 /// Bytes of all attributes of one entry. `put --tar` reads no more than 8 MiB of records.
 const MOST_XATTRS: usize = 7 << 20;
 
-/// Writes the tree at `source` to the file `path`, or to standard output if that is `-`. Returns the counters of the summary.
-pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Result<Value> {
+/// Writes the tree at `source` to the file `path`, or to standard output if that is `-`. Returns the counters.
+pub fn get(volume: &Volume, source: &ImagePath, path: &Path, quiet: bool) -> Result<Summary> {
     let node = if means_contents(&source.path) {
         volume.resolve(&source.path)
     } else {
@@ -101,7 +104,7 @@ type Output = BufWriter<FailStop<Box<dyn Write>>>;
 struct Packer<'a> {
     /// Not dropped, because the drop writes the end of an archive.
     builder: ManuallyDrop<Builder<Output>>,
-    /// True while a member is being written.
+    /// True while a member is being written. After an error, the archive cannot go on.
     is_within_member: bool,
     progress: Arc<Progress>,
     /// The first names of files that have several.
@@ -113,7 +116,7 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Writes `node` and all below it. Does not recurse, because the image decides how deep the tree is.
+    /// Writes `node` and all below it, without the entries whose errors it reports. Does not recurse, because the image decides how deep the tree is.
     fn tree(&mut self, node: Node) -> Result<()> {
         let name = self.source.path.file_name().filter(|_| !means_contents(&self.source.path));
         let mut path = PathBuf::from(name.unwrap_or(OsStr::new(".")));
@@ -127,10 +130,15 @@ impl Packer<'_> {
                 path.pop();
                 continue;
             };
-            let entry = item.with_context(|| self.shown(&path))?;
-            let node = entry.node.with_context(|| self.shown(&path))?;
+            let item = item.with_context(|| self.shown(&path));
+            let Some(entry) = on_error::skip(&self.progress, item)? else { continue };
             path.push(OsString::from_vec(entry.name));
-            match self.entry(node, &path)? {
+            let node = entry.node.with_context(|| self.shown(&path));
+            let written = node.and_then(|node| self.entry(node, &path));
+            if self.is_within_member {
+                return written.map(|_| ());
+            }
+            match on_error::skip(&self.progress, written)?.flatten() {
                 Some(below) => levels.push(below),
                 None => drop(path.pop()),
             }
@@ -173,16 +181,14 @@ impl Packer<'_> {
                 self.progress.file_done();
                 return Ok(());
             }
-            self.linked.insert(metadata.ino, path.to_owned());
         } else {
             self.singles.meet(&metadata)?;
         }
-        let records = self.records(node, &metadata, path)?;
+        let records = self.records(node, &metadata, path, &mut header);
         match metadata.file_type {
             FileType::Regular => self.file(node, &metadata, header, records, path)?,
             FileType::Socket => {
                 self.progress.warn(&format!("{}: an archive holds no sockets; skipped", path.display()));
-                self.linked.remove(&metadata.ino);
                 return Ok(());
             }
             FileType::Symlink => {
@@ -193,35 +199,49 @@ impl Packer<'_> {
             kind => self.special(kind, &metadata, header, records, path)?,
         }
         if metadata.file_type != FileType::Directory {
+            if metadata.links > 1 {
+                self.linked.insert(metadata.ino, path.to_owned());
+            }
             self.progress.file_done();
         }
         Ok(())
     }
 
-    /// Returns the times, and the extended attributes, with a warning for each that exceeds a limit.
-    fn records(&self, node: &Node, metadata: &Metadata, path: &Path) -> Result<Records> {
+    /// Returns the times, and the extended attributes. Reports the ones that cannot be read or exceed a limit; without its access list, a
+    /// file gives its group no rights.
+    fn records(&self, node: &Node, metadata: &Metadata, path: &Path, header: &mut Header) -> Records {
         let mut records = Records::default();
         records.push_time(b"mtime", metadata.mtime);
         records.push_time(b"atime", metadata.atime);
-        let mut left = MOST_XATTRS;
-        node.visit_xattrs(|xattr| -> Result<()> {
+        let (mut left, mut has_list) = (MOST_XATTRS, true);
+        let mut push = |xattr: &XattrRef<'_>| -> Result<()> {
             let key = key(xattr.name());
             let fits = |len: usize| len <= MOST_VALUE && key.len() + len <= left;
             let value = if fits(xattr.stored_len()) { Some(xattr.value()?) } else { None };
             let len = value.as_ref().map_or(xattr.stored_len(), Vec::len);
-            match value.filter(|value| fits(value.len())) {
-                Some(value) => {
-                    left -= key.len() + len;
-                    records.push(&key, &value);
-                }
-                None => {
-                    let (path, name) = (path.display(), OsStr::from_bytes(xattr.name()).display());
-                    self.progress.warn(&format!("{path}: attribute {name} of {len} bytes is left out"));
-                }
-            }
+            let value = value.filter(|value| fits(value.len()));
+            let value = value.with_context(|| format!("{len} bytes do not fit the archive"))?;
+            left -= key.len() + len;
+            records.push(&key, &value);
             Ok(())
-        })?;
-        Ok(records)
+        };
+        let visited = node.visit_xattrs(|xattr| {
+            if let Err(error) = push(xattr) {
+                has_list &= xattr.name() != ACCESS;
+                let (path, name) = (path.display(), OsStr::from_bytes(xattr.name()).display());
+                self.progress.error(&error.context(format!("{path}: attribute {name} is left out")));
+            }
+            anyhow::Ok(())
+        });
+        if let Err(error) = visited {
+            has_list = false;
+            let what = format!("{}: attributes are left out", self.shown(path));
+            self.progress.error(&error.context(what));
+        }
+        if !has_list {
+            header.set_mode(permissions_without_list(metadata.permissions).into());
+        }
+        records
     }
 
     fn special(
@@ -310,23 +330,33 @@ impl Packer<'_> {
         let progress = Arc::clone(&self.progress);
         let Some(runs) = runs else {
             header.set_size(metadata.size);
-            let data = Data::new(&file, vec![(0, metadata.size)], &progress);
-            return self.append(header, records, path, None, data);
+            let mut data = Data::new(&file, vec![(0, metadata.size)], &progress);
+            self.append(header, records, path, None, &mut data)?;
+            return self.report(data, path);
         };
         let mut map = format!("{}\n", runs.len());
         runs.iter().for_each(|(offset, len)| map.push_str(&format!("{offset}\n{len}\n")));
         let mut map = map.into_bytes();
         map.resize(map.len().next_multiple_of(BLOCK), 0);
-        let data: u64 = runs.iter().map(|(_, len)| len).sum();
-        header.set_size(map.len() as u64 + data);
+        let bytes: u64 = runs.iter().map(|(_, len)| len).sum();
+        header.set_size(map.len() as u64 + bytes);
         records.push(b"GNU.sparse.major", b"1");
         records.push(b"GNU.sparse.minor", b"0");
         records.push(b"GNU.sparse.name", path.as_os_str().as_bytes());
         records.push(b"GNU.sparse.realsize", metadata.size.to_string().as_bytes());
         // Programs that do not know the format unpack the map and the data under this name.
         let stand_in = format!("GNUSparseFile.0/{}", metadata.ino);
-        let reader = io::Cursor::new(map).chain(Data::new(&file, runs, &progress));
-        self.append(header, records, Path::new(&stand_in), None, reader)
+        let mut data = Data::new(&file, runs, &progress);
+        let reader = io::Cursor::new(map).chain(&mut data);
+        self.append(header, records, Path::new(&stand_in), None, reader)?;
+        self.report(data, path)
+    }
+
+    /// Reports the error that a read of the data has met.
+    fn report(&self, data: Data<'_>, path: &Path) -> Result<()> {
+        let Some((offset, error)) = data.failure() else { return Ok(()) };
+        let what = format!("{}: zeros from byte {offset} on", self.shown(path));
+        Err(error).context(what)
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::fs::{Timespec, Timestamps};
 
 use super::made::Made;
 use super::{Shared, xattrs};
+use crate::access_list::permissions_without_list;
 
 /// Sets owner, extended attributes, permissions and times of a file that this command has made, but not of a directory. `path` is its
 /// name in messages. The file gets only the access control lists of `node`, because the lists of the directory outside could let other
@@ -24,12 +25,14 @@ pub fn merge(made: &Made<'_>, path: &Path, node: &Node, metadata: &Metadata, sha
         made.set_owner(metadata.uid, metadata.gid)?;
     }
     // After the owner, because chown removes capabilities; before the permissions, which may forbid it.
-    xattrs::copy(made, path, node, shared)?;
+    let has_list = xattrs::copy(made, path, node, shared)?;
     if metadata.file_type != FileType::Symlink {
         // After the owner, because chown removes set-ID bits. Without the owner, set-ID bits would give the rights of the
         // wrong user.
         let mask = if shared.is_root { 0o7777 } else { 0o1777 };
-        made.set_permissions(u32::from(metadata.permissions) & mask)?;
+        let permissions =
+            if has_list { metadata.permissions } else { permissions_without_list(metadata.permissions) };
+        made.set_permissions(u32::from(permissions) & mask)?;
     }
     made.set_times(&Timestamps {
         last_access: timespec(metadata.atime),

@@ -5,9 +5,10 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use parext4::{DirectFile, Metadata};
 use rustix::fs::{Mode, OFlags, openat};
 
@@ -43,7 +44,7 @@ impl Job for FileJob {
             anyhow::Ok(fs::File::from(replace(&self.shared.volume_files, &self.dir, &self.name, open)?))
         };
         let dest = open().with_context(|| self.path.display().to_string())?;
-        Ok(Some(FileCopy { job: self, dest }))
+        Ok(Some(FileCopy { job: self, dest, is_settled: AtomicBool::new(false) }))
     }
 }
 
@@ -51,6 +52,18 @@ impl Job for FileJob {
 pub struct FileCopy {
     job: FileJob,
     dest: fs::File,
+    /// It is complete, or an error says what was wrong with it.
+    is_settled: AtomicBool,
+}
+
+/// The copy ended before the file was complete.
+impl Drop for FileCopy {
+    fn drop(&mut self) {
+        if !*self.is_settled.get_mut() {
+            let error = anyhow!("{}: incomplete, because the copy ended", self.dest());
+            self.job.shared.progress.error(&error);
+        }
+    }
 }
 
 impl FileCopy {
@@ -71,21 +84,11 @@ impl Copy for FileCopy {
     }
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
-        let data = self.job.file.data_range(from).with_context(|| self.source())?;
-        let Some((start, end)) = data else { return Ok(None) };
-        let bytes = end.min(self.size()).saturating_sub(start);
-        self.job.shared.data_limit.count(&self.job.metadata, bytes).with_context(|| self.source())?;
-        Ok(Some(start..end))
+        self.settle_failure(self.find_data(from))
     }
 
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
-        // Reads whole sectors; the file may end within the last.
-        let whole = len.next_multiple_of(usize::try_from(GRAIN)?).min(buffer.len());
-        let count = self.job.file.read_at(&mut buffer[..whole], offset).with_context(|| self.source())?;
-        ensure!(count >= len, "{}: the file ended at {} bytes", self.source(), offset + count as u64);
-        self.dest.write_all_at(&buffer[..len], offset).with_context(|| self.dest())?;
-        self.job.shared.progress.moved(len as u64);
-        Ok(())
+        self.settle_failure(self.copy_chunk(offset, len, buffer))
     }
 
     fn finish(&self) -> Result<()> {
@@ -102,8 +105,36 @@ impl Copy for FileCopy {
             }
             anyhow::Ok(())
         };
+        self.is_settled.store(true, Ordering::Relaxed);
         set().with_context(|| self.dest())?;
         self.job.shared.progress.file_done();
+        Ok(())
+    }
+}
+
+impl FileCopy {
+    fn settle_failure<R>(&self, result: Result<R>) -> Result<R> {
+        if result.is_err() {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn find_data(&self, from: u64) -> Result<Option<Range<u64>>> {
+        let data = self.job.file.data_range(from).with_context(|| self.source())?;
+        let Some((start, end)) = data else { return Ok(None) };
+        let bytes = end.min(self.size()).saturating_sub(start);
+        self.job.shared.data_limit.count(&self.job.metadata, bytes).with_context(|| self.source())?;
+        Ok(Some(start..end))
+    }
+
+    fn copy_chunk(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
+        // Reads whole sectors; the file may end within the last.
+        let whole = len.next_multiple_of(usize::try_from(GRAIN)?).min(buffer.len());
+        let count = self.job.file.read_at(&mut buffer[..whole], offset).with_context(|| self.source())?;
+        ensure!(count >= len, "{}: the file ended at {} bytes", self.source(), offset + count as u64);
+        self.dest.write_all_at(&buffer[..len], offset).with_context(|| self.dest())?;
+        self.job.shared.progress.moved(len as u64);
         Ok(())
     }
 }

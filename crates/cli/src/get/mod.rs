@@ -19,13 +19,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use parext4::{FileType, Volume};
-use serde_json::Value;
 
-use crate::image;
 use crate::image_path::{ImagePath, PathInImage, means_contents};
-use crate::progress::Progress;
+use crate::progress::{Progress, Summary};
 use crate::volume_files::VolumeFiles;
-use crate::{json, transfer};
+use crate::{image, json, on_error, transfer};
 use once::DataLimit;
 use walk::Walker;
 
@@ -34,6 +32,10 @@ use walk::Walker;
 /// Modes, times, hard links, symbolic links, holes, user's extended attributes and access control lists are kept;
 /// owners, device nodes, set-ID bits and other extended attributes only if root runs the command. Existing files are
 /// replaced, existing directories merged. IMAGE:/dir/. means the contents of /dir.
+///
+/// An error of one file, such as a damaged inode or an attribute that the file system refuses, is reported, and the copy goes on with the next
+/// file; the exit status is 1 then. A full file system ends the copy. A copy has its full length only when it has all its data.
+///
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file or tree to copy; the image alone means the contents of its root directory
@@ -42,9 +44,10 @@ pub struct Args {
     /// An existing directory, or the path of the copy
     #[arg(required_unless_present = "tar", conflicts_with = "tar")]
     dest: Option<PathBuf>,
-    /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files. If the command
-    /// fails, it leaves an archive that ends within a member, or an empty file, which GNU tar and put --tar refuse. A signal, or an error
-    /// of standard output or of a FILE that is not a regular file, may end the archive anywhere
+    /// Write a tar archive to FILE, or to standard output if that is -, with owners and all attributes, instead of files. A file that cannot
+    /// be read is left out, or filled with zeros from the error on, as by GNU tar, and reported. If the command ends early, it leaves an archive
+    /// that ends within a member, or an empty file, which GNU tar and put --tar refuse. A signal, or an error of standard output or of a
+    /// FILE that is not a regular file, may end the archive anywhere
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
     /// Number of threads; by default the number of cores
@@ -93,11 +96,14 @@ pub fn run(args: &Args) -> Result<()> {
         (Some(tar), _) => archive::get(volume, &args.src, tar, args.quiet),
         (None, dest) => copy(volume, args, dest.as_deref().unwrap_or(Path::new("."))),
     })?;
-    if args.json { json::print(&json::with_names(summary, args.src.names())) } else { Ok(()) }
+    if args.json {
+        json::print(&json::with_names(summary.to_json(), args.src.names()))?;
+    }
+    on_error::end(&summary)
 }
 
 /// Copies the files. Returns the counters of the summary.
-fn copy(volume: &Volume, args: &Args, dest: &Path) -> Result<Value> {
+fn copy(volume: &Volume, args: &Args, dest: &Path) -> Result<Summary> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let is_root = rustix::process::geteuid().is_root();
     let path = &args.src.path;
@@ -110,8 +116,9 @@ fn copy(volume: &Volume, args: &Args, dest: &Path) -> Result<Value> {
     let shared = Arc::new(Shared { progress, data_limit, is_root, source, volume_files, dest: dest.clone() });
     let (mut walker, top) =
         Walker::new(volume, Arc::clone(&shared)).with_context(|| dest.display().to_string())?;
-    transfer::run(threads, || (), |jobs| walker.tree(jobs, node, top))?;
-    walker.finish(volume)?;
+    let copied = transfer::run(threads, &shared.progress, || (), |jobs| walker.tree(jobs, node, top));
+    // Also after an error that ended the copy.
+    copied.and(walker.finish(volume))?;
     Ok(shared.progress.summary())
 }
 

@@ -1,6 +1,6 @@
 //! The data of a file with holes, for an archive.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 
 use anyhow::Result;
 use parext4::DirectFile;
@@ -57,7 +57,7 @@ fn join(runs: &mut Vec<(u64, u64)>) {
     });
 }
 
-/// Reads the runs of a file one after the other.
+/// Reads the runs of a file one after the other. An error is kept ([`failure`](Self::failure)), and zeros take the place of the rest.
 pub struct Data<'a> {
     file: &'a DirectFile,
     runs: std::vec::IntoIter<(u64, u64)>,
@@ -66,6 +66,8 @@ pub struct Data<'a> {
     buf: AlignedBuf,
     /// The bytes of the buffer that were not returned yet.
     ready: std::ops::Range<usize>,
+    /// The offset and the error of the read that failed.
+    failure: Option<(u64, io::Error)>,
     progress: &'a Progress,
 }
 
@@ -79,32 +81,54 @@ impl<'a> Data<'a> {
             run: (0, 0),
             buf: AlignedBuf::zeroed(len),
             ready: 0..0,
+            failure: None,
             progress,
         }
     }
 
+    /// Returns the offset and the error of the read that failed, if one has.
+    pub fn failure(self) -> Option<(u64, io::Error)> {
+        self.failure
+    }
+
     /// Fills the buffer. Runs begin at blocks, and so at sectors.
-    fn fill(&mut self) -> io::Result<()> {
+    fn fill(&mut self) {
         while self.run.1 == 0 {
-            let Some(run) = self.runs.next() else { return Ok(()) };
+            let Some(run) = self.runs.next() else { return };
             self.run = run;
         }
-        let count = self.file.read_at(&mut self.buf, self.run.0)?;
-        let here = usize::try_from(self.run.1).unwrap_or(count).min(count);
-        if here == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file ended early"));
-        }
+        let wanted = usize::try_from(self.run.1).unwrap_or(usize::MAX).min(self.buf.len());
+        let here = match self.read_run(wanted) {
+            Ok(count) => {
+                self.progress.moved(count as u64);
+                count
+            }
+            Err(error) => {
+                self.failure.get_or_insert((self.run.0, error));
+                self.buf[..wanted].fill(0);
+                wanted
+            }
+        };
         self.run = (self.run.0 + here as u64, self.run.1 - here as u64);
         self.ready = 0..here;
-        self.progress.moved(here as u64);
-        Ok(())
+    }
+
+    /// Reads at most `wanted` bytes of the run. Fails after the first error.
+    fn read_run(&mut self, wanted: usize) -> io::Result<usize> {
+        if self.failure.is_some() {
+            return Err(ErrorKind::Other.into());
+        }
+        match self.file.read_at(&mut self.buf, self.run.0)?.min(wanted) {
+            0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "the file ended early")),
+            count => Ok(count),
+        }
     }
 }
 
 impl Read for Data<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.ready.is_empty() {
-            self.fill()?;
+            self.fill();
         }
         let here = self.ready.len().min(out.len());
         out[..here].copy_from_slice(&self.buf[self.ready.start..self.ready.start + here]);
@@ -115,6 +139,11 @@ impl Read for Data<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+    use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+
     use super::*;
 
     #[test]
@@ -144,5 +173,33 @@ mod tests {
         let mut runs = vec![(0, 1), (5, 1)];
         join(&mut runs);
         assert_eq!(runs, [(0, 6)]);
+    }
+
+    #[test]
+    fn zeros_take_the_place_of_data_after_a_failed_read() {
+        const SIZE: usize = 3 * CHUNK + 5;
+        let memory = Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*memory, &MkfsOptions::new()).unwrap();
+        let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
+        let volume = Volume::open_device(Arc::clone(&device) as _, &VolumeOptions::new()).unwrap();
+        volume.write("/f", vec![7; SIZE]).unwrap();
+        volume.sync().unwrap();
+        let file = DirectFile::new(volume.resolve("/f").unwrap()).unwrap();
+        let progress = Progress::new(true);
+        let read = |plan| {
+            let mut data = Data::new(&file, vec![(0, SIZE as u64)], &progress);
+            let mut bytes = vec![1; CHUNK];
+            data.read_exact(&mut bytes).unwrap();
+            device.arm(plan);
+            data.read_to_end(&mut bytes).unwrap();
+            (bytes, data.failure())
+        };
+        let (bytes, failure) = read(FaultPlan::default());
+        assert!(failure.is_none() && bytes == vec![7; SIZE]);
+        // The reads after it would succeed.
+        let (bytes, failure) = read(FaultPlan::at(1).kind(FaultKind::Reads));
+        assert_eq!(failure.unwrap().0, CHUNK as u64);
+        assert_eq!(bytes.len(), SIZE);
+        assert!(bytes[..CHUNK].iter().all(|byte| *byte == 7) && bytes[CHUNK..].iter().all(|byte| *byte == 0));
     }
 }

@@ -15,6 +15,7 @@ use super::made::Made;
 use super::once::Singles;
 use super::outside::{Dir, Directories, Identity, Place, replace};
 use super::{Shared, attributes};
+use crate::on_error;
 use crate::transfer::Submit;
 use crate::tree::{self, Entries, Visited};
 use crate::volume_files::VolumeFiles;
@@ -59,7 +60,7 @@ impl Walker {
         Ok((walker, top))
     }
 
-    /// Copies `node` and all below it to `top`. Does not recurse, because the image decides how deep the tree is; the paths
+    /// Copies `node` and all below it to `top`, without the files whose errors it reports. Does not recurse, because the image decides how deep the tree is; the paths
     /// outside limit it to some thousand directories.
     pub fn tree(&mut self, jobs: &Submit<'_, FileJob>, node: Node, top: Place) -> Result<()> {
         let mut path = self.shared.dest.clone();
@@ -70,11 +71,14 @@ impl Walker {
                 path.pop();
                 continue;
             };
-            let entry = item.with_context(|| self.shared.source_of(&path))?;
-            let node = entry.node.with_context(|| self.shared.source_of(&path))?;
+            let item = item.with_context(|| self.shared.source_of(&path));
+            let Some(entry) = on_error::skip(&self.shared.progress, item)? else { continue };
             let name = OsString::from_vec(entry.name);
             path.push(&name);
-            match self.entry(jobs, node, &path, Place { dir: Some(level.index), name })? {
+            let place = Place { dir: Some(level.index), name };
+            let node = entry.node.with_context(|| self.shared.source_of(&path));
+            let copied = node.and_then(|node| self.entry(jobs, node, &path, place));
+            match on_error::skip(&self.shared.progress, copied)?.flatten() {
                 Some(below) => levels.push(below),
                 None => drop(path.pop()),
             }
@@ -117,11 +121,7 @@ impl Walker {
             return Ok(None);
         }
         if metadata.rdev.is_some() && !self.shared.is_root {
-            self.linked.remove(&metadata.ino);
-            self.shared
-                .progress
-                .warn(&format!("{}: only root can make device nodes; skipped", path.display()));
-            return Ok(None);
+            bail!("{}: only root can make device nodes", path.display());
         }
         let made =
             small(&node, &dir, &name, &metadata, &self.shared).with_context(|| path.display().to_string())?;
@@ -139,9 +139,11 @@ impl Walker {
         let Self { shared, linked, links, mut outside, directories, .. } = self;
         for (ino, further) in links {
             let Some((first, identity)) = linked.get(&ino) else { continue };
-            link(&mut outside, &shared.volume_files, first, identity.get(), &further)
-                .with_context(|| outside.path(&further).display().to_string())?;
-            shared.progress.file_done();
+            let linked = link(&mut outside, &shared.volume_files, first, identity.get(), &further)
+                .with_context(|| outside.path(&further).display().to_string());
+            if on_error::skip(&shared.progress, linked)?.is_some() {
+                shared.progress.file_done();
+            }
         }
         // Entries before their directory: its permissions may forbid access, and changes of entries set its times.
         for (index, id) in directories.into_iter().enumerate().rev() {
@@ -151,7 +153,7 @@ impl Walker {
                 let made = Made::resolve(&dir, OsStr::new("."))?;
                 attributes::merge(&made, &path, &node, &node.metadata(), &shared)
             };
-            set().with_context(|| path.display().to_string())?;
+            on_error::skip(&shared.progress, set().with_context(|| path.display().to_string()))?;
         }
         Ok(())
     }
@@ -184,8 +186,9 @@ fn link(
     identity: Option<&Identity>,
     further: &Place,
 ) -> Result<()> {
+    let identity = identity.with_context(|| format!("{} was not copied", outside.path(first).display()))?;
     let made = Made::resolve(&outside.open(first.dir)?, &first.name)?;
-    let is_same = Some(&made.identity()?) == identity;
+    let is_same = made.identity()? == *identity;
     ensure!(is_same, "{} was replaced while it was copied", outside.path(first).display());
     let dir = outside.open(further.dir)?;
     replace(kept, &dir, &further.name, || made.link(&dir, &further.name))

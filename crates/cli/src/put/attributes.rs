@@ -3,7 +3,12 @@
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use parext4::{NewInode, SetAttributes, Special, Timestamp};
+use anyhow::Result;
+use parext4::{NewInode, Node, SetAttributes, Special, Timestamp};
+
+use super::xattrs::{self, Source};
+use crate::access_list::permissions_without_list;
+use crate::progress::Progress;
 
 /// The attributes of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +41,14 @@ impl Attributes {
     pub fn of_copy(metadata: &parext4::Metadata) -> Self {
         let &parext4::Metadata { permissions, uid, gid, atime, mtime, .. } = metadata;
         Self { permissions, uid, gid, atime, mtime }
+    }
+
+    /// Copies the extended attributes of `source` to `node`. Returns the attributes to set afterwards.
+    pub fn copy_xattrs(mut self, source: &Source<'_>, node: &Node, progress: &Progress) -> Result<Self> {
+        if !xattrs::copy(source, node, progress)? {
+            self.permissions = permissions_without_list(self.permissions);
+        }
+        Ok(self)
     }
 
     /// Returns the attributes to make the inode with.

@@ -6,16 +6,19 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, ensure};
-use parext4::{DirectFile, SetAttributes};
+use anyhow::{Context, Result, anyhow, ensure};
+use parext4::{DirectFile, NewInode, SetAttributes};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
 use super::Shared;
 use super::attributes::Attributes;
 use super::place::{Place, Slot};
-use super::xattrs::{self, Source};
+use super::xattrs::Source;
+use crate::on_error;
+use crate::progress::Progress;
 use crate::transfer::Copy;
 
 /// Bytes of a block as stat(2) counts them.
@@ -27,7 +30,7 @@ pub const SMALL: usize = 128 << 10;
 pub struct FileJob {
     pub source: PathBuf,
     pub place: Place,
-    /// Takes the copy if the file has several names.
+    /// Takes the copy, when it is complete, if the file has several names.
     pub slot: Option<Slot>,
     pub shared: Arc<Shared>,
 }
@@ -43,16 +46,16 @@ impl FileJob {
         let metadata = source.metadata()?;
         ensure!(metadata.is_file(), "{}: changed its type while it was copied", self.source.display());
         let attributes = self.shared.rules.of_file(&metadata);
-        let new = attributes.new_inode();
-        let node = self
-            .place
-            .replace(|dir, name| dir.create(name, &new))
-            .with_context(|| self.shared.name(&self.place.path))?;
-        if let Some(slot) = &self.slot {
-            let _ = slot.set(node.id());
-        }
-        let created = CreatedFile { job: self, file: DirectFile::new(node)?, size: metadata.len() };
+        let created = self.create(&attributes.new_inode(), metadata.len())?;
         Ok(FileCopy { created, source, metadata, attributes })
+    }
+
+    /// Makes the copy without data. It will have `size` bytes.
+    pub fn create(self, new: &NewInode, size: u64) -> Result<CreatedFile> {
+        let made = self.place.replace(|dir, name| dir.create(name, new));
+        let node = made.with_context(|| self.shared.name(&self.place.path))?;
+        let settled = AtomicBool::new(false);
+        Ok(CreatedFile { job: self, file: DirectFile::new(node)?, size, settled })
     }
 }
 
@@ -62,19 +65,39 @@ pub struct CreatedFile {
     pub file: DirectFile,
     /// The size of the source when it was opened. Data that is appended to the source later is not copied.
     pub size: u64,
+    /// It is complete, or an error says what was wrong with it.
+    settled: AtomicBool,
 }
 
 impl CreatedFile {
+    /// Returns `result`, with the name of the copy if it is an error. The copy is not finished then.
+    pub fn settle<R, E>(&self, result: Result<R, E>) -> Result<R>
+    where
+        Result<R, E>: Context<R, E>,
+    {
+        self.note_failure(&result);
+        result.with_context(|| self.job.shared.name(&self.job.place.path))
+    }
+
+    fn note_failure<R, E>(&self, result: &Result<R, E>) {
+        if result.is_err() {
+            self.settled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub fn progress(&self) -> &Progress {
+        &self.job.shared.progress
+    }
+
     /// Counts `len` bytes that were written; fails with the error of the write, if there is one.
     pub fn written(&self, result: parext4::Result<u64>, len: usize) -> Result<()> {
-        result.with_context(|| self.job.shared.name(&self.job.place.path))?;
+        self.settle(result)?;
         self.job.shared.progress.moved(len as u64);
         Ok(())
     }
 
     /// Sets the attributes of the file, after all its data was written.
     pub fn finish(&self, attributes: &SetAttributes) -> Result<()> {
-        let path = &self.job.place.path;
         let complete = || {
             // The file may end in a hole. A large one may have preallocated blocks past its end, and setting the size frees them:
             // another thread may report it as durable while it is still open, and a crash would leave them.
@@ -83,9 +106,22 @@ impl CreatedFile {
             }
             self.file.node().set_attributes(attributes)
         };
-        complete().with_context(|| self.job.shared.name(path))?;
+        self.settle(complete())?;
+        self.settled.store(true, Ordering::Relaxed);
+        if let Some(slot) = &self.job.slot {
+            let _ = slot.set(self.file.node().id());
+        }
         self.job.shared.progress.file_done();
-        self.job.shared.durable.complete(path.clone())
+        self.job.shared.durable.complete(self.job.place.path.clone())
+    }
+}
+
+/// The copy ended before the file was complete.
+impl Drop for CreatedFile {
+    fn drop(&mut self) {
+        if !*self.settled.get_mut() {
+            self.job.shared.incomplete(&self.job.place.path);
+        }
     }
 }
 
@@ -94,7 +130,7 @@ pub struct FileCopy {
     pub created: CreatedFile,
     source: fs::File,
     metadata: fs::Metadata,
-    pub attributes: Attributes,
+    attributes: Attributes,
 }
 
 impl FileCopy {
@@ -107,23 +143,32 @@ impl FileCopy {
 
     /// Reads `bytes` of the source at `offset`.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
-        let source = &self.created.job.source;
-        self.source.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                anyhow::anyhow!("{}: was cut while it was copied", source.display())
-            }
-            _ => anyhow::Error::new(error).context(source.display().to_string()),
-        })
+        self.of_source(self.source.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => anyhow!("was cut while it was copied"),
+            _ => error.into(),
+        }))
     }
 
-    pub fn copy_xattrs(&self) -> Result<()> {
+    /// Returns `result`, with the name of the source if it is an error.
+    fn of_source<R, E>(&self, result: Result<R, E>) -> Result<R>
+    where
+        Result<R, E>: Context<R, E>,
+    {
+        self.created.note_failure(&result);
+        result.with_context(|| self.created.job.source.display().to_string())
+    }
+
+    /// Copies the extended attributes. Returns the attributes to set afterwards.
+    pub fn copy_xattrs(&self) -> Result<SetAttributes> {
         let job = &self.created.job;
         let node = self.created.file.node();
-        let copy = || {
-            xattrs::copy(&Source::File(&self.source, &job.source), node, &job.shared.progress)?;
-            job.shared.rules.set_xattrs(node)
+        let copy = || -> Result<Attributes> {
+            let source = Source::File(&self.source, &job.source);
+            let attributes = self.attributes.copy_xattrs(&source, node, &job.shared.progress)?;
+            job.shared.rules.set_xattrs(node)?;
+            Ok(attributes)
         };
-        copy().with_context(|| job.shared.name(&job.place.path))
+        Ok(self.created.settle(copy())?.all())
     }
 }
 
@@ -143,18 +188,18 @@ impl Copy for FileCopy {
             Ok(data) => Ok(Some(data)),
             Err(Errno::NXIO) => Ok(None),
             Err(Errno::INVAL) => Ok(Some(from..self.created.size)),
-            Err(error) => Err(error).with_context(|| self.created.job.source.display().to_string()),
+            Err(error) => self.of_source(Err(error)),
         }
     }
 
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
+        on_error::check_interrupt()?;
         let bytes = &mut buffer[..len];
         self.read(bytes, offset)?;
         self.created.written(self.created.file.write_at(bytes, offset).map(|()| len as u64), len)
     }
 
     fn finish(&self) -> Result<()> {
-        self.copy_xattrs()?;
-        self.created.finish(&self.attributes.all())
+        self.created.finish(&self.copy_xattrs()?)
     }
 }

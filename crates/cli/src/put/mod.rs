@@ -17,17 +17,16 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use parext4::storage::Location;
 use parext4::{Timestamp, Volume};
-use serde_json::Value;
+use parext4_bench::interrupt;
 
-use crate::image;
 use crate::image_path::{ImagePath, PathInImage};
 use crate::policy::PolicyArgs;
-use crate::progress::Progress;
+use crate::progress::{Progress, Summary};
 use crate::volume_files::VolumeFiles;
-use crate::{json, source_date, transfer};
+use crate::{image, json, on_error, source_date, transfer};
 use durable::Durable;
 use rules::RuleArgs;
 use small::SmallFiles;
@@ -36,7 +35,13 @@ use walk::Walker;
 /// Copy files and trees into a volume, like cp -a
 ///
 /// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
-/// Existing files are replaced, also the copies of an earlier SRC, and existing directories merged. SRC/. means the contents of SRC.
+/// Existing files are replaced, also the copies of an earlier SRC, and existing directories merged; a copy has the owner of SRC, not that of the
+/// file that it replaces, unless --owner says otherwise. SRC/. means the contents of SRC.
+///
+/// An error of one file, such as a file that may not be read or an attribute that does not fit, is reported, and the copy goes on with the next
+/// file; the exit status is 1 then. A full volume ends the copy. Ctrl-C ends it, too, and closes the volume: the files that are complete
+/// are durable, and the others are named.
+///
 /// With --tar, SRC are archives, whose contents go into an existing directory; no name in an archive leads out of it. With
 /// SOURCE_DATE_EPOCH in the environment, copies of the same files into the same volume give the same bytes each time: they are made in the
 /// order of their names, by one thread, and all times that the files do not have are that time, in seconds since 1970.
@@ -92,6 +97,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// Says that the copy ended before the file at `path` was complete.
+    fn incomplete(&self, path: &Path) {
+        self.progress.error(&anyhow!("{}: incomplete, because the copy ended", self.name(path)));
+    }
+
     /// Returns the name of a path inside the image, for messages.
     fn name(&self, path: &Path) -> String {
         PathInImage { image: &self.image, path }.to_string()
@@ -107,8 +117,12 @@ pub fn run(args: &Args) -> Result<()> {
         // No timer commits or writes back, so the order of all writes is the same each time.
         options = options.commit_interval(None).write_back_interval(None);
     }
+    interrupt::install()?;
     let summary = image::with_volume(&args.dest.image, &options, |volume| copy(volume, args, source_date))?;
-    if args.json { json::print(&json::with_names(summary, args.dest.names())) } else { Ok(()) }
+    if args.json {
+        json::print(&json::with_names(summary.to_json(), args.dest.names()))?;
+    }
+    on_error::end(&summary)
 }
 
 /// Unpacks an archive, or applies a manifest, into the root of a volume, for the fuzzer.
@@ -125,26 +139,18 @@ pub fn put_bytes(volume: &Volume, bytes: Vec<u8>, is_manifest: bool) -> Result<(
     archive::unpack(volume, Box::new(std::io::Cursor::new(bytes)), Path::new("archive"), &dest, &shared)
 }
 
-/// Copies the files. Returns the counters of the summary.
-fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Value> {
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
+/// Copies the files, and makes the copies durable, also after an error or an interrupt.
+fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Summary> {
     let durable = Durable::new(volume.clone(), args.sync_every, args.report);
     let (progress, mut rules) = (Progress::new(args.quiet), args.rules.clone());
     rules.access_time = source_date.map(|seconds| Timestamp { seconds: seconds.into(), nanoseconds: 0 });
     let (image, volume_files) = (args.dest.image.clone(), VolumeFiles::of(&args.dest.image));
     let shared = Arc::new(Shared { source_date, progress, durable, image, volume_files, rules });
-    if args.tar {
-        args.src.iter().try_for_each(|archive| archive::put(volume, archive, &args.dest, &shared))?;
-    } else {
-        copy_trees(volume, args, threads, &shared)?;
-    }
-    if let Some(manifest) = &args.manifest {
-        manifest::apply(volume, manifest, &args.dest)?;
-    }
-    shared
+    let copied = copy_sources(volume, args, &shared);
+    let durable = shared
         .durable
         .finish()
-        .with_context(|| format!("{}: making the copy durable", args.dest.image.display()))?;
+        .with_context(|| format!("{}: making the copy durable", args.dest.image.display()));
     let summary = shared.progress.summary();
     // The process ends after this. Freeing the volume's memory for each file would take longer than closing it. A device on a
     // network must be dropped, which releases its lock.
@@ -153,26 +159,49 @@ fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Value>
     }
     // The progress bar leaves its line first.
     drop(shared);
+    if copied.is_err() && durable.is_ok() && interrupt::requested() {
+        bail!("interrupted; {} files are complete and durable", summary.files);
+    }
+    copied.and(durable)?;
     args.policy.report(volume);
     Ok(summary)
 }
 
+fn copy_sources(volume: &Volume, args: &Args, shared: &Arc<Shared>) -> Result<()> {
+    if args.tar {
+        // Each archive builds on the ones before it.
+        args.src.iter().try_for_each(|archive| archive::put(volume, archive, &args.dest, shared))?;
+    } else {
+        copy_trees(volume, args, shared)?;
+    }
+    match &args.manifest {
+        Some(manifest) => manifest::apply(volume, manifest, &args.dest),
+        None => Ok(()),
+    }
+}
+
 /// Copies files and trees from outside.
-fn copy_trees(volume: &Volume, args: &Args, threads: usize, shared: &Arc<Shared>) -> Result<()> {
+fn copy_trees(volume: &Volume, args: &Args, shared: &Arc<Shared>) -> Result<()> {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let targets = target::find(volume, &args.src, &args.dest)?;
     let mut walker = Walker::new(volume.clone(), Arc::clone(shared));
     let state = || SmallFiles::new(volume, shared.source_date.is_some());
+    let mut copied = Ok(());
     // A source that may have names of the sources before it is copied after they are complete, and so replaces their files.
     for part in targets.chunk_by(|(_, before), (_, after)| before.is_apart_from(after)) {
         walker.begin();
         let walk = |jobs: &transfer::Submit<'_, _>| {
             part.iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
         };
-        match shared.source_date {
-            Some(_) => transfer::run_in_order(state, walk)?,
-            None => transfer::run(threads, state, walk)?,
+        copied = match shared.source_date {
+            Some(_) => transfer::run_in_order(&shared.progress, state, walk),
+            None => transfer::run(threads, &shared.progress, state, walk),
+        };
+        copied = copied.and(walker.link());
+        if copied.is_err() {
+            break;
         }
-        walker.link()?;
     }
-    walker.finish()
+    // Also after an error that ended the copy.
+    copied.and(walker.finish())
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Result, bail};
 use parext4::{Error, FileType, NewInode, Node, NodeId};
 
-/// The node of the copy of a file that has several names; set when the copy is made.
+/// The node of the copy of a file that has several names; set when the copy is complete.
 pub type Slot = Arc<OnceLock<NodeId>>;
 
 /// A name in the volume.

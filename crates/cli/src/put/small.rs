@@ -9,6 +9,7 @@ use parext4::{AlignedBuf, Completion, IoFlags, IoQueue, IoRequest, SetAttributes
 use slab::Slab;
 
 use super::file::{CreatedFile, FileCopy, SMALL};
+use crate::on_error;
 use crate::transfer::{GRAIN, WorkerState};
 
 /// Bytes of small files that are submitted together.
@@ -84,7 +85,7 @@ impl SmallFiles {
         Self { queue, one_by_one, gathered, bytes: 0, writing, done, buffers: Buffers::default() }
     }
 
-    /// Reads a small file, to be written later.
+    /// Reads a small file, to be written later. Fails with the error of this file, or with one that ends the copy.
     pub fn add(&mut self, copy: FileCopy) -> Result<()> {
         let small = read(copy, &mut self.buffers)?;
         self.bytes += small.len;
@@ -120,16 +121,19 @@ impl SmallFiles {
         Ok(())
     }
 
+    /// Completes the files whose writes are done, and reports the ones that failed. Fails with an error that ends the copy, after all of them.
     fn harvest(&mut self, wait: bool) -> Result<()> {
         self.queue.harvest(wait, &mut self.done)?;
+        let mut ended = Ok(());
         for completion in self.done.drain(..) {
             let Writing { created, attributes, len } =
                 self.writing.remove(usize::try_from(completion.token)?);
             completion.buf.into_iter().for_each(|buf| self.buffers.put(buf));
-            created.written(completion.result, len)?;
-            created.finish(&attributes)?;
+            let finished = created.written(completion.result, len).and_then(|()| created.finish(&attributes));
+            let settled = on_error::skip(created.progress(), finished);
+            ended = ended.and(settled.map(|_| ()));
         }
-        Ok(())
+        ended
     }
 }
 
@@ -138,8 +142,7 @@ fn read(copy: FileCopy, buffers: &mut Buffers) -> Result<Small> {
     let len = usize::try_from(copy.created.size)?;
     let mut buf = buffers.take(len);
     copy.read(&mut buf[..len], 0)?;
-    copy.copy_xattrs()?;
-    Ok(Small { attributes: copy.attributes.all(), created: copy.created, buf, len })
+    Ok(Small { attributes: copy.copy_xattrs()?, created: copy.created, buf, len })
 }
 
 impl WorkerState for SmallFiles {

@@ -8,15 +8,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
-use parext4::{Error, Node, NodeId, SetAttributes, Volume};
+use anyhow::{Context, Result, anyhow, bail};
+use parext4::{Error, Node, NodeId, Volume};
 
 use super::Shared;
-use super::attributes::special;
+use super::attributes::{Attributes, special};
 use super::file::FileJob;
 use super::place::{Place, Slot};
 use super::target::Target;
-use super::xattrs::{self, Source};
+use super::xattrs::Source;
+use crate::on_error;
 use crate::transfer::Submit;
 
 /// A further name of a file. Kept by number, because there may be millions.
@@ -39,7 +40,7 @@ pub struct Walker {
     links: Vec<Link>,
     /// Directories outside, their copies and their attributes, set when nothing more goes into them.
     /// Kept by number, because there may be millions.
-    directories: Vec<(PathBuf, NodeId, SetAttributes)>,
+    directories: Vec<(PathBuf, NodeId, Attributes)>,
 }
 
 impl Walker {
@@ -54,42 +55,57 @@ impl Walker {
         self.complete.extend(linked.filter_map(|(id, slot)| Some((id, *slot.get()?))));
     }
 
-    /// Copies the tree at `source`.
+    /// Copies the tree at `source`, without the files whose errors it reports. Fails with an error that ends the copy.
     pub fn copy(&mut self, jobs: &Submit<'_, FileJob>, source: &Path, target: &Target) -> Result<()> {
-        match target {
+        let shared = Arc::clone(&self.shared);
+        let mut copy = || match target {
             Target::Entry { parent, name, path } => {
                 let metadata = source.symlink_metadata().with_context(|| source.display().to_string())?;
-                let place = Place { parent: parent.clone(), name: name.clone(), path: path.clone() };
+                let (parent, name, path) = (parent.clone(), name.clone(), path.clone());
+                let place = Place { parent, name, path };
                 self.entry(jobs, source, &metadata, place)
             }
             Target::Contents { dir, path } => {
                 let metadata = source.metadata().with_context(|| source.display().to_string())?;
                 self.contents(jobs, source, &metadata, dir.clone(), path)
             }
-        }
+        };
+        on_error::skip(&shared.progress, copy()).map(|_| ())
     }
 
     /// Makes the further names of the files that have been met. All jobs are done.
     pub fn link(&mut self) -> Result<()> {
-        for Link { first, parent, name, path } in std::mem::take(&mut self.links) {
-            // Every first name was made, or its job has failed and with it the command.
-            let Some(&first) = first.get() else { continue };
-            let place = Place { parent: self.volume.node(parent)?, name, path };
-            let node = self.volume.node(first)?;
-            place.link(&node).with_context(|| self.shared.name(&place.path))?;
-            self.done(place.path)?;
+        for link in std::mem::take(&mut self.links) {
+            let path = link.path.clone();
+            let linked = self.further(link).with_context(|| self.shared.name(&path));
+            on_error::skip(&self.shared.progress, linked)?;
         }
         Ok(())
     }
 
+    fn further(&self, Link { first, parent, name, path }: Link) -> Result<()> {
+        // The error of the first name has been reported. An interrupt leaves many names out.
+        let Some(&first) = first.get() else {
+            on_error::check_interrupt()?;
+            return Err(anyhow!("the first name of this file was not copied"));
+        };
+        let place = Place { parent: self.volume.node(parent)?, name, path };
+        place.link(&self.volume.node(first)?)?;
+        self.done(place.path)
+    }
+
     /// Gives the directories their attributes. All links are made.
     pub fn finish(self) -> Result<()> {
-        for (source, id, set) in self.directories {
-            let node = self.volume.node(id)?;
-            xattrs::copy(&Source::Path(&source), &node, &self.shared.progress)
-                .and_then(|()| self.shared.rules.set_xattrs(&node))
-                .with_context(|| source.display().to_string())?;
-            node.set_attributes(&set)?;
+        let Self { volume, shared, directories, .. } = self;
+        for (source, id, attributes) in directories {
+            let complete = || {
+                let node = volume.node(id)?;
+                let source = Source::Path(&source);
+                let attributes = attributes.copy_xattrs(&source, &node, &shared.progress)?;
+                shared.rules.set_xattrs(&node)?;
+                anyhow::Ok(node.set_attributes(&attributes.all())?)
+            };
+            on_error::skip(&shared.progress, complete().with_context(|| source.display().to_string()))?;
         }
         Ok(())
     }
@@ -101,6 +117,7 @@ impl Walker {
         metadata: &Metadata,
         place: Place,
     ) -> Result<()> {
+        on_error::check_interrupt()?;
         if metadata.is_dir() {
             let dir = place
                 .directory(&self.shared.rules.of_directory(metadata).new_inode())
@@ -166,7 +183,7 @@ impl Walker {
         Ok(Box::new(items.into_iter().map(Ok)))
     }
 
-    /// Copies what is in directory `source` into `dir`.
+    /// Copies what is in directory `source` into `dir`, without the entries whose errors it reports.
     fn contents(
         &mut self,
         jobs: &Submit<'_, FileJob>,
@@ -175,16 +192,20 @@ impl Walker {
         dir: Node,
         path: &Path,
     ) -> Result<()> {
+        let attributes = self.shared.rules.of_directory(metadata);
+        self.directories.push((source.to_owned(), dir.id(), attributes));
+        let shared = Arc::clone(&self.shared);
         for item in self.items(source).with_context(|| source.display().to_string())? {
             let item = item.with_context(|| source.display().to_string())?;
             let name = item.file_name();
             let (from, path) = (source.join(&name), path.join(&name));
             // By the open directory: the kernel looks up the name alone.
-            let metadata = item.metadata().with_context(|| from.display().to_string())?;
-            self.entry(jobs, &from, &metadata, Place { parent: dir.clone(), name: name.into_vec(), path })?;
+            let metadata = item.metadata().with_context(|| from.display().to_string());
+            let (parent, name) = (dir.clone(), name.into_vec());
+            let place = Place { parent, name, path };
+            let copied = metadata.and_then(|metadata| self.entry(jobs, &from, &metadata, place));
+            on_error::skip(&shared.progress, copied)?;
         }
-        let set = self.shared.rules.of_directory(metadata).all();
-        self.directories.push((source.to_owned(), dir.id(), set));
         Ok(())
     }
 }
@@ -196,13 +217,13 @@ fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared) -> 
     if metadata.is_symlink() {
         let target = fs::read_link(source)?;
         let node = place.replace(|dir, name| dir.symlink(name, target.as_os_str().as_bytes(), &new))?;
-        xattrs::copy(&Source::Path(source), &node, &shared.progress)?;
+        attributes.copy_xattrs(&Source::Path(source), &node, &shared.progress)?;
         node.set_attributes(&attributes.of_symlink())?;
         return Ok(node);
     }
     let Some(special) = special(metadata) else { bail!("{}: unknown type", source.display()) };
     let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
-    xattrs::copy(&Source::Path(source), &node, &shared.progress)?;
+    let attributes = attributes.copy_xattrs(&Source::Path(source), &node, &shared.progress)?;
     shared.rules.set_xattrs(&node)?;
     node.set_attributes(&attributes.all())?;
     Ok(node)

@@ -1,14 +1,16 @@
 //! Copies extended attributes of files outside into the volume.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::Result;
-use parext4::{Error, Node, XattrMode};
+use parext4::{Node, XattrMode};
 use rustix::fs::{fgetxattr, flistxattr, flistxattr_query, lgetxattr, llistxattr, llistxattr_query};
 use rustix::io::Errno;
 
+use crate::access_list::ACCESS;
 use crate::progress::Progress;
 
 /// The longest value, and the longest list of names, that Linux passes.
@@ -22,27 +24,34 @@ pub enum Source<'a> {
     File(&'a File, &'a Path),
 }
 
-/// Sets the extended attributes of `source` on `node`, and removes access control lists that `node` inherited. Warns about
-/// each attribute that the volume cannot hold.
-pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<()> {
+/// Sets the extended attributes of `source` on `node`, and removes access control lists that `node` inherited. Reports each attribute that
+/// the volume cannot hold as an error. Returns false if the access list is one of them.
+pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<bool> {
     let names = list(source)?;
     for name in node.list_xattr()? {
         if name.starts_with(b"system.") && !names.iter().any(|kept| kept.to_bytes() == name) {
             node.remove_xattr(&name)?;
         }
     }
+    let mut has_list = true;
     for name in &names {
         let Some(value) = get(source, name)? else { continue };
-        match node.set_xattr(name.to_bytes(), &value, XattrMode::Any) {
-            Err(error @ (Error::Unsupported(_) | Error::NoSpace)) => {
-                let name = name.to_string_lossy();
-                let (Source::Path(path) | Source::File(_, path)) = source;
-                progress.warn(&format!("{}: attribute {name} is left out: {error}", path.display()));
-            }
-            set => set?,
-        }
+        let (Source::Path(path) | Source::File(_, path)) = source;
+        let name = name.to_bytes();
+        has_list &= set(node, path, name, &value, progress) || name != ACCESS;
     }
-    Ok(())
+    Ok(has_list)
+}
+
+/// Sets an attribute of a file that messages call `shown`. Reports an attribute that the volume cannot hold as an error, and returns false.
+pub fn set(node: &Node, shown: &Path, name: &[u8], value: &[u8], progress: &Progress) -> bool {
+    let set = node.set_xattr(name, value, XattrMode::Any);
+    let is_set = set.is_ok();
+    if let Err(error) = set {
+        let (shown, name) = (shown.display(), OsStr::from_bytes(name).display());
+        progress.error(&anyhow::Error::new(error).context(format!("{shown}: attribute {name} is left out")));
+    }
+    is_set
 }
 
 /// Returns the names of the attributes; none if the file system outside has no attributes.

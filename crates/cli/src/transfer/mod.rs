@@ -3,18 +3,23 @@
 //! One thread walks the tree and submits [`Job`]s; workers start them. A worker that starts a large file
 //! asks the other workers for help; they copy chunks of it before they start files of their own. So neither a million
 //! small files nor a single large one leaves a thread idle.
+//!
+//! A job that fails is reported and left out, unless the error ends the copy (`on_error`).
 
 mod chunks;
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender, select_biased};
 use parext4::device::AlignedBuf;
 
 use chunks::Chunks;
 pub use chunks::{CHUNK, Copy, GRAIN};
+
+use crate::on_error::{self, Last};
+use crate::progress::Progress;
 
 /// The largest number of runs of data in a sparse file of an archive.
 pub const MOST_RUNS: usize = 1 << 20;
@@ -30,13 +35,13 @@ pub trait Job: Send {
     /// State that a thread keeps from one job to the next.
     type State: WorkerState;
 
-    /// Opens source and destination. Returns `None` if `state` copies the file.
+    /// Opens source and destination. Returns `None` if the file is copied, or if `state` copies it.
     fn start(self, state: &mut Self::State) -> Result<Option<Self::Copy>>;
 }
 
 /// State that a thread keeps from one job to the next.
 pub trait WorkerState {
-    /// Completes the files that are left, after the thread's last job.
+    /// Completes the files that are left, after the thread's last job. Fails only with an error that ends the copy.
     fn finish(self) -> Result<()>;
 }
 
@@ -55,25 +60,28 @@ enum Queue<'a, J: Job> {
         failure: &'a OnceLock<anyhow::Error>,
     },
     /// Without workers: a job is done when it is submitted.
-    Here(RefCell<(J::State, AlignedBuf)>),
+    Here {
+        own: RefCell<(J::State, AlignedBuf)>,
+        progress: &'a Progress,
+    },
 }
 
 impl<J: Job> Submit<'_, J> {
-    /// Submits a job; blocks while 128 jobs wait. Fails once any job has failed.
+    /// Submits a job; blocks while 128 jobs wait. Fails once an error has ended the copy.
     pub fn submit(&self, job: J) -> Result<()> {
         let (jobs, failure) = match &self.0 {
             Queue::Workers { jobs, failure } => (jobs, failure),
-            Queue::Here(own) => {
+            Queue::Here { own, progress } => {
                 let (state, buffer) = &mut *own.borrow_mut();
-                return match job.start(state)? {
+                let copied = job.start(state).and_then(|started| match started {
                     Some(copy) => Chunks::new(copy).copy(buffer, || false),
                     None => Ok(()),
-                };
+                });
+                return on_error::skip(progress, copied).map(|_| ());
             }
         };
         if failure.get().is_some() || jobs.send(job).is_err() {
-            // Only the failure itself is reported.
-            bail!("stopped");
+            return Err(Last::Stopped.into());
         }
         Ok(())
     }
@@ -81,21 +89,25 @@ impl<J: Job> Submit<'_, J> {
 
 /// Runs `produce`, and each job that it submits before `submit` returns. So the jobs have the same effects in the same order each time.
 pub fn run_in_order<J: Job>(
+    progress: &Progress,
     state: impl FnOnce() -> J::State,
     produce: impl FnOnce(&Submit<'_, J>) -> Result<()>,
 ) -> Result<()> {
-    let own = Submit(Queue::Here(RefCell::new((state(), AlignedBuf::zeroed(CHUNK)))));
-    produce(&own)?;
-    match own.0 {
-        Queue::Here(own) => own.into_inner().0.finish(),
+    let own = RefCell::new((state(), AlignedBuf::zeroed(CHUNK)));
+    let submit = Submit(Queue::Here { own, progress });
+    let produced = produce(&submit);
+    let finished = match submit.0 {
+        Queue::Here { own, .. } => own.into_inner().0.finish(),
         Queue::Workers { .. } => Ok(()),
-    }
+    };
+    produced.and(finished)
 }
 
 /// Runs `produce`, and the jobs that it submits on `threads` threads, each with a `state` of its own. Returns when all are
-/// done, or with the first failure.
+/// done, or with the first error that ended the copy; then the files that a `state` copies are complete, unless they failed.
 pub fn run<J: Job>(
     threads: usize,
+    progress: &Progress,
     state: impl Fn() -> J::State + Sync,
     produce: impl FnOnce(&Submit<'_, J>) -> Result<()>,
 ) -> Result<()> {
@@ -111,6 +123,7 @@ pub fn run<J: Job>(
                 ask: ask.clone(),
                 others: threads - 1,
                 failure: &failure,
+                progress,
                 buffer: AlignedBuf::zeroed(CHUNK),
             };
             let state = &state;
@@ -132,6 +145,7 @@ struct Worker<'a, J: Job> {
     ask: Sender<Arc<Chunks<J::Copy>>>,
     others: usize,
     failure: &'a OnceLock<anyhow::Error>,
+    progress: &'a Progress,
     buffer: AlignedBuf,
 }
 
@@ -146,11 +160,7 @@ impl<J: Job> Worker<'_, J> {
                 },
             }
         }
-        if self.failure.get().is_none()
-            && let Err(error) = state.finish()
-        {
-            self.fail(error);
-        }
+        self.settle(state.finish());
         // No more files will be started here; go on helping until that is so everywhere.
         drop(std::mem::replace(&mut self.ask, crossbeam_channel::bounded(0).0));
         while let Ok(file) = self.help.recv() {
@@ -172,19 +182,21 @@ impl<J: Job> Worker<'_, J> {
                 }
                 self.copy(&file);
             }
-            Err(error) => self.fail(error),
+            Err(error) => self.settle(Err(error)),
         }
     }
 
     fn copy(&mut self, file: &Chunks<J::Copy>) {
         let stopped = || self.failure.get().is_some();
-        if let Err(error) = file.copy(&mut self.buffer, stopped) {
-            self.fail(error);
-        }
+        let copied = file.copy(&mut self.buffer, stopped);
+        self.settle(copied);
     }
 
-    fn fail(&self, error: anyhow::Error) {
-        // Later failures may be consequences of the first.
-        let _ = self.failure.set(error);
+    /// Reports an error, and stops all threads if it ends the copy.
+    fn settle(&self, result: Result<()>) {
+        if let Err(error) = on_error::skip(self.progress, result) {
+            // Later failures may be consequences of the first.
+            let _ = self.failure.set(error);
+        }
     }
 }

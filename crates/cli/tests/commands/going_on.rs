@@ -1,10 +1,60 @@
-//! Copies that end early.
+//! Copies go on after the error of one file, and say so.
 
 use std::fs;
 use std::process::Command;
 
-use testkit::command::{ScratchImage, program, text};
+use testkit::command::{ScratchImage, program, run, text};
 use testkit::tool;
+
+use crate::archives::damaged;
+
+#[test]
+fn a_source_that_cannot_be_copied_does_not_end_put() {
+    let scratch = ScratchImage::new(&[]);
+    let tree = scratch.path("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    for n in 0..40 {
+        fs::write(tree.join(format!("f{n}")), n.to_string()).unwrap();
+        fs::write(tree.join(format!("sub/f{n}")), n.to_string()).unwrap();
+    }
+    // The image itself cannot be copied under any name, not even by root.
+    fs::hard_link(scratch.image(), tree.join("sub/f20.image")).unwrap();
+    let missing = scratch.path("missing");
+    let other = scratch.path("other");
+    fs::write(&other, "x").unwrap();
+    for order in [&[][..], &[("SOURCE_DATE_EPOCH", "1")]] {
+        let mut put = Command::new(program());
+        put.envs(order.iter().copied()).args(["put", "-q", "--json"]);
+        let output = put.args([&tree, &missing, &other]).arg(scratch.inside("/")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("missing: no such file") && said.contains("f20.image: this file holds"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 2, "{said}");
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&summary["files"], &summary["errors"]), (&81.into(), &2.into()));
+        assert_eq!(scratch.ok(&["ls", &scratch.inside("/tree/sub")]).lines().count(), 40);
+        scratch.ok(&["rm", "-r", &scratch.inside("/tree"), &scratch.inside("/other")]);
+    }
+    scratch.fsck();
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_does_not_end_get() {
+    let Some(scratch) = damaged() else { return };
+    // Also an entry without an inode.
+    let request = "clri /tree/a";
+    tool(Command::new("/usr/sbin/debugfs").args(["-w", "-R", request]).arg(scratch.image())).unwrap();
+    let out = scratch.path("out");
+    let output = run(&["get", "-q", &scratch.inside("/tree"), &text(&out)]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("/tree/a: ") && said.contains("/tree/c: "), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert_eq!(fs::read(out.join("b")).unwrap(), vec![7; 3000]);
+}
 
 /// A copy that is as long as its source is complete.
 #[test]

@@ -49,6 +49,7 @@ fn all_fields_are_documented() {
 
     let put = json(&["put", "--json", &text(&file), &image]);
     assert_eq!((&put["files"], &put["bytes"], &put["warnings"]), (&1.into(), &5000.into(), &0.into()));
+    assert_eq!(put["errors"], 0);
     assert_eq!((&put["image"], &put["path"]), (&image.clone().into(), &"/".into()));
     let get = json(&["get", "--json", &inside, &text(&scratch.path("out"))]);
     assert_eq!((&get["files"], &get["bytes"], &get["path"]), (&1.into(), &5000.into(), &"/file".into()));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use parext4::{DirectFile, NewInode, SetAttributes};
+use parext4::{AlignedBuf, DirectFile, NewInode, SetAttributes};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -96,6 +96,39 @@ impl CreatedFile {
         Ok(())
     }
 
+    /// Writes what `read` returns from the given offset, until it returns no more bytes, and makes that the size. `buffer` holds whole
+    /// grains.
+    pub fn write_all(
+        &mut self,
+        mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        self.size = 0;
+        loop {
+            let mut len = 0;
+            while len < buffer.len() {
+                on_error::check_interrupt()?;
+                match read(&mut buffer[len..], self.size + len as u64) {
+                    Ok(0) => break,
+                    Ok(count) => len += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        self.settled.store(true, Ordering::Relaxed);
+                        return Err(error).with_context(|| self.job.source.display().to_string());
+                    }
+                }
+            }
+            if len > 0 {
+                let write = self.file.write_at(&buffer[..len], self.size);
+                self.written(write.map(|()| len as u64), len)?;
+                self.size += len as u64;
+            }
+            if len < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
     /// Sets the attributes of the file, after all its data was written.
     pub fn finish(&self, attributes: &SetAttributes) -> Result<()> {
         let complete = || {
@@ -139,6 +172,23 @@ impl FileCopy {
     pub fn is_small(&self) -> bool {
         let size = self.created.size;
         size > 0 && size <= SMALL as u64 && self.metadata.blocks() >= size.div_ceil(BLOCK)
+    }
+
+    /// Returns true if the source may have other bytes than its size says: it has no blocks, and is neither empty nor a hole. The kernel
+    /// makes up such files when they are read, in /proc and /sys.
+    pub fn may_be_made_up(&self) -> bool {
+        let has_bytes = || match self.created.size {
+            0 => !matches!(self.source.read_at(&mut [0], 0), Ok(0)),
+            _ => seek(&self.source, SeekFrom::Data(0)) != Err(Errno::NXIO),
+        };
+        self.metadata.blocks() == 0 && self.created.size <= SMALL as u64 && has_bytes()
+    }
+
+    /// Copies all that reads of the source return.
+    pub fn copy_to_end(mut self) -> Result<()> {
+        let Self { created, source, .. } = &mut self;
+        created.write_all(|bytes, offset| source.read_at(bytes, offset), &mut AlignedBuf::zeroed(SMALL))?;
+        Copy::finish(&self)
     }
 
     /// Reads `bytes` of the source at `offset`.

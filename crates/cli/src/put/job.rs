@@ -1,4 +1,4 @@
-//! Starts the copy of a file. Small files are gathered; large files are copied in chunks.
+//! Starts the copy of a file. Small files are gathered; files that the kernel makes up are copied at once; large files are copied in chunks.
 
 use anyhow::Result;
 
@@ -12,6 +12,9 @@ impl Job for FileJob {
 
     fn start(self, small: &mut SmallFiles) -> Result<Option<FileCopy>> {
         let copy = self.open()?;
+        if copy.may_be_made_up() {
+            return copy.copy_to_end().map(|()| None);
+        }
         if !copy.is_small() {
             return Ok(Some(copy));
         }

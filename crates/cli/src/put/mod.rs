@@ -9,6 +9,7 @@ mod manifest;
 mod place;
 mod rules;
 mod small;
+mod stdin;
 mod target;
 mod walk;
 mod xattrs;
@@ -17,7 +18,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use parext4::storage::Location;
 use parext4::{Timestamp, Volume};
 use parext4_bench::interrupt;
@@ -36,7 +37,8 @@ use walk::Walker;
 ///
 /// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
 /// Existing files are replaced, also the copies of an earlier SRC, and existing directories merged; a copy has the owner of SRC, not that of the
-/// file that it replaces, unless --owner says otherwise. SRC/. means the contents of SRC.
+/// file that it replaces, unless --owner says otherwise. SRC/. means the contents of SRC. SRC - alone is standard input, and DEST the name of
+/// the file.
 ///
 /// An error of one file, such as a file that may not be read or an attribute that does not fit, is reported, and the copy goes on with the next
 /// file; the exit status is 1 then. A full volume ends the copy. Ctrl-C ends it, too, and closes the volume: the files that are complete
@@ -171,6 +173,9 @@ fn copy_sources(volume: &Volume, args: &Args, shared: &Arc<Shared>) -> Result<()
     if args.tar {
         // Each archive builds on the ones before it.
         args.src.iter().try_for_each(|archive| archive::put(volume, archive, &args.dest, shared))?;
+    } else if args.src.iter().any(|source| stdin::is_meant(source)) {
+        ensure!(args.src.len() == 1, "standard input (-) is a source alone; a file of this name is ./-");
+        stdin::put(volume, &args.dest, shared)?;
     } else {
         copy_trees(volume, args, shared)?;
     }

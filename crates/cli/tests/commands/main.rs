@@ -24,6 +24,7 @@ mod quota;
 mod records;
 mod reproducible;
 mod rescue;
+mod stdin;
 mod swapped;
 
 use std::fs;

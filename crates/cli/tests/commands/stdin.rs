@@ -1,0 +1,55 @@
+//! Sources without a size: standard input, and files that the kernel makes up.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use testkit::command::{ScratchImage, program, text};
+
+fn start(arguments: &[&str]) -> Child {
+    let mut put = Command::new(program());
+    put.arg("put").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    put.spawn().unwrap()
+}
+
+#[test]
+fn standard_input_becomes_a_file() {
+    let scratch = ScratchImage::new(&[]);
+    let bytes: Vec<u8> = (0..5_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+    for (name, len) in [("/empty", 0), ("/one", 1), ("/large", bytes.len())] {
+        let mut put = start(&["-q", "--owner", "5:6", "--mode", "600", "-", &scratch.inside(name)]);
+        // In two writes, of which the reader gets parts.
+        let mut input = put.stdin.take().unwrap();
+        input.write_all(&bytes[..len / 2]).unwrap();
+        input.write_all(&bytes[len / 2..len]).unwrap();
+        drop(input);
+        let output = put.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", testkit::tool::text(&output));
+        let out = scratch.path("out");
+        scratch.ok(&["get", "-q", &scratch.inside(name), &text(&out)]);
+        assert!(fs::read(&out).unwrap() == bytes[..len], "{name}");
+        let line = scratch.ok(&["ls", "-l", &scratch.inside(name)]);
+        assert!(line.starts_with("-rw------- 1 5 6 "), "{line}");
+    }
+    for arguments in [&["-", &scratch.inside("/")][..], &["-", "-", &scratch.inside("/f")]] {
+        let output = start(&[&["-q"], arguments].concat()).wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+    }
+    scratch.fsck();
+}
+
+#[test]
+fn files_that_the_kernel_makes_up_are_read_to_their_end() {
+    let scratch = ScratchImage::new(&[]);
+    // A file of size 0; one of size 0 that may be sought in; one of 4096 bytes; and a hole.
+    let hole = scratch.path("hole");
+    fs::File::create(&hole).unwrap().set_len(10_000).unwrap();
+    let sources = ["/proc/version", "/proc/sys/kernel/ostype", "/sys/kernel/mm/transparent_hugepage/enabled"];
+    for source in sources.iter().map(std::path::Path::new).chain([hole.as_path()]) {
+        let Ok(expected) = fs::read(source) else { continue };
+        scratch.ok(&["put", "-q", &text(source), &scratch.inside("/copy")]);
+        assert_eq!(scratch.ok(&["cat", &scratch.inside("/copy")]).into_bytes(), expected);
+    }
+    assert!(!scratch.ok(&["fiemap", &scratch.inside("/copy")]).contains("last"), "the hole has blocks");
+    scratch.fsck();
+}

@@ -2,8 +2,8 @@
 //!
 //! 1. An error of one file is printed, and the copy goes on with the next file, as with cp and tar. The command then ends with exit
 //!    status 1 ([`end`]).
-//! 2. An error that the next files would meet, too, ends the copy: the destination is full or read-only, the volume has stopped,
-//!    or the user has interrupted the command.
+//! 2. An error that the next files would meet, too, ends the copy: the destination is full or read-only, the volume has stopped, an archive
+//!    cannot be read on, or the user has interrupted the command.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -23,6 +23,8 @@ pub enum Last {
     Interrupted,
     /// Another thread has met such an error, which is the one that is reported.
     Stopped,
+    /// The source of all further files cannot be read; says why.
+    Source(String),
 }
 
 impl fmt::Display for Last {
@@ -30,6 +32,7 @@ impl fmt::Display for Last {
         f.write_str(match self {
             Self::Interrupted => "interrupted",
             Self::Stopped => "stopped",
+            Self::Source(why) => why,
         })
     }
 }
@@ -89,12 +92,13 @@ mod tests {
         assert!(skip(&progress, Err::<(), _>(denied())).unwrap().is_none());
         assert!(skip(&progress, Err::<(), _>(anyhow!("changed its type"))).unwrap().is_none());
         assert!(skip(&progress, Ok(7)).unwrap() == Some(7));
-        let last: [anyhow::Error; 5] = [
+        let last: [anyhow::Error; 6] = [
             Error::NoSpace.into(),
             Error::Stopped("a reason".into()).into(),
             io::Error::from(ErrorKind::StorageFull).into(),
             Errno::ROFS.into(),
             Last::Interrupted.into(),
+            Last::Source("the archive ends within a file".to_owned()).into(),
         ];
         for error in last {
             assert!(skip(&progress, Err::<(), _>(error).context("a").context("b")).is_err());

@@ -21,7 +21,7 @@ const KINDS: &[u8; 16] = b"0123456xgLKSDV7\0";
 const NAMES: [&str; 12] =
     ["f", "d", "d/f", "s/f", "s", "loop/f", "../f", "/f", "d/../f", "./", "new/below/f", "f/f"];
 const MAGICS: [&[u8; 8]; 3] = [b"ustar\x0000", b"ustar  \0", &[0; 8]];
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 17] = [
     "path",
     "linkpath",
     "size",
@@ -36,6 +36,9 @@ const KEYS: [&str; 14] = [
     "GNU.sparse.numbytes",
     "SCHILY.xattr.user.a",
     "SCHILY.acl.access",
+    "SCHILY.acl.default",
+    "SCHILY.fflags",
+    "LIBARCHIVE.xattr.user.b",
 ];
 
 /// Returns the archive that `bytes` stand for.

@@ -1,7 +1,7 @@
 //! Writes a tree of the volume as a tar archive: `get --tar`.
 //!
 //! The archive has the PAX format with GNU tar's names of records: times with nanoseconds, extended attributes with access control
-//! lists, and sparse files (format 1.0).
+//! lists, which it also has as text, and sparse files (format 1.0).
 //!
 //! An entry that cannot be read is reported and left out. If its data cannot be read after its member has begun, zeros take the place of the
 //! rest, as with GNU tar.
@@ -29,7 +29,7 @@ use super::once::{DataLimit, Singles};
 use super::records::Records;
 use super::runs::{self, Data};
 use super::walk::PATH_MAX;
-use crate::access_list::{ACCESS, permissions_without_list};
+use crate::access_list::{self, ACCESS, DEFAULT, permissions_without_list};
 use crate::image_path::{ImagePath, means_contents};
 use crate::progress::{Progress, Summary};
 use crate::transfer::MOST_RUNS;
@@ -223,6 +223,7 @@ impl Packer<'_> {
             let value = value.with_context(|| format!("{len} bytes do not fit the archive"))?;
             left -= key.len() + len;
             records.push(&key, &value);
+            push_text(&mut records, xattr.name(), &value);
             Ok(())
         };
         let visited = node.visit_xattrs(|xattr| {
@@ -357,6 +358,18 @@ impl Packer<'_> {
         let Some((offset, error)) = data.failure() else { return Ok(()) };
         let what = format!("{}: zeros from byte {offset} on", self.shown(path));
         Err(error).context(what)
+    }
+}
+
+/// Adds an access control list as text, which GNU tar, bsdtar and star read.
+fn push_text(records: &mut Records, name: &[u8], value: &[u8]) {
+    let key: &[u8] = match name {
+        ACCESS => b"SCHILY.acl.access",
+        DEFAULT => b"SCHILY.acl.default",
+        _ => return,
+    };
+    if let Some(text) = access_list::to_text(value) {
+        records.push(key, text.as_bytes());
     }
 }
 

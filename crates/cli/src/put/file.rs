@@ -53,7 +53,7 @@ impl FileJob {
     /// Makes the copy without data. It will have `size` bytes.
     pub fn create(self, new: &NewInode, size: u64) -> Result<CreatedFile> {
         let made = self.place.replace(|dir, name| dir.create(name, new));
-        let node = made.with_context(|| self.shared.name(&self.place.path))?;
+        let node = made.with_context(|| self.shared.name(&self.place.path))?.node;
         let settled = AtomicBool::new(false);
         Ok(CreatedFile { job: self, file: DirectFile::new(node)?, size, settled })
     }

@@ -19,7 +19,7 @@ use std::path::{Component, Path};
 use anyhow::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, NewInode, Node, SetAttributes, Special, Volume, XattrMode};
 
-use super::place::Place;
+use super::place::{OtherKind, Place};
 use crate::image_path::ImagePath;
 
 /// The largest number of nodes that one line makes, as many as there are minor numbers.
@@ -119,7 +119,7 @@ impl<'a> Line<'a> {
             return self.change(root);
         };
         match self.kind {
-            'd' => self.change(&place.directory(&self.new_inode()?)?),
+            'd' => self.change(&place.directory(&self.new_inode()?)?.node),
             'c' | 'b' | 'p' => self.nodes(&place),
             'f' | 'x' => {
                 let node =
@@ -152,7 +152,7 @@ impl<'a> Line<'a> {
         };
         let make = |place: &Place, minor| -> Result<()> {
             let new = self.new_inode()?;
-            let node = place.replace(|dir, name| dir.mknod(name, special(minor), &new))?;
+            let node = place.replace(|dir, name| dir.mknod(name, special(minor), &new))?.node;
             self.change(&node)
         };
         let Some(count) = count.filter(|&count| count > 0) else { return make(place, minor) };
@@ -162,7 +162,7 @@ impl<'a> Line<'a> {
             let number = start.checked_add(index).context("a number out of range")?;
             let minor = index.checked_mul(increment).and_then(|step| minor.checked_add(step));
             let name = [&place.name[..], number.to_string().as_bytes()].concat();
-            let numbered = Place { parent: place.parent.clone(), name, path: place.path.clone() };
+            let numbered = Place { name, parent: place.parent.clone(), path: place.path.clone(), ..*place };
             make(&numbered, minor.context("a minor number out of range")?)?;
         }
         Ok(())
@@ -209,5 +209,5 @@ fn place(root: &Node, path: &Path, dest: &Path) -> Result<Option<Place>> {
         );
     }
     let path = dest.join(path.strip_prefix("/").unwrap_or(path));
-    Ok(Some(Place { parent, name: name.to_vec(), path }))
+    Ok(Some(Place { parent, name: name.to_vec(), path, other_kind: OtherKind::Stays }))
 }

@@ -61,8 +61,11 @@ pub struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
-    /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files. An archive that ends within a member is an
-    /// error, and one without an end mark gives a warning; members before that point are unpacked
+    /// Unpack tar archives (ustar, GNU, PAX; - is standard input) instead of copying files. As with GNU tar, members replace files, symbolic
+    /// links and empty directories. A member that cannot be unpacked, a record that is not understood and a whiteout of a container layer,
+    /// which is not applied, are reported, and the next member follows. Access control lists may be text; a name in them without a number
+    /// is one of this machine. An archive that ends within a member is an error, and one without an end mark gives a warning; members before
+    /// that point are unpacked
     #[arg(long)]
     tar: bool,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use rustix::stdio::stdin;
 use super::Shared;
 use super::attributes::Attributes;
 use super::file::FileJob;
-use super::place::Place;
+use super::place::{OtherKind, Place};
 use crate::image_path::ImagePath;
 use crate::transfer::CHUNK;
 
@@ -61,7 +61,7 @@ pub fn put(volume: &Volume, dest: &ImagePath, shared: &Arc<Shared>) -> Result<()
     };
     let parent = volume.resolve(parent).with_context(|| dest.to_string())?;
     let (name, path) = (name.as_bytes().to_vec(), dest.path.clone());
-    let place = Place { parent, name, path };
+    let place = Place { parent, name, path, other_kind: OtherKind::Stays };
     let job = FileJob { source: "standard input".into(), place, slot: None, shared: Arc::clone(shared) };
     let mut created = job.create(&NewInode::new().permissions(PERMISSIONS), 0)?;
     let mut attributes = Attributes::of_copy(&created.file.node().metadata());

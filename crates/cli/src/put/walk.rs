@@ -14,7 +14,7 @@ use parext4::{Error, Node, NodeId, Volume};
 use super::Shared;
 use super::attributes::{Attributes, special};
 use super::file::FileJob;
-use super::place::{Place, Slot};
+use super::place::{OtherKind, Place, Slot};
 use super::target::Target;
 use super::xattrs::Source;
 use crate::on_error;
@@ -62,7 +62,7 @@ impl Walker {
             Target::Entry { parent, name, path } => {
                 let metadata = source.symlink_metadata().with_context(|| source.display().to_string())?;
                 let (parent, name, path) = (parent.clone(), name.clone(), path.clone());
-                let place = Place { parent, name, path };
+                let place = Place { parent, name, path, other_kind: OtherKind::Stays };
                 self.entry(jobs, source, &metadata, place)
             }
             Target::Contents { dir, path } => {
@@ -89,7 +89,7 @@ impl Walker {
             on_error::check_interrupt()?;
             return Err(anyhow!("the first name of this file was not copied"));
         };
-        let place = Place { parent: self.volume.node(parent)?, name, path };
+        let place = Place { parent: self.volume.node(parent)?, name, path, other_kind: OtherKind::Stays };
         place.link(&self.volume.node(first)?)?;
         self.done(place.path)
     }
@@ -122,13 +122,13 @@ impl Walker {
             let dir = place
                 .directory(&self.shared.rules.of_directory(metadata).new_inode())
                 .with_context(|| self.shared.name(&place.path))?;
-            return self.contents(jobs, source, metadata, dir, &place.path);
+            return self.contents(jobs, source, metadata, dir.node, &place.path);
         }
         let mut slot = None;
         if metadata.nlink() > 1 {
             let id = (metadata.dev(), metadata.ino());
             if let Some(first) = self.linked.get(&id) {
-                let (first, Place { parent, name, path }) = (Arc::clone(first), place);
+                let (first, Place { parent, name, path, .. }) = (Arc::clone(first), place);
                 self.links.push(Link { first, parent: parent.id(), name, path });
                 return Ok(());
             }
@@ -201,8 +201,8 @@ impl Walker {
             let (from, path) = (source.join(&name), path.join(&name));
             // By the open directory: the kernel looks up the name alone.
             let metadata = item.metadata().with_context(|| from.display().to_string());
-            let (parent, name) = (dir.clone(), name.into_vec());
-            let place = Place { parent, name, path };
+            let (parent, name, other_kind) = (dir.clone(), name.into_vec(), OtherKind::Stays);
+            let place = Place { parent, name, path, other_kind };
             let copied = metadata.and_then(|metadata| self.entry(jobs, &from, &metadata, place));
             on_error::skip(&shared.progress, copied)?;
         }
@@ -216,13 +216,13 @@ fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared) -> 
     let new = attributes.new_inode();
     if metadata.is_symlink() {
         let target = fs::read_link(source)?;
-        let node = place.replace(|dir, name| dir.symlink(name, target.as_os_str().as_bytes(), &new))?;
+        let node = place.replace(|dir, name| dir.symlink(name, target.as_os_str().as_bytes(), &new))?.node;
         attributes.copy_xattrs(&Source::Path(source), &node, &shared.progress)?;
         node.set_attributes(&attributes.of_symlink())?;
         return Ok(node);
     }
     let Some(special) = special(metadata) else { bail!("{}: unknown type", source.display()) };
-    let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
+    let node = place.replace(|dir, name| dir.mknod(name, special, &new))?.node;
     let attributes = attributes.copy_xattrs(&Source::Path(source), &node, &shared.progress)?;
     shared.rules.set_xattrs(&node)?;
     node.set_attributes(&attributes.all())?;

@@ -1,5 +1,6 @@
 //! The commands: their output and their errors.
 
+mod access_list_texts;
 mod access_lists;
 mod archives;
 mod check;
@@ -12,6 +13,7 @@ mod going_on;
 mod hostile;
 mod journal_device;
 mod json;
+mod layers;
 mod manifest;
 mod manual;
 mod merged;

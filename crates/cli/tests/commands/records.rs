@@ -61,9 +61,9 @@ fn records(out: &mut Vec<u8>, kind: tar::EntryType, records: &[u8]) {
     out.resize(out.len().next_multiple_of(512), 0);
 }
 
-/// A warning names the records of a global header that are no owners and times. Many headers take no memory.
+/// An error names the records of a global header that are no owners and times. Many headers take no memory.
 #[test]
-fn other_global_records_are_left_out_with_a_warning() {
+fn other_global_records_are_left_out_with_an_error() {
     let scratch = ScratchImage::new(&[]);
     let archive = scratch.path("in.tar");
     let mut out = Vec::new();
@@ -76,7 +76,7 @@ fn other_global_records_are_left_out_with_a_warning() {
     let output = run(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
     let printed = testkit::tool::text(&output);
     assert!(
-        output.status.success() && printed.contains("record path of a global header is left out"),
+        output.status.code() == Some(1) && printed.contains("record path of a global header is left out"),
         "{printed}"
     );
     assert_eq!(printed.lines().count(), 1, "{printed}");
@@ -144,4 +144,44 @@ fn labels_of_gnu_tar_are_kept() {
     let ours = run(&["get", "-q", "--tar", "-", &dir]).stdout;
     let record = format!(" SCHILY.xattr.security.selinux={label}\0\n");
     assert!(ours.windows(record.len()).any(|bytes| bytes == record.as_bytes()));
+}
+
+#[test]
+fn records_that_are_not_understood_are_named() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = text(&scratch.path("in.tar"));
+    let put = |key: &str, value: &str, name: &str| {
+        let mut builder = tar::Builder::new(fs::File::create(&archive).unwrap());
+        builder.append_pax_extensions([(key, value.as_bytes())]).unwrap();
+        builder.append(&header(name), std::io::empty()).unwrap();
+        builder.append(&header("next"), std::io::empty()).unwrap();
+        builder.finish().unwrap();
+        ["put", "-q", "--tar", &archive, &scratch.inside("/")].map(str::to_owned)
+    };
+    // The file is unpacked without what the record says.
+    for (key, value) in [
+        ("SCHILY.acl.ace", "owner@:r::allow"),
+        ("LIBARCHIVE.xattr.user.a", "a b"),
+        ("SCHILY.fflags", "nodump,opaque"),
+        ("SCHILY.xattr.no-prefix", "1"),
+        ("VENDOR.thing", "1"),
+    ] {
+        let error = scratch.fails(&put(key, value, "file"));
+        assert!(error.contains("file: ") && error.contains("is left out"), "{key}: {error}");
+        assert!(error.contains(key.rsplit('.').next().unwrap()), "{key}: {error}");
+        scratch.ok(&["rm", &scratch.inside("/file"), &scratch.inside("/next")]);
+    }
+    for (key, value) in
+        [("uname", "me"), ("ctime", "1"), ("SCHILY.ino", "9"), ("LIBARCHIVE.xattr.user.b", "MQ")]
+    {
+        scratch.ok(&put(key, value, "file"));
+    }
+    // A member whose records are malformed is refused, and the next one follows.
+    for (key, value) in [("uid", "me"), ("mtime", "noon"), ("GNU.sparse.map", "1,x")] {
+        let error = scratch.fails(&put(key, value, "refused"));
+        assert!(error.contains(&format!("refused: record {key}")), "{error}");
+        scratch.ok(&["rm", &scratch.inside("/next")]);
+    }
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "file\nlost+found\n");
+    scratch.fsck();
 }

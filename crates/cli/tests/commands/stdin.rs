@@ -1,10 +1,13 @@
-//! Sources without a size: standard input, and files that the kernel makes up.
+//! Sources without a size: standard input, and files that the kernel makes up. `put` that is interrupted while it waits for input.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::command::{ScratchImage, program, text};
+
+use crate::archives::header;
 
 fn start(arguments: &[&str]) -> Child {
     let mut put = Command::new(program());
@@ -51,5 +54,36 @@ fn files_that_the_kernel_makes_up_are_read_to_their_end() {
         assert_eq!(scratch.ok(&["cat", &scratch.inside("/copy")]).into_bytes(), expected);
     }
     assert!(!scratch.ok(&["fiemap", &scratch.inside("/copy")]).contains("last"), "the hole has blocks");
+    scratch.fsck();
+}
+
+#[test]
+fn an_interrupted_put_leaves_complete_files_on_a_closed_volume() {
+    let scratch = ScratchImage::new(&[]);
+    let dest = scratch.inside("/");
+    let mut put = start(&["-q", "--tar", "--sync-every", "1", "--report", "-", &dest]);
+    let mut input = put.stdin.take().unwrap();
+    let mut second = header("second");
+    second.set_size(4 << 20);
+    second.set_cksum();
+    input.write_all(header("first").as_bytes()).unwrap();
+    input.write_all(second.as_bytes()).unwrap();
+    // More than a pipe and the buffer of the reader hold: the command has begun to copy the second file.
+    input.write_all(&vec![7; 3 << 20]).unwrap();
+    let mut line = String::new();
+    BufReader::new(put.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "synced /first\n");
+    // The rest of the second file never comes.
+    kill_process(Pid::from_child(&put), Signal::INT).unwrap();
+    let output = put.wait_with_output().unwrap();
+    drop(input);
+    let said = testkit::tool::text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("interrupted; 1 files are complete and durable"), "{said}");
+    assert!(said.contains("/second: incomplete"), "{said}");
+    // Nothing is left to recover.
+    scratch.fetch();
+    let dump = testkit::tool(Command::new("/usr/sbin/dumpe2fs").arg("-h").arg(scratch.image()));
+    assert!(dump.is_none_or(|output| !String::from_utf8_lossy(&output.stdout).contains("needs_recovery")));
     scratch.fsck();
 }

@@ -1,7 +1,7 @@
 //! Finds the directories that an archive names, inside the destination.
 //!
 //! The destination is the root of every name in the archive, as for chroot(2): symbolic links are followed, absolute ones from
-//! that root, and no `..` leads above it. A name in the archive with `..` is refused.
+//! that root, and no `..` leads above it. The name of a member with `..` is refused.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use parext4::{Error, FileType, NewInode, Node};
 
 use crate::put::Shared;
 use crate::put::attributes::Attributes;
-use crate::put::place::Place;
+use crate::put::place::{OtherKind, Place};
 
 /// Symbolic links that one name may lead through, as in the kernel.
 const MOST_LINKS: usize = 40;
@@ -24,6 +24,15 @@ const MOST_LINKS: usize = 40;
 const MOST_NAME: usize = 4095;
 /// The longest part of a name, in bytes (`NAME_MAX`).
 const MOST_PART: usize = 255;
+
+const LEADS_OUT: &str = "leads out of the destination";
+
+/// What a walk does where a directory is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    IsMade,
+    IsError,
+}
 
 /// The destination of an archive.
 pub struct Inside {
@@ -40,14 +49,28 @@ impl Inside {
         Self { root, path, last: None, shared }
     }
 
-    /// Returns the place that a name in the archive means; `None` for the destination itself. Makes directories that are
-    /// missing above it.
+    /// Returns the place that the name of a member means; `None` for the destination itself. Makes directories that are missing above it.
     pub fn place(&mut self, name: &[u8]) -> Result<Option<Place>> {
         let mut names = parts(name)?;
+        ensure!(!names.iter().any(|name| is_parent(name)), LEADS_OUT);
         let path = self.path.join(names.iter().collect::<PathBuf>());
         let Some(last) = names.pop_back() else { return Ok(None) };
-        let parent = self.directory(names)?;
-        Ok(Some(Place { parent, name: last.as_os_str().as_bytes().to_vec(), path }))
+        let parent = self.directory(names, Missing::IsMade)?;
+        let name = last.as_os_str().as_bytes().to_vec();
+        Ok(Some(Place { parent, name, path, other_kind: OtherKind::IsReplaced }))
+    }
+
+    /// Returns the file that the target of a hard link means. The target may have `..`, but not so many that they lead above the
+    /// destination.
+    pub fn find(&mut self, name: &[u8]) -> Result<Node> {
+        let mut names = parts(name)?;
+        let mut depth = 0_usize;
+        for name in &names {
+            depth = if is_parent(name) { depth.checked_sub(1).context(LEADS_OUT)? } else { depth + 1 };
+        }
+        let last = names.pop_back().filter(|last| !is_parent(last)).context("is a directory")?;
+        let parent = self.directory(names, Missing::IsError)?;
+        Ok(parent.lookup(last.as_os_str().as_bytes())?)
     }
 
     /// Returns the destination.
@@ -61,14 +84,14 @@ impl Inside {
     }
 
     /// Walks from the destination to a directory.
-    fn directory(&mut self, names: VecDeque<PathBuf>) -> Result<Node> {
+    fn directory(&mut self, names: VecDeque<PathBuf>, missing: Missing) -> Result<Node> {
         let path: PathBuf = names.iter().collect();
         if let Some((known, node)) = &self.last
             && *known == path
         {
             return Ok(node.clone());
         }
-        let node = self.walk(names).with_context(|| path.display().to_string())?;
+        let node = self.walk(names, missing).with_context(|| path.display().to_string())?;
         self.last = Some((path, node.clone()));
         Ok(node)
     }
@@ -82,18 +105,18 @@ impl Inside {
         Ok(node)
     }
 
-    fn walk(&self, mut names: VecDeque<PathBuf>) -> Result<Node> {
+    fn walk(&self, mut names: VecDeque<PathBuf>, missing: Missing) -> Result<Node> {
         let mut above: Vec<Node> = Vec::new();
         let mut dir = self.root.clone();
         let mut links = 0;
         while let Some(name) = names.pop_front() {
-            if name.as_os_str() == ".." {
+            if is_parent(&name) {
                 dir = above.pop().unwrap_or_else(|| self.root.clone());
                 continue;
             }
             let bytes = name.as_os_str().as_bytes();
             let node = match dir.lookup(bytes) {
-                Err(Error::NotFound(_)) => self.make(&dir, bytes)?,
+                Err(Error::NotFound(_)) if missing == Missing::IsMade => self.make(&dir, bytes)?,
                 found => found?,
             };
             match node.file_type() {
@@ -122,6 +145,10 @@ impl Inside {
     }
 }
 
+fn is_parent(name: &Path) -> bool {
+    name.as_os_str() == ".."
+}
+
 /// Splits a name in an archive. Absolute names count from the destination. Refuses names that no program could use.
 fn parts(name: &[u8]) -> Result<VecDeque<PathBuf>> {
     ensure!(name.len() <= MOST_NAME, "a name of {} bytes; the longest has {MOST_NAME}", name.len());
@@ -135,7 +162,7 @@ fn parts(name: &[u8]) -> Result<VecDeque<PathBuf>> {
                 ensure!(len <= MOST_PART, "{shown}: a part of {len} bytes; the longest has {MOST_PART}");
                 parts.push_back(part.into());
             }
-            Component::ParentDir => bail!("{}: leads out of the destination", shown.display()),
+            Component::ParentDir => parts.push_back("..".into()),
             _ => {}
         }
     }

@@ -2,39 +2,53 @@
 //!
 //! Reads ustar, GNU and PAX archives from a file or from standard input, in one pass. Directories get their attributes at the
 //! end, because entries change their times. All names mean places inside the destination (`inside`).
+//!
+//! A member takes the place of what has its name, as with GNU tar: also a directory that of a file or a symbolic link, and a file that of an
+//! empty directory. A member that cannot be unpacked is reported, and the next one follows (`on_error`). The whiteouts of layers are not
+//! applied; each is reported and makes no file.
 
+mod base64;
+mod flags;
 mod inside;
 mod pax;
 mod reader;
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
-use parext4::{Error, FileType, Node, NodeId, SetAttributes, Special, Timestamp, Volume, XattrMode};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use parext4::{Error, FileType, InodeFlags, Node, NodeId, SetAttributes, Special, Timestamp, Volume};
+use parext4_bench::interrupt;
 use tar::EntryType;
 
-use super::Shared;
 use super::attributes::Attributes;
 use super::place::Place;
+use super::stdin::{self, Interruptible};
+use super::{Shared, xattrs};
+use crate::access_list::{self, ACCESS, permissions_without_list};
 use crate::image_path::ImagePath;
+use crate::on_error::{self, Last};
 use inside::Inside;
 use pax::Records;
 use reader::{Member, Reader};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
+/// The bits of a mode that an access list sets.
+const RIGHTS: u16 = 0o777;
 /// Bytes of a name that a message has at most.
 const SHOWN: usize = 255;
 
 /// Unpacks the archive at `path`, or from standard input if that is `-`, into the directory `dest`.
 pub fn put(volume: &Volume, path: &Path, dest: &ImagePath, shared: &Arc<Shared>) -> Result<()> {
-    let input: Box<dyn Read> = if path == Path::new("-") {
-        Box::new(io::stdin().lock())
+    let input: Box<dyn Read> = if stdin::is_meant(path) {
+        Box::new(Interruptible(rustix::stdio::stdin()))
     } else {
-        Box::new(File::open(path).with_context(|| path.display().to_string())?)
+        Box::new(Interruptible(File::open(path).with_context(|| path.display().to_string())?))
     };
     unpack(volume, input, path, dest, shared)
 }
@@ -51,22 +65,28 @@ pub fn unpack(
     ensure!(root.file_type() == FileType::Directory, "{dest}: not a directory");
     let mut archive = Reader::new(BufReader::with_capacity(CHUNK, input));
     let inside = Inside::new(root, dest.path.clone(), Arc::clone(shared));
-    let mut unpacker =
-        Unpacker { inside, shared: Arc::clone(shared), directories: Vec::new(), buf: vec![0; CHUNK] };
+    let mut unpacker = Unpacker {
+        inside,
+        shared: Arc::clone(shared),
+        directories: Vec::new(),
+        flags: Vec::new(),
+        buf: vec![0; CHUNK],
+    };
     let name = || path.display().to_string();
     let mut members = || -> Result<()> {
-        while let Some(member) = archive.next()? {
-            unpacker.member(&mut archive, member)?;
+        while let Some(member) = archive.next().with_context(name)? {
+            on_error::check_interrupt()?;
+            on_error::skip(&shared.progress, unpacker.member(&mut archive, member).with_context(name))?;
         }
         Ok(())
     };
-    let unpacked = members().with_context(name);
+    let unpacked = members();
     if unpacked.is_ok() && !archive.has_end() {
         let text = format!("{}: ends without an end mark, and may be incomplete", name());
         shared.progress.warn(&text);
     }
     // Also after an error: the members before it are unpacked.
-    let finished = unpacker.finish(volume);
+    let finished = unpacker.finish(volume).with_context(name);
     unpacked.and(finished)
 }
 
@@ -75,6 +95,8 @@ struct Unpacker {
     shared: Arc<Shared>,
     /// Kept by number, because there may be millions.
     directories: Vec<(NodeId, SetAttributes)>,
+    /// Flags, set at the end: some forbid changes.
+    flags: Vec<(NodeId, InodeFlags)>,
     buf: Vec<u8>,
 }
 
@@ -87,26 +109,30 @@ impl Unpacker {
         self.named(input, member).with_context(|| shown)
     }
 
-    fn named(&mut self, input: &mut Input, member: Member) -> Result<()> {
+    fn named(&mut self, input: &mut Input, mut member: Member) -> Result<()> {
+        if let Some(malformed) = member.records.malformed.take() {
+            return Err(malformed);
+        }
+        // Before directories above it are made.
+        refuse_whiteout(member.name.rsplit(|&byte| byte == b'/').next().unwrap_or_default())?;
         // An old archive marks a directory by a slash at the end of its name.
         let is_old_directory =
             member.header.entry_type() == EntryType::Regular && member.name.ends_with(b"/");
         let kind = if is_old_directory { EntryType::Directory } else { member.header.entry_type() };
         let is_directory = kind == EntryType::Directory;
-        let attributes = self.shared.rules.applied(attributes(&member)?, is_directory);
+        let mut attributes = self.shared.rules.applied(attributes(&member)?, is_directory);
         let Some(place) = self.inside.place(&member.name)? else {
             ensure!(is_directory, "replaces the destination");
             let root = self.inside.root().clone();
-            self.xattrs(&root, &member.records)?;
-            self.directories.push((root.id(), attributes.all()));
-            return Ok(());
+            return self.directory(&root, attributes, &member);
         };
         match kind {
             EntryType::Directory => {
-                let node = place.directory(&attributes.new_inode())?;
-                self.xattrs(&node, &member.records)?;
-                self.directories.push((node.id(), attributes.all()));
-                return Ok(());
+                let made = place.directory(&attributes.new_inode())?;
+                if made.has_replaced {
+                    self.inside.forget();
+                }
+                return self.directory(&made.node, attributes, &member);
             }
             EntryType::Link => {
                 self.link(&member, &place)?;
@@ -115,44 +141,74 @@ impl Unpacker {
             EntryType::Symlink => {
                 let target = member.target.as_deref().context("no target")?;
                 let new = attributes.new_inode();
-                let node = place.replace(|dir, name| dir.symlink(name, target, &new))?;
+                let node = place.replace(|dir, name| dir.symlink(name, target, &new))?.node;
                 self.inside.forget();
-                self.xattrs(&node, &member.records)?;
+                self.xattrs(&node, &member, &mut attributes)?;
                 node.set_attributes(&attributes.of_symlink())?;
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => {
                 let (special, new) = (special(&member, kind)?, attributes.new_inode());
-                let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
-                self.xattrs(&node, &member.records)?;
-                node.set_attributes(&attributes.all())?;
+                let node = self.replace(&place, |dir, name| dir.mknod(name, special, &new))?;
+                self.complete(&node, attributes, &member)?;
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                self.file(input, &place, &attributes, member)?;
+                self.file(input, &place, attributes, member)?;
             }
             kind => {
-                let kind = char::from(kind.as_byte());
-                let text = format!("{}: an entry of type {kind:?} is left out", place.path.display());
-                self.shared.progress.warn(&text);
-                return Ok(());
+                // The kind of a hostile archive may be any byte.
+                bail!("an entry of type {:?} is left out", char::from(kind.as_byte()));
             }
         }
         self.shared.progress.file_done();
         self.shared.durable.complete(place.path)
     }
 
+    /// Makes a file in place of what has its name.
+    fn replace(
+        &mut self,
+        place: &Place,
+        make: impl Fn(&Node, &[u8]) -> parext4::Result<Node>,
+    ) -> Result<Node> {
+        let made = place.replace(make)?;
+        if made.has_replaced {
+            self.inside.forget();
+        }
+        Ok(made.node)
+    }
+
+    /// Sets the attributes of a directory, some of them at the end.
+    fn directory(&mut self, node: &Node, mut attributes: Attributes, member: &Member) -> Result<()> {
+        self.xattrs(node, member, &mut attributes)?;
+        self.directories.push((node.id(), attributes.all()));
+        Ok(())
+    }
+
+    /// Sets the attributes of a file that is complete otherwise.
+    fn complete(&mut self, node: &Node, mut attributes: Attributes, member: &Member) -> Result<()> {
+        self.xattrs(node, member, &mut attributes)?;
+        Ok(node.set_attributes(&attributes.all())?)
+    }
+
     /// Makes a further name of a file that was unpacked, or that the destination has.
     fn link(&mut self, member: &Member, place: &Place) -> Result<()> {
         let target = member.target.as_deref().context("no target")?;
-        let target_place = self.inside.place(target).context("hard link")?;
-        let shown = String::from_utf8_lossy(target).into_owned();
-        let target = target_place.with_context(|| shown.clone())?;
-        let node = target.parent.lookup(&target.name).with_context(|| format!("hard link to {shown}"))?;
+        let shown = || {
+            let start = &target[..target.len().min(SHOWN)];
+            format!("hard link to {}", String::from_utf8_lossy(start))
+        };
+        let node = self.inside.find(target).with_context(shown)?;
         place.link(&node)
     }
 
-    fn file(&mut self, input: &mut Input, place: &Place, set: &Attributes, mut member: Member) -> Result<()> {
-        let new = set.new_inode();
-        let node = place.replace(|dir, name| dir.create(name, &new))?;
+    fn file(
+        &mut self,
+        input: &mut Input,
+        place: &Place,
+        attributes: Attributes,
+        mut member: Member,
+    ) -> Result<()> {
+        let new = attributes.new_inode();
+        let node = self.replace(place, |dir, name| dir.create(name, &new))?;
         let file = parext4::File::new(node.clone(), &parext4::OpenOptions::read_write())?;
         let (size, runs) = match &mut member.records.sparse {
             Some(sparse) => (sparse.size, sparse.runs(input)?),
@@ -161,22 +217,31 @@ impl Unpacker {
         for (offset, len) in runs {
             let end = offset.checked_add(len).filter(|&end| end <= size);
             ensure!(end.is_some(), "a run of data passes the end of the file");
-            self.data(input, &file, offset, len)?;
+            self.data(input, &file, offset, len).inspect_err(|error| {
+                if interrupt::requested() && error.is::<Last>() {
+                    self.shared.incomplete(&place.path);
+                }
+            })?;
         }
         if file.size() != size {
             file.set_len(size)?;
         }
         drop(file);
-        self.xattrs(&node, &member.records)?;
-        Ok(node.set_attributes(&set.all())?)
+        self.complete(&node, attributes, &member)
     }
 
     /// Copies `len` bytes to `offset`.
     fn data(&mut self, input: &mut Input, file: &parext4::File, mut offset: u64, mut len: u64) -> Result<()> {
         while len > 0 {
+            on_error::check_interrupt()?;
             let here = usize::try_from(len).unwrap_or(CHUNK).min(CHUNK);
             let bytes = &mut self.buf[..here];
-            input.read_exact(bytes).context("the archive ends within the file")?;
+            input.read_exact(bytes).map_err(|error| {
+                Last::Source(match error.kind() {
+                    ErrorKind::UnexpectedEof => "the archive ends within the file".to_owned(),
+                    _ => error.to_string(),
+                })
+            })?;
             file.write_at(bytes, offset)?;
             self.shared.progress.moved(here as u64);
             offset += here as u64;
@@ -185,37 +250,96 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Sets the attributes of the archive and of the rules. Removes access control lists that the node inherited, and warns of
-    /// attributes that the volume cannot hold.
-    fn xattrs(&self, node: &Node, records: &Records) -> Result<()> {
+    /// Sets the extended attributes, access control lists and flags of the archive and of the rules. Removes lists that the node inherited.
+    /// Reports each attribute that the volume cannot hold; without its list, a file gives its group no rights.
+    fn xattrs(&mut self, node: &Node, member: &Member, attributes: &mut Attributes) -> Result<()> {
+        let records = &member.records;
+        let shown = Path::new(OsStr::from_bytes(&member.name[..member.name.len().min(SHOWN)]));
+        let lists = self.lists(shown, records, attributes);
+        let all = || records.xattrs.iter().chain(&lists);
         for name in node.list_xattr()? {
-            if name.starts_with(b"system.") && !records.xattrs.iter().any(|(kept, _)| *kept == name) {
+            if name.starts_with(b"system.") && !all().any(|(kept, _)| *kept == name) {
                 node.remove_xattr(&name)?;
             }
         }
-        for (name, value) in &records.xattrs {
-            match node.set_xattr(name, value, XattrMode::Any) {
-                Err(error @ (Error::Unsupported(_) | Error::NoSpace)) => {
-                    let name = String::from_utf8_lossy(name);
-                    self.shared.progress.warn(&format!("attribute {name} is left out: {error}"));
-                }
-                set => set?,
+        for (name, value) in all() {
+            let is_set = xattrs::set(node, shown, name, value, &self.shared.progress);
+            if name == ACCESS {
+                let permissions = attributes.permissions;
+                attributes.permissions = if is_set {
+                    // The list counts: in the header, the rights of the group are the upper bound of the list from GNU tar, and
+                    // the group's own from bsdtar.
+                    permissions & !RIGHTS | node.metadata().permissions & RIGHTS
+                } else {
+                    permissions_without_list(permissions)
+                };
             }
         }
-        // GNU tar can store a list in both ways.
-        let has_list = records.xattrs.iter().any(|(name, _)| name.starts_with(b"system.posix_acl_"));
-        for ignored in records.ignored.iter().filter(|_| !has_list) {
-            self.shared.progress.warn(&format!("record {ignored} is left out"));
+        for record in &records.ignored {
+            self.shared.progress.error(&anyhow!("{}: record {record} is left out", shown.display()));
         }
+        if !records.flags.is_empty() {
+            self.flags.push((node.id(), records.flags));
+        }
+        let is_directory = node.file_type() == FileType::Directory;
+        *attributes = self.shared.rules.applied(*attributes, is_directory);
         self.shared.rules.set_xattrs(node)
     }
 
-    /// Gives the directories their attributes.
+    /// Converts the lists of a member from text, unless it has them as attributes, too.
+    fn lists(&self, shown: &Path, records: &Records, attributes: &mut Attributes) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut lists = Vec::new();
+        for (name, text) in &records.lists {
+            if text.is_empty() || records.xattrs.iter().any(|(other, _)| *other == *name) {
+                continue;
+            }
+            match access_list::parse(text) {
+                Ok(list) => lists.push((name.to_vec(), list)),
+                Err(error) => {
+                    let attribute = OsStr::from_bytes(name).display();
+                    let what = format!("{}: attribute {attribute} is left out", shown.display());
+                    self.shared.progress.error(&error.context(what));
+                    if *name == ACCESS {
+                        attributes.permissions = permissions_without_list(attributes.permissions);
+                    }
+                }
+            }
+        }
+        lists
+    }
+
+    /// Gives the directories their attributes, and all files their flags.
     fn finish(self, volume: &Volume) -> Result<()> {
+        let progress = &self.shared.progress;
         for (id, set) in self.directories {
-            volume.node(id)?.set_attributes(&set)?;
+            let set = match volume.node(id) {
+                // A later member has replaced it.
+                Err(Error::NotFound(_)) => Ok(()),
+                node => node.and_then(|node| node.set_attributes(&set)),
+            };
+            on_error::skip(progress, set.map_err(anyhow::Error::new))?;
+        }
+        for (id, flags) in self.flags {
+            let set = match volume.node(id) {
+                Err(Error::NotFound(_)) => Ok(()),
+                node => node.and_then(|node| node.set_flags(node.flags() | flags)),
+            };
+            let shown = || format!("inode {}: flags {flags:?} are left out", id.ino);
+            on_error::skip(progress, set.with_context(shown))?;
         }
         Ok(())
+    }
+}
+
+/// Refuses an entry that stands for the removal of a file of a lower layer of a container image, or of all files of a directory.
+fn refuse_whiteout(name: &[u8]) -> Result<()> {
+    match name.strip_prefix(b".wh.") {
+        Some(b".wh..opq") => bail!("a whiteout of all entries of the directory in lower layers; not applied"),
+        Some(below) if !below.is_empty() => {
+            let below = OsStr::from_bytes(below).display();
+            bail!("a whiteout, which removes {below} of lower layers; not applied")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,14 +1,19 @@
-//! Records of the PAX format: names, times, owners, attributes, and the maps of sparse files.
+//! Records of the PAX format: names, times, owners, attributes, access control lists, flags, and the maps of sparse files.
+//!
+//! A record that is not understood is named in [`Records::ignored`], unless it says nothing that a copy has ([`WITHOUT_EFFECT`]). A member
+//! with a record of a known kind that is malformed is refused ([`Records::malformed`]).
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::num::ParseIntError;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
-use parext4::Timestamp;
+use parext4::{InodeFlags, Timestamp};
 
+use super::{base64, flags};
+use crate::access_list::{ACCESS, DEFAULT};
 use crate::transfer::MOST_RUNS;
 
 /// Bytes of a block of an archive.
@@ -17,6 +22,27 @@ const BLOCK: u64 = 512;
 const XATTR: &[u8] = b"SCHILY.xattr.";
 /// libarchive (bsdtar) writes each attribute under this name, too, with a value in base64.
 const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
+/// Records that say nothing that a copy has: names of owners, whose numbers count; numbers of the file where it was; times that no
+/// program can set; and the way in which the archive stores the rest.
+const WITHOUT_EFFECT: [&[u8]; 15] = [
+    b"comment",
+    b"charset",
+    b"hdrcharset",
+    b"uname",
+    b"gname",
+    b"ctime",
+    b"LIBARCHIVE.creationtime",
+    b"LIBARCHIVE.symlinktype",
+    b"SCHILY.dev",
+    b"SCHILY.ino",
+    b"SCHILY.nlink",
+    b"SCHILY.filetype",
+    b"GNU.sparse.minor",
+    b"GNU.sparse.numblocks",
+    b"GNU.volume.label",
+];
+/// Bytes of a key or a value that a message has at most.
+const SHOWN: usize = 255;
 
 /// The records of one file.
 #[derive(Debug, Default)]
@@ -26,6 +52,9 @@ pub struct Records {
     pub mtime: Option<Timestamp>,
     pub atime: Option<Timestamp>,
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Access control lists as text, by the names of their attributes.
+    pub lists: BTreeMap<&'static [u8], Vec<u8>>,
+    pub flags: InodeFlags,
     pub path: Option<Vec<u8>>,
     pub linkpath: Option<Vec<u8>>,
     /// Bytes of data in the archive.
@@ -35,8 +64,10 @@ pub struct Records {
     pub sparse: Option<Sparse>,
     /// Records that were not understood and that matter.
     pub ignored: Vec<String>,
-    /// Names of attributes, as libarchive encodes them.
-    of_libarchive: HashSet<Vec<u8>>,
+    /// The error of a malformed record, because of which the member is not unpacked.
+    pub malformed: Option<anyhow::Error>,
+    /// Attributes by their names, as libarchive encodes them, and their values.
+    of_libarchive: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// A sparse file, in one of GNU tar's PAX formats.
@@ -67,7 +98,7 @@ impl Global {
         for_each(bytes, |key, value| {
             match key {
                 b"uid" | b"gid" | b"mtime" | b"atime" => records.record(key, value)?,
-                b"comment" => {}
+                _ if WITHOUT_EFFECT.contains(&key) => {}
                 _ => _ = ignored.get_or_insert_with(|| format!("{} of a global header", shown(key))),
             }
             Ok(())
@@ -78,12 +109,32 @@ impl Global {
     }
 
     /// Parses the records of a member.
+    ///
+    /// # Errors
+    /// The size of the data in the archive is malformed, so that the next member cannot be found.
     pub fn parse(&mut self, own: &[u8]) -> Result<Records> {
         let mut records = self.defaults();
         records.ignored.extend(self.ignored.take());
-        for_each(own, |key, value| records.record(key, value))?;
+        let mut size = Ok(());
+        let parsed = for_each(own, |key, value| match records.record(key, value) {
+            Err(error) if key == b"size" => {
+                size = Err(error);
+                Ok(())
+            }
+            parsed => parsed,
+        });
+        size.context("record size")?;
+        records.malformed = parsed.err();
         for (name, _) in &mut records.xattrs {
-            *name = decoded(name, records.of_libarchive.contains(name));
+            // bsdtar writes both forms of each attribute.
+            let is_of_libarchive = records.of_libarchive.remove(name).is_some();
+            *name = decoded(name, is_of_libarchive);
+        }
+        for (name, value) in std::mem::take(&mut records.of_libarchive) {
+            match base64::decode(&value) {
+                Some(value) => records.xattrs.push((decoded(&name, true), value)),
+                None => records.ignore(&[LIBARCHIVE_XATTR, &name].concat()),
+            }
         }
         // The format 1.0 has the name and the map elsewhere.
         if let Some(name) = records.name.take() {
@@ -145,8 +196,13 @@ impl Records {
                     self.sparse().add(pair[0], pair[1])?;
                 }
             }
-            b"SCHILY.acl.access" | b"SCHILY.acl.default" => {
-                self.ignored.push(format!("{} (as text)", shown(key)));
+            b"SCHILY.acl.access" => _ = self.lists.insert(ACCESS, value.to_vec()),
+            b"SCHILY.acl.default" => _ = self.lists.insert(DEFAULT, value.to_vec()),
+            b"SCHILY.fflags" => {
+                let (flags, unknown) = flags::parse(text()?);
+                self.flags = flags;
+                let unknown = unknown.map(|name| format!("SCHILY.fflags={}", shown(name.as_bytes())));
+                self.ignored.extend(unknown);
             }
             // GNU tar restores the text with a zero byte at its end, as libselinux stores it.
             b"RHT.security.selinux" => {
@@ -156,11 +212,17 @@ impl Records {
                 if let Some(name) = key.strip_prefix(XATTR) {
                     self.xattrs.push((name.into(), value.to_vec()));
                 } else if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
-                    self.of_libarchive.insert(name.into());
+                    self.of_libarchive.insert(name.into(), value.to_vec());
+                } else if !WITHOUT_EFFECT.contains(&key) {
+                    self.ignore(key);
                 }
             }
         }
         Ok(())
+    }
+
+    fn ignore(&mut self, key: &[u8]) {
+        self.ignored.push(shown(key).into_owned());
     }
 
     fn sparse(&mut self) -> &mut Sparse {
@@ -205,7 +267,7 @@ impl Sparse {
 }
 
 fn shown(key: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(key)
+    String::from_utf8_lossy(&key[..key.len().min(SHOWN)])
 }
 
 /// Decodes the name of an attribute: `%3D` and `%25`, which GNU tar writes for `=` and `%`, or every `%XX` of libarchive.
@@ -285,7 +347,9 @@ mod tests {
         assert_eq!(records.xattrs, [(b"user.x".to_vec(), b"1\n2".to_vec())]);
         assert_eq!(records.path.as_deref(), Some(&b"ab"[..]));
         for wrong in [&b"9 path=ab\n"[..], b"99 path=ab\n", b"path=ab\n", b"10 path ab\n", b"0 a=b\n"] {
-            assert!(Global::default().parse(wrong).is_err(), "{wrong:?}");
+            assert!(Global::default().parse(wrong).unwrap().malformed.is_some(), "{wrong:?}");
         }
+        // The records after the one with the size count, too.
+        assert!(Global::default().parse(b"9 size=x\n").is_err());
     }
 }

@@ -95,27 +95,31 @@ impl<R: Read> Reader<R> {
         let skipped = io::copy(&mut (&mut self.input).take(rest), &mut io::sink())?;
         ensure!(skipped == rest, "the archive ends within a file");
         let mut header = Header::new_old();
-        match self.block(header.as_mut_bytes())? {
-            0 => {
-                ensure!(self.has_begun, "not a tar archive: it is empty");
-                return Ok(None);
-            }
-            BLOCK => {}
-            _ => bail!("the archive ends within a header"),
+        let len = self.block(header.as_mut_bytes())?;
+        if len == 0 {
+            ensure!(self.has_begun, "not a tar archive: it is empty");
+            return Ok(None);
         }
-        if is_zero(header.as_bytes()) {
+        if len == BLOCK && is_zero(header.as_bytes()) {
             // A damaged archive may have a block of zeros before other members.
             let mut second = [0; BLOCK];
             self.block(&mut second)?;
             self.has_end = is_zero(&second);
             return Ok(None);
         }
-        let sum: u32 = header.as_bytes().iter().map(|&byte| u32::from(byte)).sum();
-        let field: u32 = header.as_bytes()[148..156].iter().map(|&byte| u32::from(byte)).sum();
-        // The field itself counts as eight spaces.
-        ensure!(header.cksum().ok() == Some(sum - field + 8 * 32), "not a tar archive, or a damaged one");
-        self.has_begun = true;
-        Ok(Some(header))
+        if len == BLOCK && has_checksum(&header) {
+            self.has_begun = true;
+            return Ok(Some(header));
+        }
+        if !self.has_begun
+            && let Some(program) = compression(header.as_bytes())
+        {
+            bail!(
+                "a {program} stream; decompress it first: {program} -dc FILE | parext4 put --tar - IMAGE:/DIR"
+            );
+        }
+        ensure!(len == BLOCK, "the archive ends within a header");
+        bail!("not a tar archive, or a damaged one")
     }
 
     /// Reads a block, or what precedes the end of the file. Returns the number of bytes.
@@ -179,6 +183,27 @@ impl<R: Read> Read for Reader<R> {
 /// Returns the size field of a header. A field that contains only zero bytes counts as 0, because some programs leave it empty.
 fn size(header: &Header) -> io::Result<u64> {
     if header.as_old().size == [0; 12] { Ok(0) } else { header.entry_size() }
+}
+
+/// Returns the program that has compressed what begins with `bytes`, if it is a known one.
+fn compression(bytes: &[u8]) -> Option<&'static str> {
+    const MAGICS: [(&[u8], &str); 6] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"BZh", "bzip2"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+        (b"LZIP", "lzip"),
+    ];
+    MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, program)| *program)
+}
+
+/// Returns true if the checksum of a header is right.
+fn has_checksum(header: &Header) -> bool {
+    let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+    let (all, field) = (sum(header.as_bytes()), sum(&header.as_bytes()[148..156]));
+    // The field itself counts as eight spaces.
+    header.cksum().ok() == Some(all - field + 8 * 32)
 }
 
 fn is_zero(block: &[u8; BLOCK]) -> bool {

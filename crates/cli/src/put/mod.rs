@@ -42,7 +42,7 @@ use walk::Walker;
 ///
 /// An error of one file, such as a file that may not be read or an attribute that does not fit, is reported, and the copy goes on with the next
 /// file; the exit status is 1 then. A full volume ends the copy. Ctrl-C ends it, too, and closes the volume: the files that are complete
-/// are durable, and the others are named.
+/// are durable, and the others are named. A second Ctrl-C ends the command at once.
 ///
 /// With --tar, SRC are archives, whose contents go into an existing directory; no name in an archive leads out of it. With
 /// SOURCE_DATE_EPOCH in the environment, copies of the same files into the same volume give the same bytes each time: they are made in the
@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
         // No timer commits or writes back, so the order of all writes is the same each time.
         options = options.commit_interval(None).write_back_interval(None);
     }
-    interrupt::install()?;
+    interrupt::install_unless_ignored()?;
     let summary = image::with_volume(&args.dest.image, &options, |volume| copy(volume, args, source_date))?;
     if args.json {
         json::print(&json::with_names(summary.to_json(), args.dest.names()))?;

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::command::{ScratchImage, program, text};
+use testkit::tool;
 
 use crate::archives::header;
 
@@ -57,11 +58,37 @@ fn files_that_the_kernel_makes_up_are_read_to_their_end() {
     scratch.fsck();
 }
 
+/// Unpacks standard input in a process that begins with default or ignored signals, whatever the signals of the test are.
+fn start_with_signals(signals: &str, dest: &str) -> Option<Child> {
+    tool(Command::new("env").args([signals, "true"])).filter(|output| output.status.success())?;
+    let mut put = Command::new("env");
+    put.arg(signals).arg(program()).args(["put", "-q", "--tar", "--sync-every", "1", "--report", "-", dest]);
+    Some(put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn a_signal_that_is_ignored_does_not_interrupt_put() {
+    let scratch = ScratchImage::new(&[]);
+    let Some(mut put) = start_with_signals("--ignore-signal=HUP", &scratch.inside("/")) else { return };
+    let mut input = put.stdin.take().unwrap();
+    input.write_all(header("first").as_bytes()).unwrap();
+    let mut out = BufReader::new(put.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    kill_process(Pid::from_child(&put), Signal::HUP).unwrap();
+    input.write_all(header("second").as_bytes()).unwrap();
+    input.write_all(&[0; 1024]).unwrap();
+    drop(input);
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "synced /first\nsynced /second\n");
+    assert!(put.wait_with_output().unwrap().status.success());
+}
+
 #[test]
 fn an_interrupted_put_leaves_complete_files_on_a_closed_volume() {
     let scratch = ScratchImage::new(&[]);
     let dest = scratch.inside("/");
-    let mut put = start(&["-q", "--tar", "--sync-every", "1", "--report", "-", &dest]);
+    let Some(mut put) = start_with_signals("--default-signal", &dest) else { return };
     let mut input = put.stdin.take().unwrap();
     let mut second = header("second");
     second.set_size(4 << 20);

@@ -81,6 +81,10 @@ pub enum Fault {
     QueueWhileClosing,
     /// I5, H10: a write reserves no blocks for its conversion.
     ReserveNothing,
+    /// H40: a thread that finds no space ignores the claims of operations in flight, which may come back.
+    ClaimsIgnored,
+    /// H40: a thread that finds no space ignores that blocks have come back since its attempt.
+    EventsIgnored,
     /// H14: the size is stored instead of raised to a maximum.
     SizeLowered,
     /// H27: a write withdraws its announced end after it has released its range.

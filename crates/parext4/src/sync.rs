@@ -23,7 +23,6 @@ mod raw {
     pub(crate) use std::sync::atomic;
     pub(crate) use std::sync::mpsc;
     pub(crate) use std::thread;
-    #[cfg(debug_assertions)]
     pub(crate) use std::thread_local;
 }
 
@@ -34,7 +33,7 @@ pub use delays::delay_steps;
 pub(crate) use lock_order::{Held, Rank, hold};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 pub(crate) use raw::thread::yield_now;
-pub(crate) use raw::{atomic, mpsc, thread};
+pub(crate) use raw::{atomic, mpsc, thread, thread_local};
 pub(crate) use swap::{Guard, Swap, SwapOption};
 pub(crate) use word::Word;
 

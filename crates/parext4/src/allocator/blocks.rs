@@ -109,8 +109,7 @@ impl Allocator {
         goal: FsBlock,
         credentials: Credentials,
     ) -> Result<FsBlock> {
-        self.claim_data(1, credentials)?;
-        self.allocate_metadata(handle, goal, &mut self.attach(1))
+        self.allocate_metadata(handle, goal, &mut self.reserve_data(1, credentials)?)
     }
 
     /// Finds claimed blocks: first contiguous ones in a group or a window, then any from the goal on. Returns at least one block or
@@ -291,7 +290,6 @@ impl Allocator {
             self.group(group).release([run]);
         }
         self.unclaim(u64::from(clusters.len));
-        self.releases.fetch_add(1, Ordering::Relaxed);
     }
 
     fn mark_free(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
@@ -304,6 +302,7 @@ impl Allocator {
         }
         self.counts.add_blocks(handle, self.blocks_in(clusters.len.into()));
         self.held.fetch_add(u64::from(clusters.len), Ordering::Relaxed);
+        self.claims.note_event();
         Ok(())
     }
 
@@ -315,9 +314,8 @@ impl Allocator {
                 self.group(group).release([run]);
             }
             self.unclaim(u64::from(clusters.len));
-            // First, because a thread that found no space gives up if no block is held and none was released. Release pairs with
+            // Last, because a thread that found no space gives up if no block is held and none was released. Release pairs with
             // the Acquire in `has_held_blocks`.
-            self.releases.fetch_add(1, Ordering::Relaxed);
             self.held.fetch_sub(u64::from(clusters.len), Ordering::Release);
         }
     }

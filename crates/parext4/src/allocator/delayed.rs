@@ -20,17 +20,18 @@ fn tree_blocks(data: u64) -> u64 {
 }
 
 impl Allocator {
-    /// Claims space for `blocks` of data that will be written back, of a caller with `credentials`.
+    /// Claims space for `blocks` of data that will be written back, of a caller with `credentials`. The tree blocks may come from the pool.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace). So the writer gets the error, and not the write-back.
     pub(crate) fn delay(&self, blocks: u32, credentials: Credentials) -> Result<()> {
         let blocks = u64::from(blocks);
         // Rounded up, because another thread may pass the next multiple first.
-        let most = self.data(blocks) + tree_blocks(blocks);
-        self.claim_data(most, credentials)?;
+        let (data, tree) = (saturating_u32(self.data(blocks)), saturating_u32(tree_blocks(blocks)));
+        let mut claim = self.reserve_both(data, tree, credentials)?;
         let before = self.delayed.fetch_add(blocks, Ordering::Relaxed);
-        self.unclaim(most - self.claim_of(before, blocks));
+        let taken = claim.take(saturating_u32(self.claim_of(before, blocks)));
+        debug_assert!(taken, "the claim was rounded up");
         Ok(())
     }
 
@@ -39,7 +40,8 @@ impl Allocator {
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace).
     pub(crate) fn delay_clusters(&self, clusters: u32, credentials: Credentials) -> Result<()> {
-        self.claim_data(clusters.into(), credentials)?;
+        let claimed = self.reserve_data(clusters, credentials)?.detach();
+        debug_assert_eq!(claimed, clusters);
         self.delayed_clusters.fetch_add(clusters.into(), Ordering::Relaxed);
         Ok(())
     }
@@ -139,8 +141,8 @@ mod tests {
         while allocator.delay(64, Credentials::root()).is_ok() {
             kept += 64;
         }
-        assert!(kept > 1000 && allocator.claim_data(70, Credentials::root()).is_err());
+        assert!(kept > 1000 && allocator.reserve_data(70, Credentials::root()).is_err());
         drop(allocator.undelay(kept));
-        allocator.claim_data(1000, Credentials::root()).unwrap();
+        drop(allocator.reserve_data(1000, Credentials::root()).unwrap());
     }
 }

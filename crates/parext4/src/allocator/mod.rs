@@ -16,6 +16,7 @@
 //! counts clusters, and [`units`] converts at the boundary: callers pass and get blocks. Reservations and claims count clusters.
 
 mod blocks;
+mod claims;
 mod delayed;
 mod free_extents;
 mod group;
@@ -41,7 +42,7 @@ use smallvec::SmallVec;
 pub(crate) use blocks::{Run, Taking};
 pub(crate) use neighbours::Neighbours;
 pub(crate) use request::{BlockRequest, BlockSource, Growth};
-pub(crate) use reserve::Reservation;
+pub(crate) use reserve::{Reservation, SuspendedReservation};
 pub(crate) use super_counts::SuperCounts;
 pub(crate) use windows::FileWindows;
 
@@ -49,6 +50,7 @@ use crate::layout::Layout;
 use crate::meta::{MetaBlock, MetaCache};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
+use claims::Claims;
 use group::Group;
 use trim::Trimming;
 use windows::WindowTable;
@@ -69,6 +71,15 @@ pub(crate) const INODE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 2;
 /// The runs that an allocation returns.
 pub(crate) type Runs = SmallVec<[Run; 4]>;
 
+/// How an open volume allocates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocationOptions {
+    /// Requests for fewer blocks of data are allocated one block at a time. `None`: all requests are.
+    pub serialize_from: Option<u32>,
+    /// Data may use the blocks that are otherwise for metadata only.
+    pub fill_completely: bool,
+}
+
 /// The allocator of an open volume.
 #[derive(Debug)]
 pub(crate) struct Allocator {
@@ -80,6 +91,8 @@ pub(crate) struct Allocator {
     groups: Vec<Arc<Group>>,
     /// Number of blocks that may be claimed: not in use, not freed by a transaction that is not durable, and not claimed.
     unclaimed: AtomicI64,
+    /// The claims that are neither used nor returned.
+    claims: Claims,
     /// Number of blocks that claims for data leave for metadata.
     pool: i64,
     /// Number of further blocks that claims for data leave for root, if the caller is not root.
@@ -87,8 +100,7 @@ pub(crate) struct Allocator {
     counts: Arc<SuperCounts>,
     windows: Mutex<WindowTable>,
     trimming: Trimming,
-    /// Requests for fewer blocks are allocated one block at a time. `None`: all requests are.
-    serialize_from: Option<u32>,
+    options: AllocationOptions,
     /// The goal of the next request that is allocated one block at a time.
     shared_goal: AtomicU64,
     /// Number of data blocks with delayed allocation.
@@ -97,15 +109,12 @@ pub(crate) struct Allocator {
     delayed_clusters: AtomicU64,
     /// Number of blocks freed by transactions that are not durable.
     held: AtomicU64,
-    /// Number of runs of such blocks that became allocatable so far.
-    releases: AtomicU64,
     /// The group whose bitmaps are evicted next, modulo the number of groups.
     next_evicted: AtomicU32,
 }
 
 impl Allocator {
     /// Returns an allocator with the descriptors `descs`, which were read and checked. `desc_blocks` are their blocks, in order.
-    /// Requests for data of at least `serialize_from` blocks are allocated in one step.
     pub(crate) fn new(
         layout: Arc<Layout>,
         cache: Arc<MetaCache>,
@@ -113,7 +122,7 @@ impl Allocator {
         desc_blocks: &[Arc<MetaBlock>],
         descs: Vec<GroupDesc>,
         counts: Arc<SuperCounts>,
-        serialize_from: Option<u32>,
+        options: AllocationOptions,
     ) -> Self {
         let units =
             if layout.cluster_bits == 0 { Arc::clone(&layout) } else { Arc::new(layout.in_clusters()) };
@@ -131,7 +140,8 @@ impl Allocator {
             })
             .collect();
         // The pool of ext4_reserve_clusters: 2 % of the volume, at most 4096 clusters.
-        let pool = i64::try_from((units.blocks_count / 50).min(4096)).unwrap_or(0);
+        let most = if options.fill_completely { 0 } else { 4096 };
+        let pool = i64::try_from((units.blocks_count / 50).min(most)).unwrap_or(0);
         let reserved = superblock.reserved_blocks() >> layout.cluster_bits;
         let reserved = i64::try_from(reserved).unwrap_or(i64::MAX >> 1);
         Self {
@@ -140,17 +150,17 @@ impl Allocator {
             cache,
             groups,
             unclaimed: AtomicI64::new(free),
+            claims: Claims::new(),
             pool,
             reserved,
             counts,
             windows: WindowTable::new(),
             trimming: Trimming::new(),
-            serialize_from,
+            options,
             shared_goal: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
             delayed_clusters: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            releases: AtomicU64::new(0),
             next_evicted: AtomicU32::new(0),
         }
     }
@@ -164,9 +174,11 @@ impl Allocator {
         self.held.load(Ordering::Acquire) > 0
     }
 
-    /// Returns the number of runs of freed blocks that became allocatable so far.
-    pub(crate) fn releases(&self) -> u64 {
-        self.releases.load(Ordering::Relaxed)
+    /// Returns true if directories should use as few blocks as possible, because the volume is to be filled and has little space.
+    pub(crate) fn packs_directories(&self) -> bool {
+        // A directory cannot grow so large then that a search without an index takes long.
+        const FEW: i64 = 4096;
+        self.options.fill_completely && self.unclaimed.load(Ordering::Relaxed) < FEW
     }
 
     /// Returns how many of `free` blocks are available for data of users other than root, for which `reserved` blocks are kept.

@@ -70,7 +70,7 @@ impl<M: Neighbours> BlockRequest<'_, M> {
 impl Allocator {
     /// Returns true if a request for `want` blocks is allocated in one step.
     pub(crate) fn keeps_together(&self, want: u32) -> bool {
-        self.serialize_from.is_some_and(|least| want >= least)
+        self.options.serialize_from.is_some_and(|least| want >= least)
     }
 
     /// Allocates the clusters of the holes of a request, in the order of the holes. They come from windows of the file, or else from free

@@ -5,15 +5,16 @@
 //! Completion must not fail because there is no space (I5, H10). So this step provides for it in the first of these
 //! ways that works:
 //!
-//! 1. it reserves the worst case of a split, and completion splits the extent;
-//! 2. it splits the extent now, and *pins* the split until completion ([`SplitAt::Submission`] begins here);
+//! 1. while the volume has space, it reserves the worst case of a split, and completion splits the extent;
+//! 2. it splits the extent now, and *pins* the split until completion ([`SplitAt::Submission`] begins here). That needs blocks only if
+//!    the split does, so the write of a small file needs none;
 //! 3. the caller widens the write to whole extents, with zeros around the data (`admission/widening.rs`), so that no
 //!    extent is split.
 
 use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
-use crate::allocator::{Allocator, BlockSource, Growth, Reservation};
+use crate::allocator::{Allocator, BlockSource, Growth, Reservation, SuspendedReservation};
 use crate::body_update::FillOptions;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
@@ -54,22 +55,33 @@ impl<'a> PendingConversion<'a> {
     /// Detaches the reservation from the volume, for an owner that cannot borrow the volume. [`attach`](Self::attach)
     /// reverses it.
     pub(crate) fn detach(self) -> DetachedConversion {
-        DetachedConversion { pieces: self.pieces, blocks: self.reservation.detach(), pinned: self.pinned }
+        DetachedConversion {
+            pieces: self.pieces,
+            reservation: self.reservation.suspend(),
+            pinned: self.pinned,
+        }
     }
 
     pub(crate) fn attach(conversion: DetachedConversion, allocator: &'a Allocator) -> Self {
-        let reservation = allocator.attach(conversion.blocks);
+        let reservation = allocator.resume(conversion.reservation);
         Self { pieces: conversion.pieces, reservation, pinned: conversion.pinned }
     }
 }
 
-/// A [`PendingConversion`] whose reservation is not released when it is dropped.
+/// A [`PendingConversion`] whose reservation is suspended.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct DetachedConversion {
     pieces: u32,
-    blocks: u32,
+    reservation: SuspendedReservation,
     pinned: bool,
+}
+
+impl DetachedConversion {
+    /// Returns true if blocks are reserved for it, which may come back.
+    pub(crate) fn has_blocks(&self) -> bool {
+        !self.reservation.is_empty()
+    }
 }
 
 impl Node {
@@ -144,9 +156,10 @@ impl Node {
 
     fn reserve_for(&self, runs: &Runs, pieces: u32) -> Result<PendingConversion<'_>> {
         let allocator = &self.engine.allocator;
-        if self.engine.split_at == SplitAt::Completion {
-            let body = self.engine.body(&self.inode)?;
-            let most = guarded!(Fault::ReserveNothing, body.conversion_blocks());
+        let body = self.engine.body(&self.inode)?;
+        let most = guarded!(Fault::ReserveNothing, body.conversion_blocks());
+        let has_plenty = most == 0 || allocator.has_plenty(most, self.engine.credentials());
+        if self.engine.split_at == SplitAt::Completion && has_plenty {
             match allocator.reserve(most) {
                 Ok(reservation) => return Ok(PendingConversion { pieces, reservation, pinned: false }),
                 Err(Error::NoSpace) => {}
@@ -164,7 +177,10 @@ impl Node {
             // Notes it first, because a failed preallocation may have mapped part of its blocks.
             self.engine.note_preallocated(&self.inode);
             let more = BlockRange::clamped(blocks.start().to_u64(), blocks.end() + u64::from(ahead));
-            match self.fill(more, blocks.end(), growth) {
+            let filled = self.fill(more, blocks.end(), growth);
+            // Again, because another thread may have freed what it found before.
+            self.engine.note_preallocated(&self.inode);
+            match filled {
                 Err(Error::NoSpace | Error::QuotaExceeded(_)) => {}
                 other => return other,
             }

@@ -17,25 +17,37 @@ impl Engine {
     /// Frees the file's preallocated blocks, or the blocks that failed writes have claimed. No thread writes to the file
     /// meanwhile.
     pub(crate) fn free_preallocated(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.free_preallocated_past(inode, inode.size())
+    }
+
+    /// Like [`free_preallocated`](Self::free_preallocated), past byte `end`. Of a file with extents only operations that end before it are
+    /// in flight.
+    fn free_preallocated_past(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         if let Some(Body::Indirect(map)) = inode.loaded_body() {
             self.release_claims(inode, map);
             return Ok(());
         }
-        if self.has_dirty_past_end(inode) {
-            return Ok(());
-        }
-        if !self.forget_preallocated(inode, PastEnd::Nothing) {
+        if self.has_dirty_past(inode, end) {
             return Ok(());
         }
         // The file keeps its last cluster as a whole: dirty pages in it may have none claimed.
-        let past = self.layout.block_size.blocks_from(inode.size());
+        let past = self.layout.block_size.blocks_from(end);
         let clusters = self.layout.round_to_clusters(past.start().to_u64());
+        let has_preallocated = if end <= inode.size() {
+            self.forget_preallocated(inode, PastEnd::Nothing)
+        } else {
+            // Operations in flight may leave preallocated blocks before `end`.
+            inode.past_end() == PastEnd::Preallocated && self.body(inode)?.end()? > clusters
+        };
+        if !has_preallocated {
+            return Ok(());
+        }
         self.free_tail(inode, BlockRange::clamped(clusters, past.end()))
     }
 
-    /// Returns true if a failed write has left a part of a page past the end dirty, which may count on a preallocated block (H29).
-    fn has_dirty_past_end(&self, inode: &Inode) -> bool {
-        let end = inode.size().next_multiple_of(self.layout.block_size.bytes().into());
+    /// Returns true if a failed write has left a part of a page past byte `end` dirty, which may count on a preallocated block (H29).
+    fn has_dirty_past(&self, inode: &Inode, end: u64) -> bool {
+        let end = end.next_multiple_of(self.layout.block_size.bytes().into());
         inode.cached().is_some_and(|cached| cached.pages.has_dirty_from(end))
     }
 
@@ -56,14 +68,19 @@ impl Engine {
         }
     }
 
-    /// Frees the preallocated blocks of files that no operation uses at this moment, for a caller that finds no space. The caller may
-    /// hold ranges, whose files keep their blocks, and any lock before `Rank::Handle`: this call blocks on no range, so the lock order does
-    /// not matter.
+    /// Frees the preallocated blocks past all operations in flight, for a caller that finds no space. The caller may hold ranges, and any
+    /// lock before `Rank::Handle`: this call blocks on no range and no tail, so the lock order does not matter.
     pub(crate) fn free_preallocated_of_idle(&self) -> Result<()> {
         let all = self.preallocated.all();
         all.iter().try_for_each(|inode| {
-            let Some(_alone) = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive) else { return Ok(()) };
-            self.free_preallocated(inode)
+            let is_indirect = matches!(inode.loaded_body(), Some(Body::Indirect(_)));
+            let Some(tail) = inode.tail.try_lock() else { return Ok(()) };
+            // Operations that extend the file end before this, and later ones wait for the range: they announce their end under the lock.
+            let end = tail.end().max(inode.size());
+            let range = if is_indirect { ByteRange::ALL } else { ByteRange::new(end, u64::MAX) };
+            let Some(_alone) = inode.ranges.try_lock(range, Mode::Exclusive) else { return Ok(()) };
+            drop(tail);
+            self.free_preallocated_past(inode, end)
         })
     }
 

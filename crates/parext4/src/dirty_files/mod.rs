@@ -173,6 +173,14 @@ impl DirtyFiles {
         true
     }
 
+    /// Has the flush threads write back all files now. Returns false if the volume has no flush threads.
+    pub(crate) fn make_all_due(&self) -> bool {
+        let Some(threads) = &self.threads else { return false };
+        self.files.lock().make_all_due();
+        threads.wake();
+        true
+    }
+
     /// Returns all files in the reverse order of write-back. If there are more than [`HELP_ABOVE_FILES`] files, also wakes the flush threads,
     /// which begin at the other end.
     pub(crate) fn prioritize_all(&self) -> Vec<Arc<Inode>> {

@@ -5,6 +5,7 @@
 
 mod commit_hooks;
 mod commit_timer;
+mod departures;
 mod error_record;
 mod idle_cache;
 mod in_flight;
@@ -23,6 +24,7 @@ use parext4_format::superblock::Superblock;
 
 pub(crate) use commit_hooks::Hooks;
 pub(crate) use commit_timer::CommitTimer;
+pub(crate) use departures::Departure;
 pub(crate) use error_record::ErrorRecorder;
 pub(crate) use idle_cache::IdleCache;
 pub(crate) use in_flight::{Entered, InFlight};

@@ -12,10 +12,11 @@ use parext4_format::orphan_file;
 
 use super::Engine;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeCache};
 use crate::journal::Handle;
 use crate::meta::MetaBlock;
 use crate::sync::Rank;
+use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// The orphans of an open volume.
@@ -99,6 +100,16 @@ impl Orphans {
         all.listed.contains_key(&ino) || all.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
     }
 
+    /// Calls `visit` with the orphans in memory, until it returns false.
+    pub(crate) fn visit(&self, inodes: &InodeCache, mut visit: impl FnMut(&Inode) -> bool) {
+        let state = self.0.lock();
+        if !state.list.values().all(|inode| visit(inode)) {
+            return;
+        }
+        let numbers = state.file.iter().flat_map(|file| file.used.keys());
+        let _ = numbers.filter_map(|&ino| inodes.present(ino)).all(|inode| visit(&inode));
+    }
+
     /// Sets the orphan file to the one read from the device.
     pub(crate) fn set_file(&self, file: OrphanFile) {
         self.0.lock().file = Some(file);
@@ -127,6 +138,7 @@ impl OrphanState {
         if self.has(inode.ino()) {
             return;
         }
+        inode.stays.store(false, Ordering::Relaxed);
         if let Some(file) = &mut self.file
             && let Some(slot) = file.take_free()
         {

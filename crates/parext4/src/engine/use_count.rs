@@ -23,6 +23,8 @@ pub(crate) struct Use {
     engine: Arc<Engine>,
     /// False for background threads, which do not keep the volume open.
     counts: bool,
+    /// True if its owner drops it without an action of a user. A background thread does.
+    departs: bool,
     credentials: Credentials,
 }
 
@@ -37,12 +39,22 @@ impl Use {
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
         // Relaxed suffices, as for `Arc`.
         engine.users.0.fetch_add(1, Ordering::Relaxed);
-        Self { engine: Arc::clone(engine), counts: true, credentials: Credentials::root() }
+        Self { engine: Arc::clone(engine), counts: true, departs: false, credentials: Credentials::root() }
     }
 
     /// Returns a use for a background thread, which closing the volume joins. It acts as root.
     pub(crate) fn own_thread(engine: &Arc<Engine>) -> Self {
-        Self { engine: Arc::clone(engine), counts: false, credentials: Credentials::root() }
+        Self { engine: Arc::clone(engine), counts: false, departs: true, credentials: Credentials::root() }
+    }
+
+    /// Returns true if its owner drops it without an action of a user.
+    pub(crate) fn departs(&self) -> bool {
+        self.departs
+    }
+
+    /// Notes that its owner drops it without an action of a user. A clone of it does not.
+    pub(crate) fn set_departs(&mut self) {
+        self.departs = true;
     }
 
     /// Returns the credentials of the caller.

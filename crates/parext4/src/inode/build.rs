@@ -103,6 +103,8 @@ impl Inode {
             entries: RwLock::new(Rank::Directory, 0),
             names_placed: AtomicBool::new(false),
             references: AtomicU32::new(0),
+            departing: AtomicU32::new(0),
+            stays: AtomicBool::new(false),
             // No block size is larger, so a file whose size is a multiple of this ends at a block boundary.
             tail_clean: AtomicBool::new(raw_size.is_multiple_of(65536)),
             emptied: AtomicBool::new(false),

@@ -98,6 +98,10 @@ pub(crate) struct Inode {
     names_placed: AtomicBool,
     /// Number of `Node`s that refer to this inode.
     pub(crate) references: AtomicU32,
+    /// Number of them that go without an action of a user.
+    pub(crate) departing: AtomicU32,
+    /// True if a thread that found no space has waited in vain for the deletion of the inode, which has no names.
+    pub(crate) stays: AtomicBool,
     /// The state of the blocks past the end of the file: a [`PastEnd`].
     past_end: AtomicU8,
     joined: AtomicU64,
@@ -126,6 +130,11 @@ impl Inode {
 
     pub(crate) fn seed(&self) -> Option<ChecksumSeed> {
         self.seed
+    }
+
+    /// Returns true if no user refers to the inode.
+    pub(crate) fn has_only_departing_references(&self) -> bool {
+        self.references.load(Ordering::Acquire) <= self.departing.load(Ordering::Acquire)
     }
 
     /// Returns the visible size in bytes. Acquire pairs with the Release of the thread that raised it, so a reader that sees the size

@@ -88,7 +88,8 @@ impl<'a> Dir<'a> {
                 return Ok(InsertAt::Room(block, offset));
             }
         }
-        if blocks.len() == 1 && self.may_index() { self.place_converted(name) } else { Ok(InsertAt::Append) }
+        let gets_index = blocks.len() == 1 && self.may_index() && !self.engine.allocator.packs_directories();
+        if gets_index { self.place_converted(name) } else { Ok(InsertAt::Append) }
     }
 
     fn place_converted(&self, name: &[u8]) -> Result<InsertAt> {

@@ -55,9 +55,17 @@ impl Node {
     /// Creates a reference with the credentials of `engine`. The caller prevents a concurrent deletion: it holds the lock of a directory that names the inode, or
     /// another `Node`.
     pub(crate) fn new(engine: &Use, inode: Arc<Inode>) -> Self {
+        Self::counted(engine.clone(), inode)
+    }
+
+    /// Counts a new reference. The caller has another one, or the lock of a directory or of the inode's core.
+    fn counted(engine: Use, inode: Arc<Inode>) -> Self {
+        if engine.departs() {
+            inode.departing.fetch_add(1, Ordering::Relaxed);
+        }
         // Relaxed suffices, as for `Arc`: a new reference is created from an existing one or under the lock.
         inode.references.fetch_add(1, Ordering::Relaxed);
-        Self { engine: engine.clone(), inode }
+        Self { engine, inode }
     }
 
     /// Like [`new`](Self::new), for a background thread of the volume. Returns `None` if the inode is being deleted: it has neither
@@ -67,8 +75,30 @@ impl Node {
         if core.links == 0 && inode.references.load(Ordering::Acquire) == 0 {
             return None;
         }
-        inode.references.fetch_add(1, Ordering::Relaxed);
-        Some(Self { engine: Use::own_thread(engine), inode: Arc::clone(inode) })
+        Some(Self::counted(Use::own_thread(engine), Arc::clone(inode)))
+    }
+
+    /// Returns this reference as one that its owner drops soon, without an action of a user, once no other reference keeps an inode
+    /// without names. So an operation that finds no space waits for the deletion of the inode, for at most 10 seconds. Clones of the
+    /// reference are ordinary ones.
+    ///
+    /// A file system server keeps such references for a kernel that forgets a removed file when no program uses it any more.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/file", "text")?;
+    /// let node = volume.resolve("/file")?.departing();
+    /// volume.remove_file("/file")?;
+    /// assert_eq!(node.metadata().links, 0);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    #[must_use]
+    pub fn departing(mut self) -> Self {
+        if !self.engine.departs() {
+            self.engine.set_departs();
+            self.inode.departing.fetch_add(1, Ordering::Release);
+        }
+        self
     }
 
     /// Returns this reference, to act on behalf of a caller with `credentials`.
@@ -124,9 +154,7 @@ impl Use {
 
 impl Clone for Node {
     fn clone(&self) -> Self {
-        // Relaxed suffices, as in `new`.
-        self.inode.references.fetch_add(1, Ordering::Relaxed);
-        Self { engine: self.engine.clone(), inode: Arc::clone(&self.inode) }
+        Self::counted(self.engine.clone(), Arc::clone(&self.inode))
     }
 }
 
@@ -145,6 +173,12 @@ impl Drop for Node {
             }
             // AcqRel: the thread that reads zero sees everything done through the other references.
             let last = self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1;
+            if self.engine.departs() {
+                self.inode.departing.fetch_sub(1, Ordering::AcqRel);
+            }
+            if core.links == 0 && self.inode.has_only_departing_references() {
+                self.inode.stays.store(false, Ordering::Relaxed);
+            }
             (last, last && core.links == 0)
         };
         if last {

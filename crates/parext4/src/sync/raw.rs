@@ -2,7 +2,6 @@
 
 pub(crate) use shuttle::sync::{atomic, mpsc};
 pub(crate) use shuttle::thread;
-#[cfg(debug_assertions)]
 pub(crate) use shuttle::thread_local;
 use std::sync::{Arc, LockResult, TryLockError};
 

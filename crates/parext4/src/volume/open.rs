@@ -16,7 +16,7 @@ use super::Volume;
 use super::descriptors::read_descriptors;
 use super::options::VolumeOptions;
 use super::recover::{self, JournalPlace, ReplayTarget};
-use crate::allocator::{Allocator, SuperCounts};
+use crate::allocator::{AllocationOptions, Allocator, SuperCounts};
 use crate::clock::now;
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
@@ -295,7 +295,10 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         &desc_blocks,
         descs,
         counts,
-        options.research.serialize_allocation_from,
+        AllocationOptions {
+            serialize_from: options.research.serialize_allocation_from,
+            fill_completely: options.fill_completely,
+        },
     ));
     let lazy = Arc::new(LazyTimes::new());
     let health = Arc::new(Health::new(superblock.error_count()));

@@ -67,6 +67,10 @@ pub struct VolumeOptions {
     /// Records why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
     /// acquires a lock of its file twice, which slows down threads that share one file.
     pub explain: bool,
+    /// Fills the volume as mke2fs does from a directory: data may use all free blocks, writes in flight reserve no more blocks than they
+    /// use, and directories get no index while fewer than 4096 blocks are free. Off by default: the last 2 % of the volume, at most 4096
+    /// clusters, are then for metadata only, and directories of more than one block get an index, as in the kernel.
+    pub fill_completely: bool,
     /// The kinds of quotas whose limits are enforced. None by default; usage is always counted.
     pub enforced_quotas: QuotaKinds,
     /// Options of multi-mount protection, for volumes that have it.
@@ -88,6 +92,7 @@ impl Default for VolumeOptions {
             commit_interval: Some(Duration::from_secs(5)),
             write_back_interval: Some(Duration::from_secs(5)),
             explain: false,
+            fill_completely: false,
             enforced_quotas: QuotaKinds::default(),
             mmp: MmpOptions::new(),
             research: ResearchOptions::new(),
@@ -182,6 +187,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn explain(mut self, explain: bool) -> Self {
         self.explain = explain;
+        self
+    }
+
+    /// Sets [`fill_completely`](field@Self::fill_completely).
+    #[must_use]
+    pub fn fill_completely(mut self, fills: bool) -> Self {
+        self.fill_completely = fills;
         self
     }
 

@@ -158,9 +158,9 @@ impl<'a, 'b> Batch<'a, 'b> {
         let mut kept = engine.undelay(&self.node.inode, reserved);
         let segments = self.page_runs[of].segments(units);
         let mut filled = self.node.fill_segments(cached, &segments, &mut kept);
-        if matches!(filled, Err(Error::NoSpace)) && !self.writes.is_empty() {
+        if matches!(filled, Err(Error::NoSpace)) {
             self.flush();
-            filled = self.node.fill_segments(cached, &segments, &mut kept);
+            filled = engine.with_space_besides(1, || self.node.fill_segments(cached, &segments, &mut kept));
         }
         let page_run = &mut self.page_runs[of];
         if let Err(error) = filled {
@@ -336,14 +336,12 @@ impl Node {
             let (_, mut rest) = segment.split_at(hole.logical);
             while !rest.is_empty() {
                 let credits = engine.map_credits(inode)?;
-                rest = rest.skip(engine.with_space(|| {
-                    engine.transact(credits, |handle| {
-                        let source = BlockSource::Claim(&mut *kept);
-                        let (growth, held) = (Growth::Write, segment.end());
-                        let (written, in_order, delayed) = (false, false, Some(cached));
-                        let filling = FillOptions { written, in_order, growth, source, delayed, held };
-                        engine.fill_holes(handle, inode, rest, filling)
-                    })
+                rest = rest.skip(engine.transact(credits, |handle| {
+                    let source = BlockSource::Claim(&mut *kept);
+                    let (growth, held) = (Growth::Write, segment.end());
+                    let (written, in_order, delayed) = (false, false, Some(cached));
+                    let filling = FillOptions { written, in_order, growth, source, delayed, held };
+                    engine.fill_holes(handle, inode, rest, filling)
                 })?);
             }
         }

@@ -109,3 +109,30 @@ fn operations_of_one_queue_are_widened_one_after_the_other() {
         assert_eq!(blocks_of(&file, BLOCKS), with(&[(0, 1), (2, 1), (6, 2), (9, 2), (12, 3)]));
     });
 }
+
+/// A write of a queue has blocks reserved, which come back at an arbitrary moment while another thread finds no space.
+#[test]
+fn a_write_gets_the_space_that_another_one_returns() {
+    check(300, &[Fault::ClaimsIgnored, Fault::EventsIgnored], |image| {
+        let volume = volume(image);
+        let file = file_on(&volume);
+        let other = volume.create_direct("/other").unwrap();
+        let mut queue = volume.io_queue(4);
+        let buf = AlignedBuf::from_slice(&[1; BLOCK]);
+        queue.submit(
+            &file,
+            IoRequest::Write { buf, len: BLOCK, offset: 6 * BLOCK as u64 },
+            0,
+            IoFlags::new(),
+        );
+        leave_blocks(&volume, 0);
+        let writer = spawn(&other, |f| write_block(f, 2, 0));
+        yield_randomly(60);
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.harvest(true, &mut done).unwrap();
+        }
+        writer.join().unwrap();
+        assert_eq!((blocks_of(&file, BLOCKS), blocks_of(&other, 1)), (with(&[(6, 1)]), vec![2]));
+    });
+}

@@ -50,6 +50,7 @@
 //! | H38 | two threads fill parts of one cluster in different clusters of the volume | `clusters::holes_of_one_cluster_are_filled_in_parallel` | `ClusterUnlocked` |
 //! | H38 | a dirty page that relies on a cluster of its file loses it | `clusters::a_dirty_page_keeps_its_space_if_its_cluster_is_freed` | `UnmapBlocksOnly` |
 //! | H39 | writes under way exceed a limit of a quota together | `quotas::writes_under_way_stay_within_the_limit` | `ChargeUnlocked` |
+//! | H40 | a write finds no space although another one returns some | `full::a_write_gets_the_space_that_another_one_returns` | `ClaimsIgnored`, `EventsIgnored` |
 //!
 //! Models without a hazard number:
 //!

@@ -7,5 +7,6 @@ mod extents;
 mod full;
 mod preallocation;
 mod reserved;
+mod returning;
 mod trim;
 mod unreadable;

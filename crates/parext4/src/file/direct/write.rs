@@ -72,7 +72,7 @@ impl DirectFile {
         mut held: HeldRange<'_>,
     ) -> Result<()> {
         let (runs, zero_tail) = (std::mem::take(&mut held.runs), held.admission.zero_tail);
-        let prepared = self.prepare_write(held.hold(), transfer, runs, zero_tail)?;
+        let prepared = self.prepare_write(held.hold(), transfer, &runs, zero_tail)?;
         when_planted!(Fault::ReleaseAtSubmission, held.release());
         let written = match transfer.widened() {
             None => self.write_runs(data, transfer.offset(), &prepared.runs),
@@ -95,7 +95,7 @@ impl DirectFile {
     }
 
     /// Allocates blocks for a write that holds its range, and reserves what its completion needs. `runs` and
-    /// `zero_tail` come from its plan.
+    /// `zero_tail` come from its plan. Waits for space that may come back.
     ///
     /// # Errors
     /// [`Error::NoSpace`], before any data has moved.
@@ -104,7 +104,23 @@ impl DirectFile {
         &self,
         hold: &Hold<L>,
         transfer: &Transfer,
-        runs: Runs,
+        runs: &Runs,
+        mut zero_tail: bool,
+    ) -> Result<Prepared<'_>> {
+        self.engine()
+            .with_space(|| self.try_prepare_write(hold, transfer, runs, std::mem::take(&mut zero_tail)))
+    }
+
+    /// Like [`prepare_write`](Self::prepare_write), but does not wait for space.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], before any data has moved.
+    #[inline]
+    pub(in crate::file) fn try_prepare_write<L: Deref<Target = RangeLock>>(
+        &self,
+        hold: &Hold<L>,
+        transfer: &Transfer,
+        runs: &Runs,
         zero_tail: bool,
     ) -> Result<Prepared<'_>> {
         if zero_tail {
@@ -113,7 +129,7 @@ impl DirectFile {
         let target = transfer.target();
         hold.assert_covers(&self.node, target.start(), target.end(), Mode::Exclusive);
         let blocks = self.node.blocks_of(target);
-        self.engine().with_space(|| self.node.prepare(blocks, runs.clone(), transfer.growth(), self.dates))
+        self.node.prepare(blocks, runs.clone(), transfer.growth(), self.dates)
     }
 
     /// Returns the contents of `wide`: `data` at file offset `offset`, and zeros around it.

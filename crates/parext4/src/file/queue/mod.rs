@@ -39,7 +39,8 @@ pub use request::{Completion, IoFlags, IoRequest};
 ///
 /// An operation holds its range until its completion is harvested. So a thread deadlocks if it makes a blocking call
 /// that overlaps its own operations in flight: harvest them first. Harvest also before a buffered write to any file:
-/// it may wait for memory, and the memory for threads that wait for the operations in flight. The volume cannot be
+/// it may wait for memory, and the memory for threads that wait for the operations in flight. On a full volume a blocking
+/// call waits up to 10 seconds for space that operations in flight have reserved, also those of the same thread. The volume cannot be
 /// closed while it has queues. Dropping a queue waits for the device, and drops the completions and the buffers.
 ///
 /// If the device's queue fails while it has writes, their results are unknown. Dropping the queue then stops the volume, as a
@@ -115,8 +116,8 @@ impl IoQueue {
     /// Begins an operation on a file of the queue's volume. [`harvest`](Self::harvest) returns its result with
     /// `token`, even if the request is invalid.
     ///
-    /// Does not wait for other operations or for data. May wait for a commit or for metadata to be read, unless
-    /// `flags` forbid it.
+    /// Does not wait for other operations or for data, unless the volume is full: then it completes operations of this queue, and waits
+    /// for space that other operations return. May wait for a commit or for metadata to be read. `flags` can forbid both.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -193,12 +194,7 @@ impl IoQueue {
             #[cfg(shuttle)]
             let sleep =
                 sleep && self.mailbox.sleep(self.device.as_ref().map_or(0, |device| device.in_flight()));
-            let mut done = std::mem::take(&mut self.done);
-            let result = self.device.as_mut().map_or(Ok(()), |device| device.harvest(sleep, &mut done));
-            self.mailbox.awake();
-            done.drain(..).for_each(|done| self.device_done(done));
-            self.done = done;
-            result.map_err(|e| Error::device("waiting for the device", e))?;
+            self.harvest_device(sleep)?;
             if !self.ready.is_empty() || !wait || self.ops.is_empty() || self.mailbox.take_interrupt() {
                 break;
             }
@@ -206,6 +202,16 @@ impl IoQueue {
         self.take_deliveries();
         out.append(&mut self.ready);
         Ok(())
+    }
+
+    /// Completes the operations that the device has done. With `sleep`, blocks until there is one.
+    fn harvest_device(&mut self, sleep: bool) -> Result<()> {
+        let mut done = std::mem::take(&mut self.done);
+        let result = self.device.as_mut().map_or(Ok(()), |device| device.harvest(sleep, &mut done));
+        self.mailbox.awake();
+        done.drain(..).for_each(|done| self.device_done(done));
+        self.done = done;
+        result.map_err(|e| Error::device("waiting for the device", e))
     }
 
     /// Returns the number of operations submitted and not yet harvested.

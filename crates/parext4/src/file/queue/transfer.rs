@@ -7,10 +7,11 @@ use super::super::DirectFile;
 use super::IoQueue;
 use super::pending::{Kind, Pending};
 use crate::admission::Admission;
-use crate::block_io::{IoSegment, PendingConversion, Prepared};
+use crate::block_io::{DetachedConversion, IoSegment, PendingConversion, Prepared};
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
+use crate::mapping::Runs;
 use crate::node::Hold;
 use crate::sync::Arc;
 
@@ -22,6 +23,9 @@ pub(super) enum Started {
     /// It has released its range, because it needs another one.
     RequestAgain,
 }
+
+/// The mapping of the blocks of a write, and what their conversion needs.
+type Preparation = (Runs, Option<DetachedConversion>);
 
 /// Returns the device token for a part of an operation.
 pub(super) fn token(key: usize, part: usize) -> u64 {
@@ -86,16 +90,17 @@ impl IoQueue {
     }
 
     fn transfer_write(&mut self, key: usize, zero_tail: bool) -> Result<Started> {
-        let op = &mut self.ops[key];
-        let file = self.files.get(op.file);
+        let (op, file) = (&self.ops[key], self.file_of(key));
         if op.kind == Kind::Write {
             file.node.check_len(op.len as u64, op.transfer.end() >= file.size())?;
         }
-        match prepare(file, op, zero_tail) {
-            Ok(Prepared { runs, conversion, .. }) => {
-                (op.runs, op.conversion) = (runs, conversion.map(PendingConversion::detach))
-            }
-            Err(Error::NoSpace) if !op.nowait => {
+        let prepared =
+            if op.nowait { self.prepare_at_once(key, zero_tail) } else { self.prepare(key, zero_tail) };
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        match prepared {
+            Ok((runs, conversion)) => (op.runs, op.conversion) = (runs, conversion),
+            Err(Error::NoSpace) => {
                 op.transfer.widen(&file.node)?;
                 op.hold = None;
                 return Ok(Started::RequestAgain);
@@ -116,17 +121,47 @@ impl IoQueue {
         }
         Ok(Started::Yes)
     }
-}
 
-fn prepare<'a>(file: &'a DirectFile, op: &mut Pending, zero_tail: bool) -> Result<Prepared<'a>> {
-    if op.nowait {
+    fn prepare_at_once(&mut self, key: usize, zero_tail: bool) -> Result<Preparation> {
         if zero_tail {
             return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
         }
-        return file.node.prepare_at_once(op.runs.clone(), op.conversion.take(), file.dates);
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        file.node.prepare_at_once(op.runs.clone(), op.conversion.take(), file.dates).map(detach)
     }
-    let Some(hold) = &op.hold else { return Err(Error::Cancelled) };
-    file.prepare_write(hold, &op.transfer, std::mem::take(&mut op.runs), zero_tail)
+
+    /// Prepares a write. If it finds no space, first completes the operations of this queue that have blocks reserved, which no other
+    /// thread can complete, and then waits for space as a blocking call does.
+    fn prepare(&mut self, key: usize, zero_tail: bool) -> Result<Preparation> {
+        let (op, file) = (&self.ops[key], self.file_of(key));
+        let Some(hold) = &op.hold else { return Err(Error::Cancelled) };
+        match file.try_prepare_write(hold, &op.transfer, &op.runs, zero_tail) {
+            Err(Error::NoSpace) => {}
+            prepared => return prepared.map(detach),
+        }
+        self.complete_reserved()?;
+        let (op, file) = (&self.ops[key], self.file_of(key));
+        let Some(hold) = &op.hold else { return Err(Error::Cancelled) };
+        file.prepare_write(hold, &op.transfer, &op.runs, false).map(detach)
+    }
+
+    fn file_of(&self, key: usize) -> &DirectFile {
+        self.files.get(self.ops[key].file)
+    }
+
+    /// Completes operations until none on the device has blocks reserved.
+    fn complete_reserved(&mut self) -> Result<()> {
+        let has_blocks = |op: &Pending| op.conversion.is_some_and(|conversion| conversion.has_blocks());
+        while self.ops.iter().any(|(_, op)| op.parts > 0 && has_blocks(op)) {
+            self.harvest_device(true)?;
+        }
+        Ok(())
+    }
+}
+
+fn detach(Prepared { runs, conversion, .. }: Prepared<'_>) -> Preparation {
+    (runs, conversion.map(PendingConversion::detach))
 }
 
 impl Pending {

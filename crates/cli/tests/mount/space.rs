@@ -73,6 +73,35 @@ fn reserved_blocks_are_for_root() {
     }
 }
 
+/// The kernel sends what removes the file from the server's memory after it has answered unlink(2), and the server may execute it after
+/// the write.
+#[test]
+fn a_write_finds_the_space_of_a_file_that_was_removed_before() {
+    const MIB: usize = 1 << 20;
+    for cache in ["kernel", "writeback", "direct"] {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], &format!("cache={cache}")) else {
+            return;
+        };
+        let (ballast, left) =
+            (File::create(fuse.path("ballast")).unwrap(), space(&fuse).1 * 4096 - (4 << 20));
+        fallocate(&ballast, FallocateFlags::empty(), 0, left).unwrap();
+        for round in 0..5 {
+            // With cache=writeback, close(2) or a sync reports that the data did not fit.
+            let file = File::create(fuse.path("fill")).unwrap();
+            let all = std::io::Write::write_all(&mut &file, &vec![1; 5 * MIB]).and_then(|()| file.sync_all());
+            assert!(all.is_err(), "{cache}: the volume is not full");
+            drop(file);
+            std::fs::remove_file(fuse.path("fill")).unwrap();
+            let small = File::create(fuse.path("small")).unwrap();
+            small.write_all_at(&[2; 8192], 0).unwrap_or_else(|error| panic!("{cache}, {round}: {error}"));
+            small.sync_all().unwrap_or_else(|error| panic!("{cache}, {round}: {error}"));
+            std::fs::remove_file(fuse.path("small")).unwrap();
+        }
+        let _ = syncfs(File::open(fuse.dir()).unwrap());
+        fuse.finish();
+    }
+}
+
 #[test]
 fn reserved_blocks_are_for_root_in_queue_threads() {
     let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], "allow_other,cache=direct,threads=1")

@@ -88,7 +88,7 @@ impl LookupCounts {
             }
             other => {
                 let lookups = other.map_or(0, |known| known.lookups) + 1;
-                let unlinked = has_no_name(node).then(|| Box::new(node.clone()));
+                let unlinked = has_no_name(node).then(|| Box::new(node.clone().departing()));
                 let generation = Some(generation);
                 shard.insert(ino, KnownInode { lookups, generation, pages: None, unlinked })
             }
@@ -113,7 +113,7 @@ impl LookupCounts {
             && known.unlinked.is_none()
             && has_no_name(node)
         {
-            known.unlinked = Some(Box::new(node.clone()));
+            known.unlinked = Some(Box::new(node.clone().departing()));
         }
     }
 
@@ -152,6 +152,10 @@ fn has_no_name(node: &Node) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use parext4::OpenOptions;
+
     use super::*;
 
     #[test]
@@ -177,5 +181,28 @@ mod tests {
         assert_eq!(counts.len(), 1);
         counts.forget(number, 1);
         assert_eq!(counts.len(), 0);
+    }
+
+    #[test]
+    fn a_write_waits_until_the_kernel_forgets_a_removed_file() {
+        let volume = testkit::volume::scratch();
+        let counts = LookupCounts::new(volume.root().unwrap(), false);
+        let options = OpenOptions::read_write().create(true);
+        let (file, other) =
+            (volume.open_direct("/file", &options).unwrap(), volume.open_direct("/other", &options).unwrap());
+        let space = volume.space();
+        file.allocate(0, space.available_blocks * u64::from(space.block_size), false).unwrap();
+        counts.count_lookup(file.node());
+        volume.remove_file("/file").unwrap();
+        counts.pin_unlinked(file.node());
+        let number = INodeNo(file.node().ino().get().into());
+        drop(file);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                counts.forget(number, 1);
+            });
+            other.write_at(&[1; 4096], 0).unwrap();
+        });
     }
 }

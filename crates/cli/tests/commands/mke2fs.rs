@@ -60,6 +60,41 @@ pub fn ours(image: &Path, words: &[String]) {
     assert!(made.stdout.is_empty());
 }
 
+/// Returns true if mke2fs makes a volume of `blocks` blocks with the files of `dir`.
+fn mke2fs_fits(dir: &Path, image: &Path, blocks: u64) -> Option<bool> {
+    let _ = fs::remove_file(image);
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-m", "0", "-O", "^has_journal", "-N", "512", "-d"]);
+    tool(mke2fs.args([dir, image]).arg(blocks.to_string())).map(|output| output.status.success())
+}
+
+/// The names of the files need a directory of several blocks.
+#[test]
+fn put_fits_where_mke2fs_fits_the_same_files() {
+    let scratch = ScratchImage::empty();
+    let (dir, image) = (scratch.path("files"), scratch.path("tight"));
+    fs::create_dir(&dir).unwrap();
+    for nth in 0..400 {
+        fs::write(dir.join(format!("a file {nth}")), nth.to_string()).unwrap();
+    }
+    // Not one block less suffices.
+    let (mut few, mut enough) = (300, 1500);
+    while enough - few > 1 {
+        let blocks = few.midpoint(enough);
+        let Some(fits) = mke2fs_fits(&dir, &image, blocks) else { return };
+        (few, enough) = if fits { (few, blocks) } else { (blocks, enough) };
+    }
+    let empty = scratch.path("empty");
+    fs::create_dir(&empty).unwrap();
+    for threads in ["1", "2", "8"] {
+        assert_eq!(mke2fs_fits(&empty, &image, enough), Some(true));
+        let (from, to) = (text(&dir.join(".")), format!("{}:/", text(&image)));
+        scratch.ok(&["put", "-q", "--threads", threads, &from, &to]);
+        let checked = tool(Command::new("e2fsck").arg("-fn").arg(&image)).unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+    }
+}
+
 /// Returns the superblock as dumpe2fs prints it, apart from the lines that differ.
 fn facts(image: &Path) -> Vec<String> {
     let printed = tool(Command::new("dumpe2fs").arg("-h").arg(image)).unwrap();

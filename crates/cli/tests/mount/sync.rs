@@ -1,8 +1,10 @@
 //! The options `sync` and `dirsync`, and handles opened with `O_SYNC` or `O_DSYNC`: a crash after a call does not undo it.
 
 use std::fs::{File, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use parext4::{InodeFlags, Node, Volume};
 use rustix::fs::{
@@ -10,7 +12,9 @@ use rustix::fs::{
     fallocate, ioctl_getflags, ioctl_setflags, removexattr, setxattr, utimensat,
 };
 
+use testkit::command::text;
 use testkit::fuse_mount::FuseMount;
+use testkit::skipped;
 
 /// Size of a file that was allocated, in bytes.
 const ALLOCATED: u64 = 1 << 20;
@@ -138,4 +142,47 @@ fn allocations_and_copies_by_synchronous_handles_are_durable() {
         assert_durable(&fuse, name, change, name);
     }
     fuse.finish();
+}
+
+/// Stores to 40 files by write(2) or through mappings, and syncs the root directory. Keeps the files open until its input ends.
+const STORES: &str = "
+import mmap, os, sys
+root, how = sys.argv[1:]
+data, kept = b'x' * 10000, []
+for nth in range(40):
+    fd = os.open(f'{root}/{nth}', os.O_RDWR | os.O_CREAT)
+    if how == 'write':
+        os.write(fd, data)
+    else:
+        os.ftruncate(fd, len(data))
+        pages = mmap.mmap(fd, len(data))
+        pages[:] = data
+        kept.append(pages)
+os.fsync(os.open(root, os.O_RDONLY))
+print('synced', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_sync_of_the_root_makes_durable_what_only_the_kernel_has() {
+    for (options, how) in [("cache=writeback", "write"), ("cache=kernel", "store"), ("threads=1", "store")] {
+        let Some(fuse) = FuseMount::mounted(&[], &format!("{options},commit=300")) else { return };
+        let mut python = Command::new("python3");
+        python.args(["-c", STORES, &text(fuse.dir()), how]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut program) = python.spawn() else { return skipped("python3 is not installed") };
+        let said = BufReader::new(program.stdout.take().unwrap()).lines().next();
+        assert_eq!(said.map(Result::unwrap).as_deref(), Some("synced"), "{options}");
+        fuse.scratch().fetch();
+        let copy = fuse.scratch().path("crashed.img");
+        std::fs::copy(fuse.scratch().image(), &copy).unwrap();
+        drop(program.stdin.take());
+        program.wait().unwrap();
+        let volume = Volume::open_path(&copy).unwrap();
+        for nth in 0..40 {
+            let data = volume.read(format!("/{nth}")).unwrap();
+            assert!(data == [b'x'; 10_000], "{options}: {} bytes of file {nth}", data.len());
+        }
+        volume.close().unwrap();
+        fuse.finish();
+    }
 }

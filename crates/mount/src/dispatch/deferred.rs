@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fuser::FileHandle;
 
 use crate::in_flight::{InFlightRequest, Stage};
-use crate::kernel_cache::Invalidation;
+use crate::kernel_cache::{Invalidation, KernelPages};
 use crate::server::Server;
 use crate::threads::{SharedBuffers, WorkerPool};
 
@@ -26,6 +26,18 @@ impl Deferred {
             self.server.invalidate_attributes(open.pages.ino);
             self.invalidation.drop_failed(&open.pages);
         }
+    }
+
+    /// Has the kernel write back and drop its pages of several inodes, of one after the other, then calls `then`, which must not
+    /// block. Does not block.
+    pub fn drop_each(
+        self: &Arc<Self>,
+        mut inodes: Vec<Arc<KernelPages>>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let Some(pages) = inodes.pop() else { return then() };
+        let deferred = Arc::clone(self);
+        self.invalidation.drop_all(pages, move || deferred.drop_each(inodes, then));
     }
 
     /// Finishes a request in a worker thread.

@@ -270,7 +270,10 @@ impl Filesystem for Dispatcher {
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.execute_long(RequestInfo::new("fsyncdir", ino), reply, move |server| server.sync_dir(ino));
+        // A sync of the root is one of the volume. Linux may have syncfs(2) return before it has sent what only its own pages have.
+        let files = if ino == INodeNo::ROOT { self.server.open_files.pages() } else { Vec::new() };
+        let info = RequestInfo::new("fsyncdir", ino);
+        self.execute_after_write_back(info, files, reply, move |server| server.sync_dir(ino));
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {

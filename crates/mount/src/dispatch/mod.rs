@@ -125,22 +125,23 @@ impl Dispatcher {
         self.run(info, latency, move |server| reply.send(server.handle_corruption(operation(server))));
     }
 
-    /// Like [`execute_long`](Self::execute_long), after the kernel has written back its dirty pages of the file.
+    /// Like [`execute_long`](Self::execute_long), after the kernel has written back its dirty pages of files.
     fn execute_after_write_back<T, R: Reply<T> + Send + 'static>(
         &self,
         info: RequestInfo,
-        pages: Option<Arc<KernelPages>>,
+        files: impl IntoIterator<Item = Arc<KernelPages>>,
         reply: R,
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
-        let Some(pages) = pages.filter(|pages| pages.may_be_dirty()) else {
+        let dirty: Vec<_> = files.into_iter().filter(|pages| pages.may_be_dirty()).collect();
+        if dirty.is_empty() {
             return self.execute_long(info, reply, operation);
-        };
+        }
         let deferred = Arc::clone(&self.deferred);
         let in_flight = self.server.in_flight.add(info);
         in_flight.enter(Stage::WaitingForKernel);
         let _scope = self.request_threads.begin_request().hand_off();
-        self.deferred.invalidation.drop_all(pages, move || {
+        self.deferred.drop_each(dirty, move || {
             deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
                 reply.send(deferred.server.handle_corruption(operation(&deferred.server)));
             });

@@ -41,28 +41,21 @@ impl Deferred {
             Ok(dirty) => dirty,
             Err(failure) => return reply.send(self.server.handle_corruption(Err(failure))),
         };
-        let mut files = dirty.clone().into_iter().flatten();
-        let (Some(first), second) = (files.next(), files.next()) else {
-            return self.finish_rename(&rename, &[], reply);
-        };
+        let dirty: Vec<_> = dirty.into_iter().flatten().collect();
+        if dirty.is_empty() {
+            return self.finish_rename(&rename, &dirty, reply);
+        }
         let deferred = Arc::clone(self);
         in_flight.enter(Stage::WaitingForKernel);
-        let finish = move || {
+        self.drop_each(dirty.clone(), move || {
             deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
                 deferred.finish_rename(&rename, &dirty, reply);
             });
-        };
-        match second {
-            None => self.invalidation.drop_all(first, finish),
-            Some(second) => {
-                let deferred = Arc::clone(self);
-                self.invalidation.drop_all(first, move || deferred.invalidation.drop_all(second, finish));
-            }
-        }
+        });
     }
 
-    fn finish_rename(&self, rename: &Rename, written_back: &[Option<Arc<KernelPages>>], reply: ReplyEmpty) {
-        let outcome = match written_back.iter().flatten().find_map(|pages| pages.lost()) {
+    fn finish_rename(&self, rename: &Rename, written_back: &[Arc<KernelPages>], reply: ReplyEmpty) {
+        let outcome = match written_back.iter().find_map(|pages| pages.lost()) {
             Some(errno) => Err(Failure::new(errno)),
             None => self.rename(rename),
         };

@@ -185,16 +185,15 @@ impl OpenFiles {
         self.files.read().get(key).cloned().ok_or(Failure::STALE)
     }
 
-    /// Returns the kernel's pages of all open files.
+    /// Returns the kernel's pages of all open files. Those of a file with several handles are returned for each.
     pub fn pages(&self) -> Vec<Arc<KernelPages>> {
         self.files.read().iter().map(|(_, open)| Arc::clone(&open.pages)).collect()
     }
 
-    /// Closes a handle. The file is dropped after the lock is released.
-    pub fn remove(&self, handle: FileHandle) {
+    /// Closes a handle. Dropping the file that it returns may block on the volume.
+    pub fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
-        let removed = self.files.write().try_remove(key);
-        drop(removed);
+        self.files.write().try_remove(key)
     }
 
     /// Sets whether files that bypass the kernel's page cache are coherent with mappings. To be called before the first request.

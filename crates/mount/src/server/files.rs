@@ -106,12 +106,17 @@ impl Server {
 
     /// Makes a directory durable. For the root, makes the whole volume durable, because the server gets no request for
     /// syncfs(2).
+    ///
+    /// # Errors
+    /// For the root, also an error of write-back that has lost data of an open file, see [`KernelPages::lost`].
     pub fn sync_dir(&self, ino: INodeNo) -> Outcome<()> {
         self.check_not_shut_down()?;
-        match ino {
-            INodeNo::ROOT => Ok(self.volume()?.sync()?),
-            _ => Ok(self.node(ino)?.sync()?),
+        if ino != INodeNo::ROOT {
+            return Ok(self.node(ino)?.sync()?);
         }
+        self.volume()?.sync()?;
+        let lost = self.open_files.pages().iter().find_map(|pages| pages.lost());
+        lost.map_or(Ok(()), |errno| Err(Failure::new(errno)))
     }
 
     /// Executes fallocate(2).

@@ -208,6 +208,7 @@ impl MountOptions {
             .read_only(self.read_only)
             .recover(self.recover)
             .commit_interval(self.commit)
+            .delete_in_background(true)
             .explain(self.explain)
             .enforced_quotas(self.quotas)
             .research(ResearchOptions::new().policy(self.policy));

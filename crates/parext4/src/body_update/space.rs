@@ -20,8 +20,9 @@ impl Engine {
     /// 2. While other operations have claimed blocks, removed files are about to be deleted, or flush threads write back pages that have
     ///    more reserved than they will need, it waits for them.
     ///
-    /// Gives up once nothing is in flight that may return blocks, and after 10 seconds in any case. A failed attempt must have
-    /// changed nothing. The caller holds no handle and no [reservation](crate::allocator::Reservation). It may hold ranges and the locks before
+    /// Gives up once nothing is in flight that may return blocks, and after 10 seconds in any case. Also waits for pending deletions if a
+    /// quota is exceeded, or no inode is free. A failed attempt must have changed nothing. The caller holds no handle, no lock or range of
+    /// an inode without names and users, and no [reservation](crate::allocator::Reservation). It may hold ranges and the locks before
     /// `Rank::Handle`: a thread that has claimed blocks waits for none of them.
     ///
     /// # Errors
@@ -41,6 +42,11 @@ impl Engine {
             // Preallocated blocks count for their user, too.
             Err(Error::QuotaExceeded(_)) => {
                 self.free_preallocated_of_idle()?;
+                self.deletions.wait();
+                operation()
+            }
+            Err(Error::NoInodes) => {
+                self.deletions.wait();
                 operation()
             }
             other => other,
@@ -53,6 +59,7 @@ impl Engine {
         loop {
             let seen = waiter.events();
             self.free_preallocated_of_idle()?;
+            self.deletions.wait();
             if self.allocator.has_held_blocks() {
                 self.journal.commit_all()?;
             }

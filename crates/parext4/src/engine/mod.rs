@@ -6,6 +6,7 @@
 mod commit_hooks;
 mod commit_timer;
 mod departures;
+mod deletions;
 mod error_record;
 mod idle_cache;
 mod in_flight;
@@ -25,6 +26,7 @@ use parext4_format::superblock::Superblock;
 pub(crate) use commit_hooks::Hooks;
 pub(crate) use commit_timer::CommitTimer;
 pub(crate) use departures::Departure;
+pub(crate) use deletions::Deletions;
 pub(crate) use error_record::ErrorRecorder;
 pub(crate) use idle_cache::IdleCache;
 pub(crate) use in_flight::{Entered, InFlight};
@@ -65,6 +67,8 @@ pub(crate) struct Engine {
     pub allocator: Arc<Allocator>,
     pub inodes: Arc<InodeCache>,
     pub orphans: Orphans,
+    /// Orphans that a thread of the volume deletes.
+    pub deletions: Deletions,
     /// Held while a directory moves from one parent to another.
     pub rename: Mutex<()>,
     /// The reason why the volume is read-only, if it is.

@@ -54,6 +54,9 @@ pub(super) struct FrozenTransaction {
     pub blocks: Vec<FrozenBlock>,
     pub freed: Vec<Freed>,
     pub revoked: Vec<FsBlock>,
+    /// The objects that were encoded. Dropped after the gate has opened: the last references to thousands of deleted inodes are
+    /// here.
+    _encoded: Vec<Arc<dyn Participant>>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,11 +105,11 @@ impl Transaction {
     /// gate, so no handle is open.
     pub(super) fn freeze(&self, tid: u64) -> Result<FrozenTransaction> {
         let contents = std::mem::take(&mut *self.contents.lock());
-        for participant in &contents.participants {
+        let TransactionContents { blocks, participants, freed, mut revoked } = contents;
+        for participant in &participants {
             participant.encode()?;
         }
-        let mut blocks: Vec<FrozenBlock> = contents
-            .blocks
+        let mut blocks: Vec<FrozenBlock> = blocks
             .into_iter()
             .filter(|block| !block.is_forgotten())
             .map(|block| FrozenBlock { bytes: block.freeze(), block })
@@ -115,8 +118,7 @@ impl Transaction {
         // A block that was revoked and then used again has new contents here, which a revocation would hide from the replay.
         let is_logged =
             |number: &FsBlock| blocks.binary_search_by_key(number, |frozen| frozen.block.number()).is_ok();
-        let mut revoked = contents.revoked;
         revoked.retain(|number| !is_logged(number));
-        Ok(FrozenTransaction { tid, blocks, freed: contents.freed, revoked })
+        Ok(FrozenTransaction { tid, blocks, freed, revoked, _encoded: participants })
     }
 }

@@ -45,6 +45,12 @@ impl Node {
     /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and append-only inodes; [`Error::Corrupt`] if it
     /// is the last name of an inode that cannot be deleted. The name then stays.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        self.remove_file_name(name)?;
+        self.help_to_delete();
+        Ok(())
+    }
+
+    fn remove_file_name(&self, name: &[u8]) -> Result<()> {
         check_name(name)?;
         let dir = self.dir()?;
         // Dropped after the lock, because it may be the last reference.
@@ -89,6 +95,7 @@ impl Node {
         check_name(name)?;
         // Retries until the name means the same inode before and after the locks are acquired.
         while !self.try_rmdir(name)? {}
+        self.help_to_delete();
         Ok(())
     }
 

@@ -73,7 +73,9 @@ impl Node {
     /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced; [`Error::NotPermitted`] for
     /// immutable and append-only inodes; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::NoKey`] if one of the directories is encrypted.
     pub fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8], mode: RenameMode) -> Result<()> {
-        self.rename_impl(name, new_dir, new_name, mode, None)
+        self.rename_impl(name, new_dir, new_name, mode, None)?;
+        self.help_to_delete();
+        Ok(())
     }
 
     /// Like [`rename`](Self::rename), and atomically puts a *whiteout* in the place of the old name: a character device 0:0 without
@@ -92,7 +94,9 @@ impl Node {
         if mode == RenameMode::Exchange {
             return Err(Error::invalid("an exchange that leaves a whiteout"));
         }
-        self.rename_impl(name, new_dir, new_name, mode, Some(owner))
+        self.rename_impl(name, new_dir, new_name, mode, Some(owner))?;
+        self.help_to_delete();
+        Ok(())
     }
 
     fn rename_impl(

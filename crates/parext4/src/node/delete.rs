@@ -16,6 +16,22 @@ use crate::page_cache::PageRange;
 use crate::sync::Arc;
 use crate::sync::{Rank, hold};
 
+/// Deletes an inode without names and users.
+pub(super) fn delete_unused(engine: &Arc<Engine>, inode: &Arc<Inode>) {
+    // There is no caller to report an error to. The orphan list keeps the inode for the next open. A failed write has stopped the
+    // volume.
+    if let Err(error) = Use::own_thread(engine).delete_inode(inode) {
+        tracing::warn!("deleting inode {}: {error}", inode.ino());
+    }
+}
+
+impl Node {
+    /// Deletes two inodes if many deletions are pending. The caller has removed a name, and holds no lock.
+    pub(crate) fn help_to_delete(&self) {
+        self.engine.deletions.help(&self.engine, delete_unused);
+    }
+}
+
 impl Use {
     /// Finishes a truncation that a crash has interrupted. First zeroes the rest of the last block, which the kernel does only after it has
     /// logged the size: a kernel that extends the file may expect zeros there. The commit that removes the orphan makes the zeros
@@ -85,9 +101,10 @@ impl Use {
                 self.inodes.remove(inode);
                 crate::sync::yield_now();
             });
+            inode.encode_last()?;
             self.allocator.free_inode(handle, inode.ino(), inode.is_dir())?;
-            // Only after the number is free: until the transaction closes, the table block contains the inode as in use, and a
-            // lookup must not read that. The number may already belong to a new inode.
+            // Only after the number is free: a lookup must not read the inode from its table block before. The number may already
+            // belong to a new inode.
             self.inodes.remove(inode);
             Ok(true)
         })

@@ -21,6 +21,8 @@ pub(crate) use hold::{HeldPages, Hold};
 pub use id::NodeId;
 pub(crate) use units::Units;
 
+use delete::delete_unused;
+
 use crate::credentials::Credentials;
 use crate::engine::{Engine, Use};
 use crate::error::Result;
@@ -188,12 +190,8 @@ impl Drop for Node {
             }
             self.engine.allocator.close_windows(&self.inode.windows, FileBlock::ZERO);
         }
-        if deleted {
-            // There is no caller to report an error to. The orphan list keeps the inode for the next open. A failed
-            // write has stopped the volume.
-            if let Err(error) = self.engine.delete_inode(&self.inode) {
-                tracing::warn!("deleting inode {}: {error}", self.inode.ino());
-            }
+        if deleted && !self.engine.deletions.defer(&self.engine, &self.inode, delete_unused) {
+            delete_unused(&self.engine, &self.inode);
         }
     }
 }

@@ -134,6 +134,7 @@ impl Engine {
         let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
         self.dirty.stop();
         self.idle_cache.stop();
+        self.deletions.finish();
         let result = self.shut_down().and(written);
         *outcome = Some(result.as_ref().map(|&()| ()).map_err(|error| error.to_string().into()));
         result

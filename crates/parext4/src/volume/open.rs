@@ -20,8 +20,8 @@ use crate::allocator::{AllocationOptions, Allocator, SuperCounts};
 use crate::clock::now;
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
-    CommitTimer, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes, Orphans, Preallocated, Use,
-    UseCount,
+    CommitTimer, Deletions, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes, Orphans,
+    Preallocated, Use, UseCount,
 };
 use crate::error::{Error, Result};
 use crate::flush_turn::FlushTurn;
@@ -341,6 +341,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         dirty: DirtyFiles::new(&limits, &pages, &device),
         device,
         orphans: Orphans::new(),
+        deletions: Deletions::new(options.delete_in_background),
         rename: Mutex::new(Rank::Rename, ()),
         layout,
         health,

@@ -64,6 +64,12 @@ pub struct VolumeOptions {
     /// Longest time between a buffered write and its write-back. `None`: only syncs, the limit of dirty bytes and closing
     /// write back. Five seconds by default.
     pub write_back_interval: Option<Duration>,
+    /// Deletes inodes that have neither names nor users in a thread of the volume. A thread that drops the last [`Node`](crate::Node)
+    /// of a removed file then does not wait for the deletion, and the space of the file is free a moment later. Closing the volume
+    /// executes all deletions; after a crash the next open does. Off by default: the thread that drops the last `Node` deletes.
+    ///
+    /// For servers, in which one thread drops files for many users.
+    pub delete_in_background: bool,
     /// Records why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
     /// acquires a lock of its file twice, which slows down threads that share one file.
     pub explain: bool,
@@ -91,6 +97,7 @@ impl Default for VolumeOptions {
             dirty_limit_bytes: None,
             commit_interval: Some(Duration::from_secs(5)),
             write_back_interval: Some(Duration::from_secs(5)),
+            delete_in_background: false,
             explain: false,
             fill_completely: false,
             enforced_quotas: QuotaKinds::default(),
@@ -180,6 +187,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn write_back_interval(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.write_back_interval = time.into();
+        self
+    }
+
+    /// Sets [`delete_in_background`](field@Self::delete_in_background).
+    #[must_use]
+    pub fn delete_in_background(mut self, in_background: bool) -> Self {
+        self.delete_in_background = in_background;
         self
     }
 

@@ -71,6 +71,21 @@ impl Volume {
         self.engine.device.counters()
     }
 
+    /// Returns the number of removed files whose deletion in the background has not ended, see
+    /// [`VolumeOptions::delete_in_background`](field@crate::VolumeOptions::delete_in_background).
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// volume.remove_file("/a")?;
+    /// assert_eq!(volume.pending_deletions(), 0, "this thread has deleted the file");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    #[must_use]
+    pub fn pending_deletions(&self) -> u64 {
+        self.engine.deletions.pending()
+    }
+
     /// Returns the amount of metadata that the volume keeps in memory.
     ///
     /// ```

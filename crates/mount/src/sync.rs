@@ -1,19 +1,16 @@
-//! The locks, condition variables, atomics, threads and channels of this crate.
+//! The locks, condition variables, atomics, and threads of this crate.
 //!
 //! All locks and condition variables of the crate come from here, so that `--cfg shuttle` can replace them by a model
 //! checker's.
 
 #[cfg(not(shuttle))]
 mod raw {
-    pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
     pub(crate) use std::sync::atomic;
-    pub(crate) use std::thread::{Builder, JoinHandle};
+    pub(crate) use std::thread::Builder;
 }
 
 #[cfg(shuttle)]
 mod raw;
 
-pub(crate) use raw::{
-    Builder, Condvar, JoinHandle, Mutex, MutexGuard, Receiver, RwLock, Sender, atomic, unbounded,
-};
+pub(crate) use raw::{Builder, Condvar, Mutex, MutexGuard, RwLock, atomic};

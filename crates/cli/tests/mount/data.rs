@@ -224,6 +224,42 @@ fn an_unlinked_file_lives_until_it_is_closed() {
     }
 }
 
+/// Closes 3000 unlinked files at once, and waits until they are deleted.
+const CLOSES: &str = "
+import os, resource, sys, time
+path, files = sys.argv[1], []
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+free = lambda: os.statvfs(os.path.dirname(path)).f_ffree
+before = free()
+for _ in range(3000):
+    files.append(os.open(path, os.O_RDWR | os.O_CREAT))
+    os.write(files[-1], b'x')
+    os.unlink(path)
+for fd in files:
+    os.close(fd)
+while free() < before:
+    time.sleep(0.01)
+";
+
+#[test]
+fn closing_many_unlinked_files_occupies_no_worker_threads() {
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    let mut server = fuse.serve("cache=kernel");
+    let arguments = ["-c", CLOSES, &text(&fuse.path("file"))].map(str::to_owned);
+    let closed = fuse.watched(|| tool(Command::new("python3").args(arguments)));
+    let is_worker = |thread: std::io::Result<std::fs::DirEntry>| {
+        let name = std::fs::read_to_string(thread.unwrap().path().join("comm"));
+        name.is_ok_and(|name| name.starts_with("parext4-worker"))
+    };
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let workers = threads.map(is_worker).filter(|&is_worker| is_worker).count();
+    fuse.umount();
+    server.wait().unwrap();
+    fuse.scratch().fsck();
+    assert!(closed.is_none() || workers < 100, "{workers} workers");
+}
+
 #[test]
 fn appends_of_many_processes_are_all_there() {
     for options in OPTIONS {

@@ -64,6 +64,7 @@ impl Filesystem for Dispatcher {
         self.workers.join();
         // The last request may have started new ones.
         self.queue_threads.stop();
+        self.closer.join();
         self.server.shut_down();
     }
 
@@ -73,14 +74,9 @@ impl Filesystem for Dispatcher {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        // Not counted as a request of its own: the kernel sends these in batches, and the thread polls only after a batch.
-        match self.request_threads.try_execute(Latency::Short) {
-            Some(_executing) => self.server.lookup_counts.forget(ino, lookups),
-            None => {
-                let server = Arc::clone(&self.server);
-                self.workers.spawn(move || server.lookup_counts.forget(ino, lookups));
-            }
-        }
+        // Not counted as a request of its own: the kernel sends these in batches, and the thread polls only after a batch. In the thread
+        // that has read the batch: the volume deletes removed files in the background, so this never blocks.
+        self.server.lookup_counts.forget(ino, lookups);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -237,14 +233,18 @@ impl Filesystem for Dispatcher {
     fn release(
         &self,
         _: &Request,
-        ino: INodeNo,
+        _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.execute(RequestInfo::new("release", ino), reply, move |server| server.release(handle));
+        // No program waits for this request. The kernel sends up to a thousand of them at once, before the requests of other programs.
+        let _scope = self.request_threads.begin_request();
+        let open = self.server.open_files.remove(handle);
+        reply.ok();
+        self.closer.spawn(move || drop(open));
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {

@@ -37,6 +37,8 @@ pub(crate) struct Dispatcher {
     server: Arc<Server>,
     request_threads: Arc<RequestThreads>,
     workers: Arc<WorkerPool>,
+    /// A thread that drops files which programs have closed. That may block on the volume.
+    closer: WorkerPool,
     queue_threads: Arc<QueueThreads>,
     /// The memory of requests that other threads execute.
     memory: Arc<MemoryBudget>,
@@ -68,8 +70,8 @@ impl Dispatcher {
             invalidation: Invalidation::new(server.notifier.clone()),
         });
         let _watchdog = Watchdog::start(Arc::clone(&server.in_flight))?;
-        let memory = Arc::default();
-        Ok(Self { server, request_threads, workers, queue_threads, memory, deferred, _watchdog })
+        let (closer, memory) = (WorkerPool::new("parext4-close", 1), Arc::default());
+        Ok(Self { server, request_threads, workers, closer, queue_threads, memory, deferred, _watchdog })
     }
 
     /// Returns the threads that read requests.

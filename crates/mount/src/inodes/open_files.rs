@@ -185,7 +185,7 @@ impl OpenFiles {
         self.files.read().get(key).cloned().ok_or(Failure::STALE)
     }
 
-    /// Returns the kernel's pages of all open files. Those of a file with several handles are returned for each.
+    /// Returns the kernel's pages of all open files, and for each handle of a file again.
     pub fn pages(&self) -> Vec<Arc<KernelPages>> {
         self.files.read().iter().map(|(_, open)| Arc::clone(&open.pages)).collect()
     }

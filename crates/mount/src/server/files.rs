@@ -84,12 +84,6 @@ impl Server {
         Ok(self.new_open_file(direct, Arc::clone(&file.pages), file.flags))
     }
 
-    /// Closes a file.
-    pub fn release(&self, handle: FileHandle) -> Outcome<()> {
-        self.open_files.remove(handle);
-        Ok(())
-    }
-
     /// Makes a file's data durable, and all attributes unless `data_only`. `losses` is the number of failed write-back requests when
     /// the request arrived.
     pub fn sync_file(&self, handle: FileHandle, data_only: bool, losses: u64) -> Outcome<()> {

@@ -1,85 +1,190 @@
 //! Threads for jobs that the threads which read requests must not block on.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Builder, JoinHandle, Mutex, Receiver, Sender, unbounded};
+use crate::sync::{Builder, Condvar, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread pool that starts a thread when all its threads are busy, up to a limit. Its threads run until [`join`](Self::join).
+/// Threads that stay although they have no job.
+const KEPT: usize = 8;
+/// Time for which more than [`KEPT`] threads have had no job when the others end. A thread keeps memory, and makes it slower to replace the
+/// map of a file: the replacing thread checks for each thread whether it reads the map.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+
+/// A thread pool that starts a thread when all its threads are busy, up to a limit, and ends threads that have had no job for
+/// [`IDLE_TIME`].
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     name: &'static str,
     /// Limit of threads. Jobs above it queue.
     max_threads: usize,
-    /// `None` once the pool was joined.
-    sender: Mutex<Option<Sender<Job>>>,
-    jobs: Receiver<Job>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    idle_time: Duration,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Notified of each job, and when the pool is joined.
+    wake: Condvar,
+    /// Notified when a thread ends.
+    ended: Condvar,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    /// Threads that wait for a job.
+    idle: usize,
     /// Jobs that are queued or run.
-    unfinished: Arc<AtomicUsize>,
+    unfinished: usize,
+    /// When the queued jobs last left fewer than [`KEPT`] threads idle.
+    busy: Instant,
+    joined: bool,
 }
 
 impl WorkerPool {
     /// Returns a pool of at most `max_threads` threads of this name. Starts none.
     pub fn new(name: &'static str, max_threads: usize) -> Self {
-        let (sender, jobs) = unbounded();
-        Self {
-            name,
-            max_threads,
-            sender: Mutex::new(Some(sender)),
-            jobs,
-            threads: Mutex::default(),
-            unfinished: Arc::new(AtomicUsize::new(0)),
-        }
+        let state = State {
+            jobs: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            unfinished: 0,
+            busy: Instant::now(),
+            joined: false,
+        };
+        let shared = Shared { state: Mutex::new(state), wake: Condvar::new(), ended: Condvar::new() };
+        Self { name, max_threads, idle_time: IDLE_TIME, shared: Arc::new(shared) }
     }
 
     /// Queues a job. Drops it without running it if the pool was [joined](Self::join).
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) {
-        let sender = self.sender.lock();
-        let Some(sender) = &*sender else { return };
-        // Relaxed: a stale count starts one thread too many or too late, which the next job makes up for.
-        let unfinished = self.unfinished.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut threads = self.threads.lock();
-        if unfinished > threads.len() && threads.len() < self.max_threads {
-            threads.extend(self.start_thread());
+        let mut state = self.shared.state.lock();
+        if state.joined {
+            return;
         }
-        assert!(sender.send(Box::new(job)).is_ok(), "the pool holds a receiver");
+        state.jobs.push_back(Box::new(job));
+        state.unfinished += 1;
+        let queued = state.jobs.len();
+        if state.idle < queued + KEPT {
+            state.busy = Instant::now();
+        }
+        if queued > state.idle && state.threads < self.max_threads && self.start_thread() {
+            state.threads += 1;
+        }
+        self.shared.wake.notify_one();
     }
 
-    fn start_thread(&self) -> Option<JoinHandle<()>> {
-        let (jobs, unfinished) = (self.jobs.clone(), Arc::clone(&self.unfinished));
-        let run = move || {
-            for job in jobs {
-                job();
-                unfinished.fetch_sub(1, Ordering::Relaxed);
-            }
-        };
-        let started = Builder::new().name(self.name.into()).spawn(run);
-        started.inspect_err(|error| tracing::warn!("cannot start another thread: {error}")).ok()
+    /// Starts a thread, which blocks until the caller releases the state. Returns false if the system refuses it.
+    fn start_thread(&self) -> bool {
+        let (shared, idle_time) = (Arc::clone(&self.shared), self.idle_time);
+        let started = Builder::new().name(self.name.into()).spawn(move || shared.run(idle_time));
+        started.inspect_err(|error| tracing::warn!("cannot start another thread: {error}")).is_ok()
     }
 
     /// Returns the number of jobs that are queued or run.
     pub fn unfinished(&self) -> usize {
-        self.unfinished.load(Ordering::Relaxed)
+        self.shared.state.lock().unfinished
     }
 
-    /// Runs all queued jobs and joins the threads.
+    /// Runs all queued jobs, and waits until the threads have ended.
     pub fn join(&self) {
-        drop(self.sender.lock().take());
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a worker thread panicked");
-            }
+        let mut state = self.shared.state.lock();
+        state.joined = true;
+        self.shared.wake.notify_all();
+        while state.threads > 0 {
+            self.shared.ended.wait(&mut state);
         }
+    }
+}
+
+impl Drop for WorkerPool {
+    /// Has the threads end once all queued jobs have run.
+    fn drop(&mut self) {
+        if cfg!(shuttle) && std::thread::panicking() {
+            return;
+        }
+        self.shared.state.lock().joined = true;
+        self.shared.wake.notify_all();
+    }
+}
+
+impl Shared {
+    /// The body of a thread.
+    fn run(&self, idle_time: Duration) {
+        let _end = ThreadEnd(self);
+        while let Some(job) = self.next(idle_time) {
+            let _finished = JobEnd(self);
+            job();
+        }
+    }
+
+    /// Blocks until a job is queued, and returns it. Returns `None` if the thread must end.
+    fn next(&self, idle_time: Duration) -> Option<Job> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            let is_needless = state.idle >= KEPT && state.busy.elapsed() >= idle_time;
+            if state.joined || is_needless {
+                return None;
+            }
+            state.idle += 1;
+            self.wake.wait_for(&mut state, idle_time);
+            state.idle -= 1;
+        }
+    }
+}
+
+/// Counts a thread as ended when it is dropped, also by a panic.
+struct ThreadEnd<'a>(&'a Shared);
+
+impl Drop for ThreadEnd<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            if cfg!(shuttle) {
+                // A failed model is being torn down: its primitives no longer work.
+                return;
+            }
+            tracing::error!("a worker thread panicked");
+        }
+        self.0.state.lock().threads -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+/// Counts a job as finished when it is dropped.
+struct JobEnd<'a>(&'a Shared);
+
+impl Drop for JobEnd<'_> {
+    fn drop(&mut self) {
+        if cfg!(shuttle) && std::thread::panicking() {
+            return;
+        }
+        self.0.state.lock().unfinished -= 1;
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("threads", &self.threads)
+            .field("idle", &self.idle)
+            .field("unfinished", &self.unfinished)
+            .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Barrier;
 
     const MAX_THREADS: usize = 64;
@@ -95,6 +200,24 @@ mod tests {
             });
         }
         pool.join();
+    }
+
+    #[test]
+    fn threads_end_that_have_had_no_job_for_a_while() {
+        let pool = WorkerPool { idle_time: Duration::from_millis(1), ..WorkerPool::new("test", MAX_THREADS) };
+        let barrier = Arc::new(Barrier::new(MAX_THREADS + 1));
+        for _ in 0..MAX_THREADS {
+            let barrier = Arc::clone(&barrier);
+            pool.spawn(move || {
+                barrier.wait();
+            });
+        }
+        assert_eq!(pool.shared.state.lock().threads, MAX_THREADS);
+        barrier.wait();
+        let is_small = || pool.shared.state.lock().threads == KEPT;
+        assert!(testkit::poll::until(is_small), "{pool:?}");
+        pool.join();
+        assert_eq!(pool.shared.state.lock().threads, 0);
     }
 
     #[test]

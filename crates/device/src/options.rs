@@ -1,5 +1,7 @@
 //! How a device is opened: mode, place of the volume, page cache, lock, creation.
 
+use std::time::Duration;
+
 /// Whether I/O bypasses the operating system's page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,6 +35,10 @@ pub struct DeviceOptions {
     pub direct: Direct,
     /// Lock the file: a writer excludes all other openers that lock, a reader excludes writers. On by default.
     pub lock: bool,
+    /// Longest wait for a file that another opener has locked, and for a block device that is in use. Zero: opening fails at once. Half a
+    /// second by default, because some uses are short: the kernel releases the files of an io_uring some time after the process
+    /// has ended, and udev locks a device while it probes one that has changed.
+    pub lock_wait: Duration,
     /// Create the file, or truncate it, as a hole of this many bytes. Block devices refuse it. Images on a network are created
     /// if there is none; one that exists is opened as it is if it has as many bytes or more.
     pub create: Option<u64>,
@@ -53,6 +59,7 @@ impl Default for DeviceOptions {
             len: None,
             direct: Direct::Auto,
             lock: true,
+            lock_wait: Duration::from_millis(500),
             create: None,
             takeover: false,
             takeover_from: None,
@@ -99,6 +106,13 @@ impl DeviceOptions {
     #[must_use]
     pub fn lock(mut self, lock: bool) -> Self {
         self.lock = lock;
+        self
+    }
+
+    /// Sets [`lock_wait`](field@Self::lock_wait).
+    #[must_use]
+    pub fn lock_wait(mut self, time: Duration) -> Self {
+        self.lock_wait = time;
         self
     }
 

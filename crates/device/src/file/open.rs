@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, major, minor};
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, "is write-protected"));
     }
     if options.lock {
-        lock(&file, path, options, is_block_device)?;
+        lock(&file, path, options)?;
     }
     if let Some(size) = options.create {
         // Truncating to zero first drops the old contents.
@@ -93,7 +93,7 @@ fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io:
         flags |= OFlags::EXCL;
     }
     let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666));
-    match retry_while_busy(is_block_device, open) {
+    match retry_while_busy(options.lock_wait, open) {
         Ok(fd) => Ok(File::from(fd)),
         Err(Errno::BUSY) => Err(in_use(path)),
         Err(error) => Err(name_path(path, error.into())),
@@ -107,36 +107,32 @@ fn is_write_protected(device: &File) -> io::Result<bool> {
     Ok(std::fs::read_to_string(protection).is_ok_and(|protected| protected.trim() == "1"))
 }
 
-/// Number of attempts to open or lock a block device that is in use.
-const BLOCK_DEVICE_TRIES: u32 = 20;
-/// Time between two attempts.
-const RETRY_AFTER: Duration = Duration::from_millis(25);
+/// Time between two attempts to open or lock a file.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
 
-/// Repeats `attempt` for up to half a second while a block device is in use. Some uses are short: udev holds a shared lock while
-/// it probes a device that has changed, and the kernel releases the files of an io_uring some time after the ring was closed.
+/// Repeats `attempt` for up to `time` while the file is in use.
 fn retry_while_busy<T>(
-    is_block_device: bool,
+    time: Duration,
     mut attempt: impl FnMut() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
-    let tries = if is_block_device { BLOCK_DEVICE_TRIES } else { 1 };
-    for _ in 1..tries {
+    let start = Instant::now();
+    loop {
         match attempt() {
-            Err(Errno::BUSY | Errno::WOULDBLOCK) => std::thread::sleep(RETRY_AFTER),
+            Err(Errno::BUSY | Errno::WOULDBLOCK) if start.elapsed() < time => std::thread::sleep(RETRY_AFTER),
             other => return other,
         }
     }
-    attempt()
 }
 
 /// Locks the file: shared for a reader, exclusive for a writer. A flock(2) lock belongs to the open file description, so two
 /// opens by one process exclude each other too.
-fn lock(file: &File, path: &Path, options: &DeviceOptions, is_block_device: bool) -> io::Result<()> {
+fn lock(file: &File, path: &Path, options: &DeviceOptions) -> io::Result<()> {
     let operation = if options.read_only {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    match retry_while_busy(is_block_device, || flock(file, operation)) {
+    match retry_while_busy(options.lock_wait, || flock(file, operation)) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         Err(error) => Err(name_path(path, error.into())),

@@ -4,6 +4,8 @@ use super::{read, write};
 use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 
 fn image(len: u64) -> (TempDir, PathBuf) {
@@ -14,7 +16,7 @@ fn image(len: u64) -> (TempDir, PathBuf) {
 }
 
 fn refusal(path: &Path, options: &DeviceOptions) -> ErrorKind {
-    let error = FileDevice::open(path, options).unwrap_err();
+    let error = FileDevice::open(path, &options.clone().lock_wait(Duration::ZERO)).unwrap_err();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error} names no path");
     error.kind()
 }
@@ -33,6 +35,20 @@ fn writers_exclude_all_and_readers_exclude_writers() {
     assert_eq!(refusal(&path, &writer), ErrorKind::ResourceBusy);
     let message = FileDevice::open(&path, &writer).unwrap_err().to_string();
     assert!(message.contains("in use by another process"), "{message}");
+}
+
+#[test]
+fn a_lock_that_is_released_soon_is_waited_for() {
+    let (_dir, path) = image(1 << 20);
+    let options = DeviceOptions::new().lock_wait(Duration::from_secs(60));
+    let open = FileDevice::open(&path, &options).unwrap();
+    thread::scope(|scope| {
+        let second = scope.spawn(|| FileDevice::open(&path, &options).map(drop));
+        // Long enough for an attempt that does not wait.
+        thread::sleep(Duration::from_millis(50));
+        drop(open);
+        second.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -13,6 +13,9 @@ use rustix::io::Errno;
 
 use crate::options::DeviceOptions;
 
+/// Permissions of a new file. It will hold files of any permissions, and whoever may read it may also lock it.
+const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+
 /// An open file and the range of the volume in it.
 pub(super) struct Opened {
     pub(super) file: File,
@@ -92,7 +95,7 @@ fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io:
         // open(2): on a block device O_EXCL without O_CREAT fails with EBUSY if the device is in use, such as mounted.
         flags |= OFlags::EXCL;
     }
-    let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666));
+    let open = || rustix::fs::open(path, flags, NEW_FILE_MODE);
     match retry_while_busy(options.lock_wait, open) {
         Ok(fd) => Ok(File::from(fd)),
         Err(Errno::BUSY) => Err(in_use(path)),

@@ -68,7 +68,7 @@ const ACCEPTED: Rows = &[
         ],
         "use the options cache and threads",
     ),
-    (&["hard_remove", "use_ino", "readdir_ino", "intr", "nointr", "nonempty"], "it is always in effect"),
+    (&["hard_remove", "use_ino", "readdir_ino", "intr", "nointr"], "it is always in effect"),
     (&["auto_unmount"], "not supported; use \"parext4 umount\" after the server was killed"),
     (&["no_default_opts", "force", "lockfile="], "only fuse2fs needs it; parext4 locks the image"),
     (

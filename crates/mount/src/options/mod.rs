@@ -109,6 +109,9 @@ pub struct MountOptions {
     pub fsname: Option<String>,
     /// Change an existing mount. Only the command line program uses it; a new mount ignores it.
     pub remount: bool,
+    /// Mount on a directory that holds files, which the mount then hides. Only the command line program uses it; other programs may mount on
+    /// any directory.
+    pub nonempty: bool,
     /// Wait until the volume's owner on another machine is gone before mounting. Only the command line program uses it.
     pub standby: bool,
     /// Use the journal, and replay it if necessary. If false, a volume whose journal needs recovery can only be mounted
@@ -159,6 +162,7 @@ impl Default for MountOptions {
             minix_df: false,
             fsname: None,
             remount: false,
+            nonempty: false,
             standby: false,
             recover: true,
             journal: None,

@@ -46,6 +46,7 @@ impl MountOptions {
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "remount" => self.remount = true,
+            "nonempty" => self.nonempty = true,
             "standby" => self.standby = true,
             // fuse2fs has this option for the behaviour of a mount by the kernel.
             "kernel" => (self.allow_other, self.suid, self.dev) = (true, true, true),

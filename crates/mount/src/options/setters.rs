@@ -217,6 +217,13 @@ impl MountOptions {
         self
     }
 
+    /// Sets [`nonempty`](field@Self::nonempty).
+    #[must_use]
+    pub fn nonempty(mut self, nonempty: bool) -> Self {
+        self.nonempty = nonempty;
+        self
+    }
+
     /// Sets [`standby`](field@Self::standby).
     #[must_use]
     pub fn standby(mut self, standby: bool) -> Self {

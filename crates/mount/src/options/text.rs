@@ -12,6 +12,7 @@ impl fmt::Display for MountOptions {
         f.write_str(either(self.read_only, "ro", "rw"))?;
         for (is_set, flag) in [
             (self.remount, "remount"),
+            (self.nonempty, "nonempty"),
             (self.standby, "standby"),
             (!self.recover, "norecovery"),
             (!self.diratime, "nodiratime"),
@@ -85,7 +86,7 @@ mod tests {
     fn printed_options_can_be_parsed() {
         let lists = [
             "",
-            "remount,standby,nodiratime,grpid,minixdf,fsname=disk",
+            "remount,nonempty,standby,nodiratime,grpid,minixdf,fsname=disk",
             "nogrpid",
             "quota,prjquota",
             "ro,norecovery,allow_other,noatime,offset=512,commit=9,cache=direct,threads=2,policy=exclusive,suid,dev",

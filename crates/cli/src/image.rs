@@ -21,6 +21,8 @@ use crate::{hints, in_use, mmp};
 
 /// Longest wait for a server to close an image after its mount has ended.
 const SERVER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
+/// Time after which such a wait is announced.
+const ANNOUNCED_AFTER: Duration = Duration::from_secs(3);
 /// Time between two attempts to open such an image.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
@@ -55,12 +57,16 @@ pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<
     let disk = disk(image);
     let is_busy =
         |opened: &io::Result<T>| opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy);
-    let deadline = Instant::now() + SERVER_CLOSES_WITHIN;
+    let started = Instant::now();
+    let mut is_announced = false;
     let mut opened = open();
     while is_busy(&opened) {
         // Asked before the attempt: a server that had closed the image by then does not make the attempt fail.
-        let is_closing = is_being_closed(disk) && Instant::now() < deadline;
+        let is_closing = is_being_closed(disk) && started.elapsed() < SERVER_CLOSES_WITHIN;
         if is_closing {
+            if started.elapsed() > ANNOUNCED_AFTER && !std::mem::replace(&mut is_announced, true) {
+                eprintln!("parext4: {}: waiting for another process to close it", image.display());
+            }
             sleep(RETRY_AFTER);
         }
         opened = open();

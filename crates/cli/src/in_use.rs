@@ -4,7 +4,10 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use parext4_mount::lock_holder;
 use parext4_mount::mounts::{self, Mount};
+
+use crate::error::printable;
 
 /// Describes the first use of the image or block device at `path` that the kernel knows, such as `mounted on /mnt`.
 /// Returns `None` if there is none, or the kernel does not say.
@@ -15,7 +18,15 @@ pub fn describe(path: &Path) -> Option<String> {
     if metadata.file_type().is_block_device() {
         return users.of_device(&path, &number_of(metadata.rdev()));
     }
-    users.of_path(&path).or_else(|| users.of_loop_file(&path))
+    users.of_path(&path).or_else(|| users.of_loop_file(&path)).or_else(|| locked(&path))
+}
+
+/// Names the process that has locked an image. Any user that may read the image can.
+fn locked(path: &Path) -> Option<String> {
+    let process = lock_holder(path)?;
+    let user = fs::metadata(format!("/proc/{process}")).ok()?.uid();
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    Some(format!("locked by process {process} ({}) of user {user}", printable(name.trim_end())))
 }
 
 /// The kernel's lists of what is in use.

@@ -19,6 +19,7 @@ pub mod models;
 mod options;
 mod protocol;
 pub mod report;
+pub mod runtime_dir;
 mod server;
 mod session;
 mod switch;
@@ -26,9 +27,12 @@ mod sync;
 mod threads;
 mod transport;
 
-pub use client::{RemountError, StandbyClaim, UnmountError, is_being_closed, remount, unmount};
+pub use client::{
+    RemountError, StandbyClaim, Unmount, UnmountError, call_umount, is_being_closed, is_held_elsewhere,
+    lock_holder, remount, remove_dead_mounts, unmount,
+};
 pub use connection::{control, mounts};
 pub use options::{Atime, Cache, MountOptions, OptionError};
 pub use server::{Access, Reopen};
-pub use session::{MountError, Mounted};
+pub use session::{MountError, MountState, Mounted};
 pub use transport::Transport;

@@ -4,14 +4,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use parext4::Volume;
+use rustix::mount::{FsOpenFlags, fsopen};
 
 use crate::connection::{connection_of, extend_read_ahead};
 use crate::dispatch::Dispatcher;
 use crate::options::{Atime, MountOptions};
+use crate::report::RecentLog;
 use crate::server::{Reopen, Server};
 
 /// The device file of FUSE.
@@ -78,6 +80,18 @@ impl Mounted {
         self.connection.as_deref()
     }
 
+    /// Returns a view of the mount for the thread that handles signals.
+    #[must_use]
+    pub fn state(&self) -> MountState {
+        MountState(Arc::downgrade(&self.server))
+    }
+
+    /// Has the report of the mount show the last lines of the log of the program.
+    pub fn show_log(&self, log: RecentLog) {
+        // Fails only if it is set already.
+        let _ = self.server.log.set(log);
+    }
+
     /// Answers the kernel's requests until the directory is unmounted, by any process. Then closes the volume, which leaves
     /// the image clean.
     ///
@@ -91,6 +105,19 @@ impl Mounted {
     }
 }
 
+/// What a mount is at the moment: `remount,rw` can make it writable.
+#[derive(Clone, Debug)]
+pub struct MountState(Weak<Server>);
+
+impl MountState {
+    /// Returns true if the volume is open, and only for reading.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        let volume = self.0.upgrade().and_then(|server| server.volume().ok());
+        volume.is_some_and(|volume| volume.is_read_only())
+    }
+}
+
 /// Adds the name of the device file to an error of a mount that failed because the file cannot be opened.
 fn explain(error: io::Error) -> io::Error {
     match File::options().read(true).write(true).open(DEVICE) {
@@ -99,11 +126,22 @@ fn explain(error: io::Error) -> io::Error {
     }
 }
 
+/// Returns true if the calling process may call mount(2). Otherwise fuser calls fusermount3.
+fn may_mount() -> bool {
+    fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).is_ok()
+}
+
+/// Returns a value as fusermount3 reads it from a list of options, where a backslash takes away the meaning of the next character.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
 fn config(image: &Path, options: &MountOptions) -> Config {
     let choose = |wanted: bool, yes: MountOption, no: MountOption| if wanted { yes } else { no };
     let mut config = Config::default();
+    let name = options.fsname.clone().unwrap_or_else(|| image.display().to_string());
     config.mount_options = vec![
-        MountOption::FSName(options.fsname.clone().unwrap_or_else(|| image.display().to_string())),
+        MountOption::FSName(if may_mount() { name } else { escape(&name) }),
         // A custom option, because fuser passes `MountOption::Subtype` to fusermount but not to the kernel.
         MountOption::CUSTOM("subtype=parext4".to_owned()),
         MountOption::DefaultPermissions,

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser};
-use parext4_mount::{MountOptions, OptionError, unmount};
+use parext4_mount::{MountOptions, OptionError};
 
 use super::Args;
+use crate::umount;
 
 /// Names under which mount(8) finds the program.
 pub const MOUNT_NAMES: [&str; 2] = ["mount.fuse.parext4", "mount.parext4"];
@@ -31,7 +32,7 @@ pub enum Helper {
 pub struct MountHelper {
     /// An image file, a block device or a URL
     image: PathBuf,
-    /// An empty directory
+    /// The directory to mount on
     dir: PathBuf,
     /// Options, separated by commas; the manual page explains all of them
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -98,7 +99,7 @@ impl Helper {
     pub fn run(self) -> Result<()> {
         match self {
             Self::Mount(helper) => helper.run(),
-            Self::Umount(UmountHelper { dir, lazy, .. }) => Ok(unmount(&dir, lazy)?),
+            Self::Umount(UmountHelper { dir, lazy, .. }) => umount::dir(&dir, lazy),
         }
     }
 }
@@ -109,7 +110,9 @@ impl MountHelper {
         if sloppy {
             options = options.iter().map(|list| known(list)).collect();
         }
-        let args = Args { image, dir, options, standby: false, foreground: false, daemon: false };
+        let (standby, foreground, daemon) = (false, false, false);
+        // mount(8) covers what a directory holds, for every type of file system.
+        let args = Args { image, dir, options, standby, foreground, daemon, covers: true };
         if fake { args.mount_options().map(drop) } else { super::run(&args) }
     }
 }

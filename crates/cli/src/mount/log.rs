@@ -1,54 +1,99 @@
 //! The log of a server: its error output until the starting command returns, then a file or the system's log.
 
+mod bounded_file;
+
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use parext4_mount::runtime_dir;
 use parking_lot::Mutex;
+
+use bounded_file::BoundedFile;
 
 /// The socket of the system's log.
 const SYSLOG: &str = "/dev/log";
 /// The facility of daemons, as defined by syslog(3).
 const DAEMON: u8 = 3 << 3;
+/// The number of lines that a report shows, and the limit of one, in characters.
+const RECENT: usize = 10;
+const MAX_RECENT: usize = 300;
 
 /// The destination of messages.
 #[derive(Debug)]
 enum Sink {
     ErrorOutput,
-    File(File),
+    File(PathBuf, File),
     System(UnixDatagram),
+    /// A file in the runtime directory, because the system has no log.
+    Runtime(BoundedFile),
     /// Messages are dropped.
     Nowhere,
 }
 
-struct Logger(Mutex<Sink>);
+struct Logger(Mutex<State>);
 
-static LOGGER: Logger = Logger(Mutex::new(Sink::ErrorOutput));
-
-/// Opens a log to append to.
-pub fn open(path: &Path) -> Result<File> {
-    File::options().append(true).create(true).open(path).with_context(|| format!("log {}", path.display()))
+struct State {
+    sink: Sink,
+    /// The directory of the mount.
+    dir: PathBuf,
+    /// The last messages.
+    recent: VecDeque<String>,
 }
 
-/// Starts logging to `file`, or else to the error output.
-pub fn start(file: Option<File>) {
-    if let Some(file) = file {
-        *LOGGER.0.lock() = Sink::File(file);
+static LOGGER: Logger =
+    Logger(Mutex::new(State { sink: Sink::ErrorOutput, dir: PathBuf::new(), recent: VecDeque::new() }));
+
+/// Opens a log to append to.
+pub fn open(path: &Path) -> Result<(PathBuf, File)> {
+    let file = File::options().append(true).create(true).open(path);
+    Ok((path.to_owned(), file.with_context(|| format!("log {}", path.display()))?))
+}
+
+/// Starts logging to `file`, which has a path, or else to the error output, for a mount on `dir`.
+pub fn start(file: Option<(PathBuf, File)>, dir: &Path) {
+    {
+        let mut state = LOGGER.0.lock();
+        dir.clone_into(&mut state.dir);
+        if let Some((path, file)) = file {
+            state.sink = Sink::File(path, file);
+        }
     }
     // Fails only if this was called before.
     let _ = log::set_logger(&LOGGER);
     log::set_max_level(LevelFilter::Info);
 }
 
-/// Switches from the error output to the system's log, because the starting command has returned.
+/// Switches from the error output to the system's log, because the starting command has returned. Without one, to a file in the runtime
+/// directory.
 pub fn leave_error_output() {
-    let mut sink = LOGGER.0.lock();
-    if matches!(*sink, Sink::ErrorOutput) {
-        *sink = system(Path::new(SYSLOG)).map_or(Sink::Nowhere, Sink::System);
+    let state = &mut *LOGGER.0.lock();
+    if matches!(state.sink, Sink::ErrorOutput) {
+        let in_runtime_dir = || Some(Sink::Runtime(BoundedFile::open(&runtime_file(&state.dir)?).ok()?));
+        let sink = system(Path::new(SYSLOG)).map(Sink::System).or_else(in_runtime_dir);
+        state.sink = sink.unwrap_or(Sink::Nowhere);
     }
+}
+
+fn runtime_file(dir: &Path) -> Option<PathBuf> {
+    Some(runtime_dir::make().ok()?.join(runtime_dir::file_name(dir, ".log")))
+}
+
+/// Returns where the log is, and its last lines.
+pub fn recent() -> (String, Vec<String>) {
+    let state = LOGGER.0.lock();
+    let place = match &state.sink {
+        Sink::ErrorOutput => "the error output".to_owned(),
+        Sink::File(path, _) => path.display().to_string(),
+        Sink::System(_) => "the system's log".to_owned(),
+        Sink::Runtime(file) => file.path().display().to_string(),
+        Sink::Nowhere => "nowhere".to_owned(),
+    };
+    (place, state.recent.iter().cloned().collect())
 }
 
 fn system(path: &Path) -> Option<UnixDatagram> {
@@ -59,19 +104,33 @@ fn system(path: &Path) -> Option<UnixDatagram> {
     Some(socket)
 }
 
-impl Sink {
+impl State {
     /// Writes a message; drops it if that fails.
     fn say(&mut self, level: Level, text: &str) {
+        let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S").to_string();
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(format!("{now} {level}: {text}").chars().take(MAX_RECENT).collect());
+        self.sink.say(level, &now, text);
+    }
+}
+
+impl Sink {
+    fn say(&mut self, level: Level, now: &str, text: &str) {
         let pid = std::process::id();
+        let line = || format!("{now} parext4[{pid}]: {level}: {text}\n");
         match self {
             Self::ErrorOutput => eprintln!("parext4: {text}"),
-            Self::File(file) => {
-                let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
-                let _ = file.write_all(format!("{now} parext4[{pid}]: {level}: {text}\n").as_bytes());
+            Self::File(_, file) => {
+                let _ = file.write_all(line().as_bytes());
             }
             Self::System(socket) => {
                 let _ =
                     socket.send(format!("<{}>parext4[{pid}]: {text}", DAEMON | severity(level)).as_bytes());
+            }
+            Self::Runtime(file) => {
+                let _ = file.append(line().as_bytes());
             }
             Self::Nowhere => {}
         }
@@ -113,7 +172,7 @@ mod tests {
         let path = dir.path().join("log");
         assert!(system(&path).is_none());
         let heard = UnixDatagram::bind(&path).unwrap();
-        Sink::System(system(&path).unwrap()).say(Level::Error, "it burns");
+        Sink::System(system(&path).unwrap()).say(Level::Error, "now", "it burns");
         let mut bytes = [0; 100];
         let len = heard.recv(&mut bytes).unwrap();
         let expected = format!("<27>parext4[{}]: it burns", std::process::id());

@@ -8,13 +8,13 @@ mod signals;
 mod source;
 mod standby;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
 use parext4::DeviceOptions;
 use parext4::storage::{partition_options, split_partition};
-use parext4_mount::{MountOptions, Mounted, remount};
+use parext4_mount::{MountOptions, Mounted, remount, remove_dead_mounts};
 
 use crate::{error, image, recorded};
 use daemon::Startup;
@@ -31,12 +31,13 @@ use source::Source;
 pub struct Args {
     /// An image file, a block device or a URL, with ?partition=N at its end for a partition
     image: PathBuf,
-    /// An empty directory
+    /// An empty directory; with -o nonempty, another one, whose files are hidden while it is mounted on
     dir: PathBuf,
     /// Options of mount(8), ext4(5) and fuse2fs(1), separated by commas; mount.fuse.parext4(8) explains all of them. Among them:
-    /// ro, remount, norecovery (do not replay the journal), allow_other (for users other than the one that mounts), noatime, offset=BYTES,
-    /// partition=N, commit=SECONDS, suid, dev, noexec, sync, errors=continue|remount-ro, uid=N and gid=N (owner and group that all files
-    /// show), usrquota, grpquota, prjquota, idmap, cache=kernel|writeback|direct, metadata_cache=SIZE, page_cache=SIZE, threads=N, log=FILE
+    /// ro, remount, nonempty (mount over a directory that holds files), norecovery (do not replay the journal), allow_other (for users other
+    /// than the one that mounts), noatime, offset=BYTES, partition=N, commit=SECONDS, suid, dev, noexec, sync,
+    /// errors=continue|remount-ro, uid=N and gid=N (owner and group that all files show), usrquota, grpquota, prjquota, idmap,
+    /// cache=kernel|writeback|direct, metadata_cache=SIZE, page_cache=SIZE, threads=N, log=FILE
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Wait until the volume's owner on another machine is gone, then fence it, take the volume over and mount it. The
@@ -49,6 +50,9 @@ pub struct Args {
     /// Serve as the background process of the command
     #[arg(long, hide = true, conflicts_with = "foreground")]
     daemon: bool,
+    /// The directory may hold files
+    #[arg(skip)]
+    covers: bool,
 }
 
 impl Args {
@@ -74,7 +78,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let image = image::absolute(&args.image)?;
     let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;
-    check_dir(&dir)?;
+    if !args.daemon {
+        prepare_dir(&dir, args.covers || options.nonempty)?;
+    }
     if !args.foreground && !args.daemon {
         return daemon::start(&image, &dir, &args.lists(), args.standby);
     }
@@ -82,7 +88,7 @@ pub fn run(args: &Args) -> Result<()> {
         rustix::process::setsid().context("leaving the terminal")?;
     }
     image::set_journal(options.journal.clone());
-    log::start(options.log.as_deref().map(log::open).transpose()?);
+    log::start(options.log.as_deref().map(log::open).transpose()?, &dir);
     let mut startup = Startup::new(args.daemon);
     let served = serve(&image, &dir, options, &args.options, &mut startup);
     if startup.has_returned() {
@@ -123,9 +129,14 @@ fn serve(
     let mounted = Mounted::new(volume, image, dir, options)
         .with_context(|| format!("mounting {} on {}", image.display(), dir.display()))?
         .reopen_with(source);
+    mounted.show_log(log::recent);
+    let stage = match mounted.connection() {
+        Some(connection) => Stage::ServesOver(connection.to_owned(), mounted.state()),
+        None => Stage::Serves,
+    };
     match signals {
-        Some(signals) => signals.enter(Stage::Serves),
-        None => drop(Signals::catch(dir, Stage::Serves)?),
+        Some(signals) => signals.enter(stage),
+        None => drop(Signals::catch(dir, stage)?),
     }
     if let Some(connection) = mounted.connection() {
         guard.watch(connection)?;
@@ -144,8 +155,12 @@ fn serve(
     mounted.serve().with_context(|| image.display().to_string())
 }
 
-/// Fails if `dir` cannot be mounted on.
-fn check_dir(dir: &Path) -> Result<()> {
+/// Removes mounts of the caller whose servers have ended. Fails if `dir` cannot be mounted on, or holds files and `covers` is false.
+fn prepare_dir(dir: &Path, covers: bool) -> Result<()> {
+    let removed = remove_dead_mounts(dir)?;
+    if removed > 0 {
+        eprintln!("parext4: {}: removed an earlier mount, whose server had ended", dir.display());
+    }
     let metadata = dir.metadata().map_err(|error| {
         let dead = error.kind() == ErrorKind::NotConnected;
         let hint =
@@ -153,6 +168,12 @@ fn check_dir(dir: &Path) -> Result<()> {
         Error::new(error).context(format!("{}{hint}", dir.display()))
     })?;
     ensure!(metadata.is_dir(), "{}: not a directory", dir.display());
+    let is_empty = || Ok::<_, io::Error>(dir.read_dir()?.next().transpose()?.is_none());
+    ensure!(
+        covers || is_empty().with_context(|| dir.display().to_string())?,
+        "{}: the directory is not empty; \"-o nonempty\" mounts over it, and covers what it holds",
+        dir.display()
+    );
     Ok(())
 }
 

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use parext4_mount::unmount;
+use parext4_mount::{MountState, call_umount, is_held_elsewhere};
 use parking_lot::Mutex;
 
 /// What a server does when a signal arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Stage {
     /// It waits to take a volume over, and has nothing to clean up.
     StandsBy,
@@ -16,6 +16,9 @@ pub enum Stage {
     Opens,
     /// It serves. The directory is detached; the mount ends after its last open file is closed.
     Serves,
+    /// Like `Serves`, over the connection with this number. While the mount is read-only, the server ends at once if another mount namespace
+    /// holds the volume: nothing can be lost.
+    ServesOver(String, MountState),
 }
 
 /// The handler of the signals.
@@ -57,17 +60,26 @@ impl Signals {
     }
 
     fn act(&self, state: &State) {
-        match state.stage {
+        match &state.stage {
             Stage::StandsBy => {
                 ::log::info!("{}: no longer standing by", self.dir.display());
                 std::process::exit(0);
             }
             Stage::Opens => {}
-            Stage::Serves => {
-                if let Err(error) = unmount(&self.dir, true) {
-                    ::log::error!("{error}");
+            Stage::Serves => self.detach(),
+            Stage::ServesOver(connection, state) => {
+                self.detach();
+                if is_held_elsewhere(connection) && state.is_read_only() {
+                    ::log::info!("{} is unmounted, also in other mount namespaces", self.dir.display());
+                    std::process::exit(0);
                 }
             }
+        }
+    }
+
+    fn detach(&self) {
+        if let Err(error) = call_umount(&self.dir, true) {
+            ::log::error!("{error}");
         }
     }
 }

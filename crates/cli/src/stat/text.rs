@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
-use parext4_mount::report::{Operations, Report};
+use parext4_mount::report::{Operations, RefusedWriteBack, Report};
 
+use crate::error::printable;
 use crate::size;
 
 /// Formats a report. With an earlier one, `before`, adds rates per second.
@@ -60,7 +61,30 @@ fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
     )?;
     device(f, &now.device)?;
     writeln!(f, "journal: {} commits{}", now.journal_commits, rates.of(|report| report.journal_commits))?;
-    now.waits.iter().try_for_each(|wait| writeln!(f, "* {}", wait.escape_debug()))
+    now.waits.iter().try_for_each(|wait| writeln!(f, "* {}", wait.escape_debug()))?;
+    refused(f, &now.refused)?;
+    if !now.mount.log.is_empty() {
+        writeln!(f, "log: {}", now.mount.log.escape_debug())?;
+    }
+    now.log.iter().try_for_each(|line| writeln!(f, "  {}", printable(line)))
+}
+
+/// Formats the write-back that was refused, and the files that have lost data.
+fn refused(f: &mut String, refused: &RefusedWriteBack) -> fmt::Result {
+    if refused.requests == 0 {
+        return Ok(());
+    }
+    let (requests, bytes) = (refused.requests, size::display(refused.bytes));
+    writeln!(
+        f,
+        "write-back refused: {requests} requests of {bytes}; {} files have lost data",
+        refused.files
+    )?;
+    // The server has escaped the paths.
+    refused
+        .first
+        .iter()
+        .try_for_each(|lost| writeln!(f, "* {}: {}", printable(&lost.file), printable(&lost.error)))
 }
 
 /// Formats the counters of the device, whose names say which of them are in bytes.

@@ -20,7 +20,7 @@ const IMAGES: &[Case] = &[
     ("empty.img", "not an ext4 volume"),
     ("swap.img", "not an ext4 volume, but swap space (signature at byte 4086)"),
     ("damaged.img", "corrupt volume: "),
-    ("locked.img", "in use by another process (or opened twice by this one)"),
+    ("locked.img", "in use: locked by process "),
 ];
 
 /// The commands that open an image, named `IMAGE`.
@@ -85,7 +85,7 @@ const PATHS: &[Case] = &[
     ("mkfs @dir", "@dir: is neither a regular file nor a block device"),
     ("mkfs @noise.img --block-size 3000", "@noise.img: invalid argument: "),
     ("mkfs @empty.img", "@empty.img: invalid argument: device too small"),
-    ("mkfs @locked.img --force", "@locked.img: in use by another process"),
+    ("mkfs @locked.img --force", "@locked.img: in use: locked by process "),
     ("mount @a.img @none", "@none: no such file or directory"),
     ("mount @a.img @outside", "@outside: not a directory"),
     ("mount @a.img @dir -o nonsense", "unknown mount option"),

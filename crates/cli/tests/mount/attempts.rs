@@ -110,5 +110,7 @@ fn protected_files_are_not_overwritten_through_a_mapping() {
         tool(Command::new("chattr").arg("-ai").arg(&path));
         assert_eq!(std::fs::read(&path).unwrap(), contents, "{name}");
     }
-    fuse.finish();
+    let error = fuse.umount_loses_changes();
+    assert!(error.contains("/log and 1 other file: operation not permitted"), "{error}");
+    fuse.scratch().fsck();
 }

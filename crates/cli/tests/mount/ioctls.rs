@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use testkit::fuse_mount::{FuseMount, tool, until};
+use testkit::fuse_mount::{FuseMount, errors, tool, umount, until};
 use testkit::kernel_mount::KernelMount;
 
 const OWNER: u32 = 1000;
@@ -236,6 +236,20 @@ fn a_volume_without_a_journal_has_none_to_empty() {
         assert_eq!(Some(ours), ask(&kernel.path(), "4004662b", flags), "{flags}");
     }
     fuse.finish();
+}
+
+/// The kernel's umount says nothing either.
+#[test]
+fn a_volume_that_is_shut_down_is_unmounted_without_complaint() {
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    std::fs::write(fuse.path("file"), "contents").unwrap();
+    if ask(fuse.dir(), "8004587d", "02000000").is_none() {
+        return;
+    }
+    let unmounted = umount(fuse.dir());
+    assert!(unmounted.status.success() && !errors(&unmounted).contains("lost"), "{}", errors(&unmounted));
+    fuse.scratch().ok(&["recover", fuse.scratch().image().to_str().unwrap()]);
+    fuse.scratch().fsck();
 }
 
 #[test]

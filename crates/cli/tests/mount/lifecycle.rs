@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 use std::time::Duration;
@@ -66,7 +66,7 @@ fn the_image_is_closed_when_umount_returns() {
     for options in ["rw", "ro"].repeat(10) {
         let Some(fuse) = FuseMount::mounted(&[], options) else { return };
         fuse.umount();
-        let image = std::fs::File::open(fuse.scratch().image()).unwrap();
+        let image = File::open(fuse.scratch().image()).unwrap();
         image.try_lock().unwrap_or_else(|error| panic!("{options}: {error}"));
         // A program that another test is starting may hold a copy of the file, and with it the lock.
         image.unlock().unwrap();
@@ -112,7 +112,7 @@ fn a_signal_unmounts() {
 #[test]
 fn a_directory_in_use_is_not_unmounted() {
     let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
-    let file = std::fs::File::create(fuse.path("file")).unwrap();
+    let file = File::create(fuse.path("file")).unwrap();
     let error = fuse.scratch().fails(&["umount", &text(fuse.dir())]);
     assert!(error.contains("in use"), "{error}");
     assert!(fuse.is_mounted());
@@ -199,6 +199,8 @@ fn mount_8_finds_it_by_name() {
     let helper = fuse.scratch().path("mount.fuse.parext4");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_parext4"), &helper).unwrap();
     let (image, dir) = (text(&fuse.scratch().image()), text(fuse.dir()));
+    // As every file system, it may cover files.
+    std::fs::write(fuse.path("covered"), "").unwrap();
     let call = |arguments: &[&str]| {
         let output = Command::new(&helper).args([&image, &dir]).args(arguments).output().unwrap();
         (output.status.success(), errors(&output))
@@ -215,15 +217,42 @@ fn mount_8_finds_it_by_name() {
 }
 
 #[test]
-fn a_dead_mount_is_explained_and_can_be_ended() {
+fn a_dead_mount_is_replaced_by_the_next_one() {
     let Some(fuse) = FuseMount::new(&[]) else { return };
-    let mut server = fuse.serve("rw");
-    std::fs::write(fuse.path("file"), "contents").unwrap();
-    server.kill().unwrap();
-    server.wait().unwrap();
-    let error = fuse.scratch().fails(&fuse.mount_command("rw"));
-    assert!(error.contains("parext4 umount"), "{error}");
-    fuse.umount();
-    fuse.mount("rw");
+    for _ in 0..2 {
+        let mut server = fuse.serve("rw");
+        std::fs::write(fuse.path("file"), "contents").unwrap();
+        File::open(fuse.path("file")).unwrap().sync_all().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(fuse.is_mounted());
+        let output = run(&fuse.mount_command("rw").iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", errors(&output));
+        assert!(
+            errors(&output).contains("removed an earlier mount, whose server had ended"),
+            "{}",
+            errors(&output)
+        );
+        assert_eq!(std::fs::read_to_string(fuse.path("file")).unwrap(), "contents");
+        fuse.umount();
+        assert!(!fuse.is_mounted());
+    }
+    fuse.scratch().fsck();
+}
+
+#[test]
+fn a_directory_that_holds_files_is_not_covered_unless_asked_for() {
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    std::fs::write(fuse.path("precious"), "contents").unwrap();
+    for more in [&["mount"][..], &["mount", "--foreground"]] {
+        let mut command = more.to_vec();
+        let (image, dir) = (text(&fuse.scratch().image()), text(fuse.dir()));
+        command.extend([&image[..], &dir]);
+        let error = fuse.scratch().fails(&command);
+        assert!(error.contains("the directory is not empty") && error.contains("-o nonempty"), "{error}");
+        assert!(!fuse.is_mounted());
+    }
+    fuse.mount("nonempty");
+    assert!(!fuse.path("precious").exists());
     fuse.finish();
 }

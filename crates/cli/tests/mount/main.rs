@@ -32,6 +32,7 @@ mod space;
 mod stat;
 mod sync;
 mod times;
+mod umount;
 mod unprivileged;
 mod upkeep;
 mod user;

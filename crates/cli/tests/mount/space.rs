@@ -61,15 +61,14 @@ fn reserved_blocks_are_for_root() {
         assert!(space(&fuse).0 + 200 < free, "{options}");
         // With write-back caching, the first sync of the mount reports the lost data once more.
         let _ = rustix::fs::syncfs(std::fs::File::open(fuse.dir()).unwrap());
-        fuse.umount();
-        fuse.scratch().fsck();
+        umount_after_fill(&fuse, options, "/his");
 
         // The user named by the options can, too.
         fuse.mount(&format!("allow_other,resuid={UNPRIVILEGED},{options}"));
         fill(&fuse, "his third").unwrap();
         assert!(space(&fuse).0 + 400 < free, "{options}");
         let _ = rustix::fs::syncfs(std::fs::File::open(fuse.dir()).unwrap());
-        fuse.finish();
+        umount_after_fill(&fuse, options, "/his third");
     }
 }
 
@@ -100,6 +99,17 @@ fn a_write_finds_the_space_of_a_file_that_was_removed_before() {
         let _ = syncfs(File::open(fuse.dir()).unwrap());
         fuse.finish();
     }
+}
+
+/// Unmounts after a file was filled. With write-back caching, the server has refused data that write(2) had accepted.
+fn umount_after_fill(fuse: &FuseMount, options: &str, file: &str) {
+    if options == "cache=writeback" {
+        let error = fuse.umount_loses_changes();
+        assert!(error.contains(file) && error.contains("no space left on device"), "{error}");
+    } else {
+        fuse.umount();
+    }
+    fuse.scratch().fsck();
 }
 
 #[test]
@@ -237,7 +247,8 @@ fn a_file_whose_mapping_has_lost_data_does_not_replace_another_one() {
     // The first sync of the mount reports the lost data once more.
     let _ = syncfs(&filler);
     drop(filler);
-    fuse.finish();
+    assert!(fuse.umount_loses_changes().contains("/new: no space left on device"));
+    fuse.scratch().fsck();
 }
 
 /// Stores to a mapping of a file whose second half is a hole. The kernel sends all of its pages in one request.
@@ -270,7 +281,7 @@ fn write_back_that_needs_no_space_is_stored_on_a_full_volume() {
         // The first sync of the mount reports the lost data once more.
         let _ = syncfs(&filler);
         drop(filler);
-        fuse.umount();
+        assert!(fuse.umount_loses_changes().contains("/file: no space left on device"), "{options}");
         fuse.mount(options);
         let stored = std::fs::read(&path).unwrap();
         assert!(stored[..128 << 10].iter().all(|&byte| byte == b'b'), "{options}");

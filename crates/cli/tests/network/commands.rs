@@ -60,7 +60,7 @@ fn what_a_url_cannot_do_is_said() {
         command.current_dir(export.path("")).args(["mkfs", "--size", "16M", image]).output().unwrap()
     };
     assert!(run("./rbd:x").status.success() && export.path("rbd:x").exists());
-    let arguments = ["mount", "--standby", &url, &text(&export.path(""))];
+    let arguments = ["mount", "--standby", "-o", "nonempty", &url, &text(&export.path(""))];
     assert!(export.fails(&arguments).contains("the volume has no MMP and its device has no lock"));
 }
 

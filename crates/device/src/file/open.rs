@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::options::DeviceOptions;
 
-/// Permissions of a new file. It will hold files of any permissions, and whoever may read it may also lock it.
+/// Permissions of a new file. It will hold files of any permissions, and a user that may read it may also lock it.
 const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// An open file and the range of the volume in it.

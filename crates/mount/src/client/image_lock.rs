@@ -27,14 +27,10 @@ pub fn is_being_closed(image: &Path) -> bool {
     is_listed(|| holders(image).into_iter().any(|process| is_closing(process, image)))
 }
 
-/// Returns true if `process` holds at least `count` locks on `image`.
-pub(super) fn holds(process: u32, image: &Path, count: usize) -> bool {
-    is_listed(|| locks_of(process, image) >= count)
-}
-
-/// Returns the number of locks that `process` holds on `image`.
-pub(super) fn locks_of(process: u32, image: &Path) -> usize {
-    holders(image).into_iter().filter(|holder| *holder == process).count()
+/// Returns a process that holds a lock on `image`, if `/proc` shows one.
+#[must_use]
+pub fn lock_holder(image: &Path) -> Option<u32> {
+    (0..READINGS).find_map(|_| holders(image).into_iter().next())
 }
 
 /// Returns true if one of [`READINGS`] readings of the list satisfies `found`. A reading may miss a lock: see [`read_locks`].
@@ -43,7 +39,7 @@ fn is_listed(found: impl Fn() -> bool) -> bool {
 }
 
 /// Returns the process of each lock on `image`.
-pub(super) fn holders(image: &Path) -> Vec<u32> {
+fn holders(image: &Path) -> Vec<u32> {
     let Ok(image) = image.metadata() else { return Vec::new() };
     parse(&read_locks().unwrap_or_default(), image.ino())
 }
@@ -77,6 +73,11 @@ fn parse(locks: &str, inode: u64) -> Vec<u32> {
 
 /// Returns true if a process has ended, or if it is a server that has unmounted `image`.
 fn is_closing(process: u32, image: &Path) -> bool {
+    // Any user that may read the image can lock it, and name a process as it likes.
+    let is_trusted = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
+    if fs::metadata(format!("/proc/{process}")).is_ok_and(|process| !is_trusted(process.uid())) {
+        return false;
+    }
     // Empty after the end of the process.
     let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let arguments: Vec<&OsStr> = command.split(|&byte| byte == 0).map(OsStr::from_bytes).collect();
@@ -112,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_this_process_is_counted_until_it_is_released() {
+    fn a_lock_of_this_process_is_listed_until_it_is_released() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let locks = || locks_of(std::process::id(), file.path());
-        assert_eq!(locks(), 0);
+        let is_listed = || is_listed(|| holders(file.path()).contains(&std::process::id()));
+        assert!(!is_listed());
         file.as_file().lock_shared().unwrap();
-        assert_eq!(locks(), 1);
+        assert!(is_listed());
         assert!(!is_being_closed(file.path()), "this process is no server");
         file.as_file().unlock().unwrap();
-        assert_eq!(locks(), 0);
+        assert!(!is_listed());
     }
 }

@@ -1,12 +1,24 @@
 //! What other processes do to a mount: unmount it, change its options, or find out whether its server still has the image.
 
+mod dead;
+mod elsewhere;
+mod foreign;
 mod image_lock;
+mod last_state;
+mod patience;
 mod process_end;
 mod remount;
+mod server_process;
 mod standby;
+mod sync;
+mod target;
+mod umount_call;
 mod unmount;
 
-pub use image_lock::is_being_closed;
+pub use dead::remove_dead_mounts;
+pub use elsewhere::is_held_elsewhere;
+pub use image_lock::{is_being_closed, lock_holder};
 pub use remount::{RemountError, remount};
 pub use standby::StandbyClaim;
-pub use unmount::{UnmountError, unmount};
+pub use umount_call::{UnmountError, call_umount};
+pub use unmount::{Unmount, unmount};

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
-use super::unmount::sync_all;
+use super::sync::sync_all;
 use crate::options::{Atime, MountOptions, OptionError};
 use crate::report::{ReportError, report};
 use crate::switch::make_writable;
@@ -111,8 +111,9 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
 
 /// Returns true if the options differ only in flags that the kernel can change without the server.
 fn differs_in_flags_only(current: &MountOptions, wanted: &MountOptions) -> bool {
-    let MountOptions { read_only, suid, dev, exec, remount, .. } = *wanted;
-    *wanted == current.clone().read_only(read_only).suid(suid).dev(dev).exec(exec).remount(remount)
+    let MountOptions { read_only, suid, dev, exec, remount, nonempty, .. } = *wanted;
+    let current = current.clone().remount(remount).nonempty(nonempty);
+    *wanted == current.read_only(read_only).suid(suid).dev(dev).exec(exec)
 }
 
 /// Returns the mount flags of the options. Without a flag for times of access, the kernel keeps the current one.

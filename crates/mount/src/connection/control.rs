@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -52,6 +53,43 @@ pub fn waiting(connection: &str) -> io::Result<u64> {
     let mut text = String::new();
     open(connection, "waiting", OFlags::RDONLY)?.read_to_string(&mut text)?;
     text.trim().parse().map_err(io::Error::other)
+}
+
+/// A connection that the kernel may end at any time. Another one that gets its number is not mistaken for it.
+#[derive(Debug)]
+pub(crate) struct Connection(File);
+
+impl Connection {
+    /// Finds the connection that currently has the number `connection`.
+    ///
+    /// # Errors
+    /// As [`Abort::open`].
+    pub fn open(connection: &str) -> io::Result<Self> {
+        open(connection, "", OFlags::PATH | OFlags::DIRECTORY).map(Self)
+    }
+
+    /// Returns true if the file system is mounted anywhere, or a process uses a file of it.
+    pub fn exists(&self) -> bool {
+        self.waiting().is_some()
+    }
+
+    /// Returns the number of requests that the kernel has no reply to, whether it has sent them or not. `None` if the connection has
+    /// ended.
+    pub fn waiting(&self) -> Option<u64> {
+        // The kernel removes the files from the folder of a connection that ends.
+        let file = openat(&self.0, "waiting", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = String::new();
+        File::from(file).read_to_string(&mut text).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// Returns the user that has mounted the file system, in the caller's user namespace.
+    ///
+    /// # Errors
+    /// If the folder cannot be inspected.
+    pub fn user(&self) -> io::Result<u32> {
+        Ok(self.0.metadata()?.uid())
+    }
 }
 
 /// Opens one of the connection's files, through the mount of `fusectl` or else through a [`detached_mount`].

@@ -22,7 +22,7 @@ use crate::connection::{allow_idmapped_mounts, negotiate};
 use crate::in_flight::RequestInfo;
 use crate::protocol::{Caller, Failure};
 use crate::server::{
-    EXT4_IOC_SHUTDOWN, FilePosition, MAX_COPY, NewAttributes, NewName, Server, is_report, is_switch,
+    EXT4_IOC_SHUTDOWN, FilePosition, MAX_COPY, NewAttributes, NewName, Server, is_report, is_switch, is_sync,
     sets_flags,
 };
 use crate::threads::Latency;
@@ -65,6 +65,7 @@ impl Filesystem for Dispatcher {
         // The last request may have started new ones.
         self.queue_threads.stop();
         self.closer.join();
+        self.server.log_refused();
         self.server.shut_down();
     }
 
@@ -304,13 +305,19 @@ impl Filesystem for Dispatcher {
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let (info, name) = (RequestInfo::new("getxattr", ino), bytes(name));
-        let reply = XattrReply { reply, size };
+        let (reply, caller) = (XattrReply { reply, size }, Caller::from(request));
         if is_switch(ino, &name) {
-            return self.execute_switch(info, size, request.into(), reply);
+            return self.execute_switch(info, size, caller, reply);
         }
         if is_report(ino, &name) {
             let requests = self.request_counts();
-            return self.execute(info, reply, move |server| server.report(requests));
+            return self.execute(info, reply, move |server| server.report(requests, caller));
+        }
+        if is_sync(&name, caller) {
+            let requests = self.request_counts();
+            let files = self.server.open_files.pages();
+            let operation = move |server: &Server| server.sync_and_report(requests, caller);
+            return self.execute_after_write_back(info, files, reply, operation);
         }
         self.execute(info, reply, move |server| server.xattr(ino, &name));
     }

@@ -69,7 +69,8 @@ impl Dispatcher {
             buffers,
             invalidation: Invalidation::new(server.notifier.clone()),
         });
-        let _watchdog = Watchdog::start(Arc::clone(&server.in_flight))?;
+        let logged = Arc::clone(&server);
+        let _watchdog = Watchdog::start(Arc::clone(&server.in_flight), move || logged.log_refused())?;
         let (closer, memory) = (WorkerPool::new("parext4-close", 1), Arc::default());
         Ok(Self { server, request_threads, workers, closer, queue_threads, memory, deferred, _watchdog })
     }

@@ -1,12 +1,8 @@
 //! The shutdown of a volume: afterwards programs can read nothing from the kernel's pages either, as on the kernel's ext4.
 
-use std::sync::Arc;
-
 use super::Dispatcher;
-use super::deferred::Deferred;
 use super::reply::Reply;
 use crate::in_flight::{RequestInfo, Stage};
-use crate::kernel_cache::KernelPages;
 use crate::protocol::Outcome;
 use crate::server::Server;
 use crate::threads::Latency;
@@ -30,14 +26,5 @@ impl Dispatcher {
                 drop(in_flight);
             });
         });
-    }
-}
-
-impl Deferred {
-    /// Has the kernel drop its pages of several inodes, of one after the other, then calls `then`, which must not block.
-    fn drop_each(self: &Arc<Self>, mut inodes: Vec<Arc<KernelPages>>, then: impl FnOnce() + Send + 'static) {
-        let Some(pages) = inodes.pop() else { return then() };
-        let deferred = Arc::clone(self);
-        self.invalidation.drop_all(pages, move || deferred.drop_each(inodes, then));
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that logs slow requests.
+//! The thread that logs slow requests, and runs another check with the same interval.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -18,14 +18,18 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the thread.
-    pub fn start(requests: Arc<InFlightRequests>) -> std::io::Result<Self> {
+    /// Starts the thread, which also calls `check` each time.
+    pub fn start(
+        requests: Arc<InFlightRequests>,
+        check: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (stop, stopped) = channel::<()>();
         let watch = move || {
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 for request in requests.slow_and_unlogged(Instant::now()) {
                     tracing::warn!("slow request: {request}");
                 }
+                check();
             }
         };
         let thread = std::thread::Builder::new().name("parext4-watchdog".into()).spawn(watch)?;

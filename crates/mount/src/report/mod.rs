@@ -9,10 +9,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use query::sync_and_report;
 pub use query::{ReportError, report};
 
 /// The name of the attribute of the root directory. Its value is a [`Report`] as JSON.
 pub const ATTRIBUTE: &str = "user.parext4.stats";
+
+/// The name of an attribute of every file and directory, for callers that administer the mount. Before the server answers, it makes
+/// everything durable that it has. Its value is the [`Report`] after that.
+///
+/// Unlike an fsync(2) of the root, reading it takes no lock of an inode, which a program could hold: by a listing into memory that another
+/// FUSE server never fills, for example. And a bind mount of any part of the volume has it.
+pub(crate) const SYNC_ATTRIBUTE: &str = "user.parext4.sync";
+
+/// Returns where a server logs, and the last lines of its log.
+pub type RecentLog = fn() -> (String, Vec<String>);
 
 /// The report of a mount. Counters start at 0 when the volume is mounted. They are read one after another, not at one
 /// moment.
@@ -36,11 +47,42 @@ pub struct Report {
     pub device: BTreeMap<String, u64>,
     /// Transactions that became durable.
     pub journal_commits: u64,
+    /// The data that the kernel has sent to be written back, and that the server has refused.
+    #[serde(default)]
+    pub refused: RefusedWriteBack,
     /// Descriptions of the requests that have been in flight for more than a minute, with what each waits for.
     pub slow_requests: Vec<String>,
     /// Descriptions of why operations waited for each other, in order of the total time. Empty without the option
     /// `explain`.
     pub waits: Vec<String>,
+    /// The last lines of the server's log; none for a caller that does not administer the mount.
+    #[serde(default)]
+    pub log: Vec<String>,
+}
+
+/// Write-back that the server has refused: what programs have stored to mappings, or what the kernel has taken before it passed it on. The
+/// kernel marks the pages clean, so their data is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RefusedWriteBack {
+    /// Requests.
+    pub requests: u64,
+    /// Size of their data, in bytes.
+    pub bytes: u64,
+    /// Files that have lost data and still exist.
+    pub files: u64,
+    /// The first of these files; none for a caller that does not administer the mount.
+    pub first: Vec<LostData>,
+}
+
+/// A file that has lost data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LostData {
+    /// Its path in the volume, or the number of its inode.
+    pub file: String,
+    /// Why its data was refused.
+    pub error: String,
 }
 
 /// The server of a mount, and its options.
@@ -65,6 +107,12 @@ pub struct MountFacts {
     pub stops_on_corruption: bool,
     /// Why the volume has stopped, if it has.
     pub stopped: Option<String>,
+    /// A program has stopped the volume (`EXT4_IOC_SHUTDOWN`), and no error had before.
+    #[serde(default)]
+    pub shut_down: bool,
+    /// The destination of the server's log.
+    #[serde(default)]
+    pub log: String,
 }
 
 /// The mounted volume.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 
-use super::{ATTRIBUTE, Report};
+use super::{ATTRIBUTE, Report, SYNC_ATTRIBUTE};
 use crate::connection::mount_on;
 
 /// The longest value of an attribute, in bytes.
@@ -58,9 +58,22 @@ pub enum ReportError {
 /// # Errors
 /// See [`ReportError`].
 pub fn report(dir: &Path) -> Result<Report, ReportError> {
+    ask(dir, ATTRIBUTE)
+}
+
+/// Has the server of the volume that contains `path` make everything durable that it has. Returns the report after that.
+///
+/// # Errors
+/// If the server cannot sync. [`ReportError::NotMounted`] or [`ReportError::Below`] if it does not know of this, or the caller does not
+/// administer the mount.
+pub(crate) fn sync_and_report(path: &Path) -> Result<Report, ReportError> {
+    ask(path, SYNC_ATTRIBUTE)
+}
+
+fn ask(dir: &Path, attribute: &str) -> Result<Report, ReportError> {
     let name = || dir.display().to_string();
     let mut value = vec![0_u8; MAX_VALUE];
-    match getxattr(dir, ATTRIBUTE, &mut value[..]) {
+    match getxattr(dir, attribute, &mut value[..]) {
         Ok(len) => serde_json::from_slice(&value[..len])
             .map_err(|cause| ReportError::Unparsable { dir: name(), cause }),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Err(match mount_of(dir) {

@@ -82,6 +82,7 @@ impl Server {
             file.set_len(size)?;
             if size == 0 {
                 self.kernel_pages(node).inspect(|pages| pages.forget_lost());
+                self.refused.forget(node.id());
             }
         }
         if new.is_empty() {

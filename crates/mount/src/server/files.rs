@@ -91,6 +91,10 @@ impl Server {
         let open = self.open_file(handle)?;
         open.pages.forget_reported(losses);
         open.sync(data_only)?;
+        if open.pages.losses() == losses {
+            // The kernel has reported what was lost by an earlier call: it sends no fsync(2) that reports a loss.
+            self.refused.forget(open.file.node().id());
+        }
         if self.options.effective_cache() == Cache::Writeback {
             // The kernel keeps the number of blocks that it had before it sent the data.
             self.invalidate_attributes(open.pages.ino);

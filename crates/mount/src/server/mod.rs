@@ -11,6 +11,7 @@ mod files;
 mod inode_flags;
 mod names;
 mod privileges;
+mod refused;
 mod report;
 mod served;
 mod volume_ioctls;
@@ -28,6 +29,8 @@ use crate::inodes::{Durability, LookupCounts, OpenFile, OpenFiles};
 use crate::options::{Cache, MountOptions};
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
+use crate::report::RecentLog;
+use crate::sync::atomic::AtomicBool;
 use served::ServedVolume;
 
 pub(crate) use attributes::NewAttributes;
@@ -35,10 +38,11 @@ use dir_offsets::DirOffsets;
 pub(crate) use files::{FilePosition, MAX_COPY, Opened, PIECE, write_what_fits};
 pub(crate) use inode_flags::sets_flags;
 pub(crate) use names::NewName;
+pub(crate) use refused::Refused;
 pub(crate) use served::Served;
 pub use served::{Access, Reopen};
 pub(crate) use volume_ioctls::EXT4_IOC_SHUTDOWN;
-pub(crate) use xattrs::{is_report, is_switch};
+pub(crate) use xattrs::{is_report, is_switch, is_sync};
 
 /// Size of an inode without fields for nanoseconds, in bytes.
 const SMALL_INODE: u16 = 128;
@@ -52,6 +56,10 @@ pub(crate) struct Server {
     pub open_files: OpenFiles,
     dir_offsets: DirOffsets,
     pub in_flight: Arc<InFlightRequests>,
+    /// The write-back that was refused.
+    pub refused: Refused,
+    /// Returns the last lines of the log, and where the log is. Set by the program that logs.
+    pub log: Arc<OnceLock<RecentLog>>,
     /// Sends notifications to the kernel. Set once the volume is mounted.
     pub notifier: Arc<OnceLock<Notifier>>,
     block_size: u32,
@@ -65,6 +73,8 @@ pub(crate) struct Server {
     reserved_for: (u32, u32),
     /// A new inode gets the group of its directory.
     group_of_directory: bool,
+    /// A program has shut the volume down, which no error had stopped before.
+    shut_down: AtomicBool,
     /// The path of the image.
     image: PathBuf,
     /// Opens the image again. Set by a program that can.
@@ -83,6 +93,9 @@ impl Server {
             open_files: OpenFiles::default(),
             dir_offsets: DirOffsets::default(),
             in_flight: Arc::default(),
+            refused: Refused::default(),
+            log: Arc::default(),
+            shut_down: AtomicBool::new(false),
             notifier: Arc::default(),
             block_size: info.block_size,
             may_ignore_case: info.features.iter().any(|feature| feature == "casefold"),

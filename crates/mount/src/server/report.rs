@@ -3,24 +3,42 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use fuser::INodeNo;
 use parext4::{MetadataCacheStats, Reason, Stats, Volume};
 
 use super::Server;
-use crate::protocol::{Failure, Outcome};
+use crate::protocol::{Caller, Failure, Outcome};
 use crate::report::{
     AdmissionsFor, CacheFacts, MetadataFacts, MountFacts, Operations, Report, Requests, VolumeFacts,
 };
+use crate::sync::atomic::Ordering;
 
 /// Limit of explained waits, and of slow requests, so that the report fits an attribute.
 const MAX_LINES: usize = 12;
 
 impl Server {
-    /// Returns the report as JSON.
-    pub fn report(&self, requests: Requests) -> Outcome<Vec<u8>> {
+    /// Makes everything durable that the server has, and returns the report as JSON.
+    pub fn sync_and_report(&self, requests: Requests, caller: Caller) -> Outcome<Vec<u8>> {
+        self.sync_dir(INodeNo::ROOT)?;
+        self.log_refused();
+        self.report(requests, caller)
+    }
+
+    /// Logs the files whose write-back was refused, each once. Blocks on the device.
+    pub fn log_refused(&self) {
+        if let Ok(volume) = self.volume() {
+            self.refused.log(&volume);
+        }
+    }
+
+    /// Returns the report as JSON. Names of files, and the log, which has some, are only for callers that administer the mount.
+    pub fn report(&self, requests: Requests, caller: Caller) -> Outcome<Vec<u8>> {
         let volume = self.volume()?;
         let cache = volume.cache_stats();
+        let shows_names = caller.administers();
+        let (log_place, log) = self.log.get().map(|log| log()).filter(|_| shows_names).unwrap_or_default();
         let report = Report {
-            mount: self.mount_facts(&volume),
+            mount: MountFacts { log: log_place, ..self.mount_facts(&volume) },
             volume: volume_facts(&volume),
             requests,
             operations: operations(&volume.stats()),
@@ -36,8 +54,10 @@ impl Server {
             metadata: self.metadata_facts(&volume),
             device: device_counters(&volume),
             journal_commits: volume.commits(),
+            refused: self.refused.report(&volume, shows_names),
             slow_requests: self.in_flight.slow(Instant::now()).into_iter().take(MAX_LINES).collect(),
             waits: volume.explain().iter().take(MAX_LINES).map(ToString::to_string).collect(),
+            log,
         };
         serde_json::to_vec(&report).map_err(|_| Failure::INVALID)
     }
@@ -58,6 +78,8 @@ impl Server {
             locks_whole_file: self.options.policy.locks_whole_file(),
             stops_on_corruption: self.stops_on_corruption,
             stopped: volume.stopped(),
+            shut_down: self.shut_down.load(Ordering::Relaxed),
+            log: String::new(),
         }
     }
 }

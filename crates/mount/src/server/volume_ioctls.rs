@@ -14,6 +14,7 @@ use parext4::EmptiedLog;
 
 use super::Server;
 use crate::protocol::{Caller, Failure, Outcome};
+use crate::sync::atomic::Ordering;
 
 const FITRIM: u32 = 0xc018_5879;
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
@@ -51,12 +52,12 @@ impl Server {
             EXT4_IOC_CHECKPOINT => self.empty_journal(argument),
             EXT4_IOC_SHUTDOWN => {
                 let volume = self.volume()?;
-                if self.check_not_shut_down().is_ok()
-                    && let Err(error) = volume.sync()
-                {
+                let is_first = volume.stopped().is_none();
+                if is_first && let Err(error) = volume.sync() {
                     tracing::warn!("before the shutdown: {error}");
                 }
                 volume.abort()?;
+                self.shut_down.fetch_or(is_first, Ordering::Relaxed);
                 Ok(Vec::new())
             }
             _ => Err(Failure::NO_IOCTL),

@@ -7,7 +7,7 @@ use parext4::{Error, Node, XattrMode};
 
 use super::Server;
 use crate::protocol::{CAP_SYS_ADMIN, Caller, Failure, Outcome};
-use crate::report::ATTRIBUTE;
+use crate::report::{ATTRIBUTE, SYNC_ATTRIBUTE};
 use crate::switch;
 
 /// The attribute that contains the access control list of an inode.
@@ -21,6 +21,11 @@ pub(crate) fn is_report(ino: INodeNo, name: &[u8]) -> bool {
 /// Returns true if a read of an attribute [makes the volume writable](crate::switch).
 pub(crate) fn is_switch(ino: INodeNo, name: &[u8]) -> bool {
     ino == INodeNo::ROOT && name == switch::ATTRIBUTE.as_bytes()
+}
+
+/// Returns true if reading an attribute has the server sync the volume. For other callers the name stands for an ordinary attribute.
+pub(crate) fn is_sync(name: &[u8], caller: Caller) -> bool {
+    name == SYNC_ATTRIBUTE.as_bytes() && caller.administers()
 }
 
 impl Server {

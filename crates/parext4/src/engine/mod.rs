@@ -5,8 +5,8 @@
 
 mod commit_hooks;
 mod commit_timer;
-mod departures;
 mod deletions;
+mod departures;
 mod error_record;
 mod idle_cache;
 mod in_flight;
@@ -25,8 +25,8 @@ use parext4_format::superblock::Superblock;
 
 pub(crate) use commit_hooks::Hooks;
 pub(crate) use commit_timer::CommitTimer;
-pub(crate) use departures::Departure;
 pub(crate) use deletions::Deletions;
+pub(crate) use departures::Departure;
 pub(crate) use error_record::ErrorRecorder;
 pub(crate) use idle_cache::IdleCache;
 pub(crate) use in_flight::{Entered, InFlight};

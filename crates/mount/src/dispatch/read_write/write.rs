@@ -330,6 +330,7 @@ impl Deferred {
     ) {
         if let (Origin::WriteBack, Err(failure)) = (write.origin, &outcome) {
             open.pages.note_lost(failure.errno());
+            self.server.refused.note(open.file.node().id(), failure.errno(), len);
         }
         if write.may_leave_stale_pages(open) {
             let (pages, offset) = (Arc::clone(&open.pages), write.at.offset);

@@ -1,0 +1,181 @@
+//! The process that serves a mount, and the end of its hold on the image.
+//!
+//! Only what the kernel says counts: `/proc/PID/fdinfo` names the FUSE connection of each file of `/dev/fuse`, and the locks of each file.
+//! The command line and the name of a process are its own choice, and the path of an image may lead elsewhere by now.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, open};
+
+use super::elsewhere::{SEARCHES_FOR, all_processes};
+use super::process_end::ProcessEnd;
+use super::target::path_of;
+
+/// Time between the first two checks whether the server has closed its image; it grows up to [`LONGEST_INTERVAL`].
+const INTERVAL: Duration = Duration::from_millis(2);
+const LONGEST_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A process that serves a mount.
+#[derive(Debug)]
+pub(super) struct ServerProcess {
+    pub pid: u32,
+    end: ProcessEnd,
+    image: Option<OpenImage>,
+}
+
+/// An image that a server has open.
+#[derive(Debug)]
+struct OpenImage {
+    /// The server's descriptor.
+    descriptor: PathBuf,
+    file: File,
+    inode: u64,
+}
+
+impl ServerProcess {
+    /// Returns the process `pid`, which says that it serves a connection, if the kernel confirms that. `image` is the path of the image
+    /// that it names.
+    pub fn confirm(pid: u32, connection: &str, image: &Path) -> Option<Self> {
+        // First the handle: while it has not ended, the number is not another process's.
+        let end = ProcessEnd::of(pid)?;
+        let is_server = serves(pid, connection) && !end.happens_within(Duration::ZERO);
+        is_server.then(|| Self { pid, end, image: OpenImage::of(pid, image) })
+    }
+
+    /// Finds the server of a mount of another user among the processes of that user, within some time. Opens nothing of it.
+    pub fn find(user: u32, connection: &str) -> Option<Self> {
+        let is_users =
+            |pid: &u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == user);
+        let server = |pid| {
+            let end = ProcessEnd::of(pid)?;
+            serves(pid, connection).then_some(Self { pid, end, image: None })
+        };
+        let deadline = Instant::now() + SEARCHES_FOR;
+        let processes = all_processes().into_iter().take_while(|_| Instant::now() < deadline);
+        processes.filter(is_users).find_map(server)
+    }
+
+    /// Blocks until the process has ended or has released its lock of the image, for at most `time`. Returns false if neither has
+    /// happened.
+    pub fn has_closed_within(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        let mut interval = INTERVAL;
+        loop {
+            if self.end.happens_within(interval.min(time)) || self.has_released_image() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            interval = (interval * 2).min(LONGEST_INTERVAL);
+        }
+    }
+
+    /// Blocks until the process has ended, for at most `time`.
+    pub fn ends_within(&self, time: Duration) -> bool {
+        self.end.happens_within(time)
+    }
+
+    /// Returns a path by which the caller opens the image that the server had open, whatever its own path leads to.
+    pub fn image(&self) -> Option<PathBuf> {
+        Some(path_of(&self.image.as_ref()?.file))
+    }
+
+    fn has_released_image(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| !image.is_locked())
+    }
+}
+
+impl OpenImage {
+    /// Finds the image of a server: the file that it has locked. With several, such as a journal of its own, the one with the path.
+    fn of(pid: u32, path: &Path) -> Option<Self> {
+        let mut locked: Vec<_> =
+            descriptors(pid).filter(|descriptor| !locks(descriptor).is_empty()).collect();
+        locked.sort_by_key(|descriptor| fs::read_link(descriptor).is_ok_and(|link| link != path));
+        locked.into_iter().find_map(|descriptor| Self::open(descriptor).ok())
+    }
+
+    fn open(descriptor: PathBuf) -> io::Result<Self> {
+        // A descriptor leads to its file, also if the path is another file's by now.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(open(&descriptor, flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() && !metadata.file_type().is_block_device() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self { descriptor, inode: metadata.ino(), file })
+    }
+
+    fn is_locked(&self) -> bool {
+        let inode = self.inode.to_string();
+        let is_same = |lock: &String| {
+            // MAJOR:MINOR:INODE. The device has another number in stat(2) on some file systems.
+            lock.split_ascii_whitespace()
+                .any(|field| field.rsplit_once(':').is_some_and(|(_, ino)| ino == inode))
+        };
+        locks(&self.descriptor).iter().any(is_same)
+    }
+}
+
+/// Returns the paths of the descriptors of a process.
+fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// Returns what the kernel says of a descriptor.
+fn facts(descriptor: &Path) -> Option<String> {
+    let process = descriptor.parent()?.parent()?;
+    fs::read_to_string(process.join("fdinfo").join(descriptor.file_name()?)).ok()
+}
+
+/// Returns the flock(2) locks that a descriptor holds.
+fn locks(descriptor: &Path) -> Vec<String> {
+    let facts = facts(descriptor).unwrap_or_default();
+    let locks = facts.lines().filter_map(|line| line.strip_prefix("lock:"));
+    locks.filter(|lock| lock.contains(" FLOCK ")).map(str::to_owned).collect()
+}
+
+/// Returns true if a process has a file of the connection open. Older kernels do not say of which connection a file is; then any file of
+/// `/dev/fuse` counts.
+fn serves(pid: u32, connection: &str) -> bool {
+    descriptors(pid).any(|descriptor| {
+        let facts = facts(&descriptor).unwrap_or_default();
+        match facts.lines().find_map(|line| line.strip_prefix("fuse_connection:")) {
+            Some(number) => number.trim() == connection,
+            None => fs::read_link(&descriptor).is_ok_and(|file| file.ends_with("fuse")),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locked_file_of_a_process_is_its_image_until_it_is_unlocked() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let find = || OpenImage::of(std::process::id(), file.path()).filter(|image| image.is_of(file.path()));
+        assert!(find().is_none());
+        file.as_file().lock_shared().unwrap();
+        let image = find().unwrap();
+        assert!(image.is_locked());
+        file.as_file().unlock().unwrap();
+        assert!(!image.is_locked());
+    }
+
+    impl OpenImage {
+        fn is_of(&self, path: &Path) -> bool {
+            path.metadata().unwrap().ino() == self.inode
+        }
+    }
+
+    #[test]
+    fn a_process_that_serves_nothing_is_not_confirmed() {
+        assert!(ServerProcess::confirm(std::process::id(), "4294967295", Path::new("/image")).is_none());
+        assert!(ServerProcess::find(rustix::process::geteuid().as_raw(), "4294967295").is_none());
+    }
+}

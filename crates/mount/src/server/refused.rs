@@ -1,0 +1,209 @@
+//! The write-back that the server has refused: counts it, and logs each file that has lost data once, with its path.
+//!
+//! A request names a file by its number, and the volume does not store the names of a file with it. So the names are searched for in all
+//! directories, once the files are to be logged or reported, within limits of time and memory.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use fuser::Errno;
+use parext4::{FileType, InodeNo, NodeId, Volume};
+
+use crate::report::{LostData, RefusedWriteBack};
+use crate::sync::Mutex;
+
+/// The most files that are listed. Further ones are only counted.
+const MAX_FILES: usize = 256;
+/// The most files that a report names.
+const MAX_NAMED: usize = 8;
+/// Longest path in a report, in characters.
+const MAX_PATH: usize = 300;
+/// Limits of a search for names: its time, and the number of directories.
+const SEARCHES_FOR: Duration = Duration::from_secs(5);
+const MAX_DIRS: usize = 100_000;
+
+/// The write-back that was refused since the volume was mounted.
+#[derive(Debug, Default)]
+pub(crate) struct Refused(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    requests: u64,
+    bytes: u64,
+    files: BTreeMap<InodeNo, LostFile>,
+    /// A file is not in `files`, because they are too many.
+    has_more: bool,
+}
+
+#[derive(Clone, Debug)]
+struct LostFile {
+    generation: u32,
+    errno: Errno,
+    /// `None` until it is searched for, or if it was not found.
+    path: Option<Vec<u8>>,
+    is_logged: bool,
+}
+
+impl Refused {
+    /// Counts a request to write back `len` bytes of a file, which has failed with `errno`.
+    pub fn note(&self, file: NodeId, errno: Errno, len: usize) {
+        let mut state = self.0.lock();
+        state.requests += 1;
+        state.bytes += len as u64;
+        let new = LostFile { generation: file.generation, errno, path: None, is_logged: false };
+        match state.files.get(&file.ino) {
+            Some(known) if known.generation == file.generation => {}
+            None if state.files.len() >= MAX_FILES => state.has_more = true,
+            _ => drop(state.files.insert(file.ino, new)),
+        }
+    }
+
+    /// Forgets what a file has lost, because a program has truncated it to nothing, or has learnt of the loss.
+    pub fn forget(&self, file: NodeId) {
+        let mut state = self.0.lock();
+        if state.files.get(&file.ino).is_some_and(|known| known.generation == file.generation) {
+            state.files.remove(&file.ino);
+        }
+    }
+
+    /// Logs the files that have lost data and are not logged yet. Blocks on the device.
+    pub fn log(&self, volume: &Volume) {
+        let mut new = HashSet::new();
+        for (ino, file) in &mut self.0.lock().files {
+            if !std::mem::replace(&mut file.is_logged, true) {
+                new.insert(*ino);
+            }
+        }
+        if new.is_empty() {
+            return;
+        }
+        let mut paths = find_paths(volume, &new);
+        let mut state = self.0.lock();
+        for ino in new {
+            let Some(file) = state.files.get_mut(&ino) else { continue };
+            file.path = paths.remove(&ino);
+            let lost = file.describe(ino);
+            tracing::error!("data of {} that was to be written back is lost: {}", lost.file, lost.error);
+        }
+    }
+
+    /// Returns the counts, and with `names` the first files. Leaves out files that were deleted since.
+    pub fn report(&self, volume: &Volume, names: bool) -> RefusedWriteBack {
+        let (requests, bytes, files, has_more) = {
+            let state = self.0.lock();
+            (state.requests, state.bytes, state.files.clone(), state.has_more)
+        };
+        let exists = |ino: InodeNo, generation: u32| match volume.named_node(ino) {
+            Ok(node) => node.id().generation == generation,
+            Err(error) => !matches!(error, parext4::Error::NotFound(_)),
+        };
+        let left: Vec<_> = files.iter().filter(|(ino, file)| exists(**ino, file.generation)).collect();
+        let first = left.iter().take(if names { MAX_NAMED } else { 0 });
+        let first = first.map(|(ino, file)| file.describe(**ino)).collect();
+        RefusedWriteBack { requests, bytes, files: left.len() as u64 + u64::from(has_more), first }
+    }
+}
+
+impl LostFile {
+    fn describe(&self, ino: InodeNo) -> LostData {
+        let path = self.path.as_ref().map(|path| String::from_utf8_lossy(path).escape_debug().to_string());
+        let file = path.map_or_else(|| format!("inode {ino}"), |path| path.chars().take(MAX_PATH).collect());
+        let error = io::Error::from_raw_os_error(self.errno.code()).to_string();
+        // Without the number that the standard library adds.
+        let error = error.split(" (os error").next().unwrap_or_default().to_lowercase();
+        LostData { file, error }
+    }
+}
+
+/// Searches all directories for names of the files. Leaves out files that are not found within the limits.
+fn find_paths(volume: &Volume, files: &HashSet<InodeNo>) -> BTreeMap<InodeNo, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let Ok(root) = volume.root() else { return found };
+    let deadline = Instant::now() + SEARCHES_FOR;
+    // The directory of each, its number, and its name. In the order in which they are listed, so parents come first.
+    let mut dirs: Vec<(usize, InodeNo, Vec<u8>)> = vec![(0, root.ino(), Vec::new())];
+    // A damaged volume may have loops.
+    let mut seen = HashSet::from([root.ino()]);
+    let mut next = 0;
+    while next < dirs.len() && found.len() < files.len() && Instant::now() < deadline {
+        let Ok(dir) = volume.named_node(dirs[next].1) else {
+            next += 1;
+            continue;
+        };
+        let mut after = 0;
+        while let Ok(batch) = dir.read_dir(after)
+            && let Some(last) = batch.last()
+            && last.cookie > after
+            && Instant::now() < deadline
+        {
+            after = last.cookie;
+            for item in batch.iter().filter(|item| !matches!(&item.name[..], b"." | b"..")) {
+                if files.contains(&item.ino) {
+                    found.entry(item.ino).or_insert_with(|| path_of(&dirs, next, &item.name));
+                }
+                if item.file_type == FileType::Directory && dirs.len() < MAX_DIRS && seen.insert(item.ino) {
+                    dirs.push((next, item.ino, item.name.clone()));
+                }
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+/// Returns the path of a name in the directory with the index `dir`.
+fn path_of(dirs: &[(usize, InodeNo, Vec<u8>)], mut dir: usize, name: &[u8]) -> Vec<u8> {
+    let mut names = vec![name];
+    while dir != 0 {
+        let (parent, _, name) = &dirs[dir];
+        names.push(name);
+        dir = *parent;
+    }
+    names.iter().rev().flat_map(|name| [b"/", *name].concat()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use parext4::VolumeOptions;
+    use testkit::volume::Shape;
+
+    use super::*;
+
+    #[test]
+    fn files_that_have_lost_data_are_named_until_they_are_deleted_or_truncated() {
+        let device = std::sync::Arc::new(Shape::new(8, 1024, true).make());
+        let volume = Volume::open_device(device, &VolumeOptions::new()).unwrap();
+        volume.mkdir_all("/dir/sub", 0o755).unwrap();
+        let file = |path: &str| {
+            volume.write(path, "text").unwrap();
+            volume.resolve(path).unwrap().id()
+        };
+        let (one, two) = (file("/dir/sub/one\n"), file("/two"));
+        let refused = Refused::default();
+        for (file, len) in [(one, 4096), (two, 100), (one, 1)] {
+            refused.note(file, Errno::ENOSPC, len);
+        }
+        refused.log(&volume);
+        let report = refused.report(&volume, true);
+        assert_eq!((report.requests, report.bytes, report.files), (3, 4197, 2));
+        let named: Vec<_> = report.first.iter().map(|lost| (&lost.file[..], &lost.error[..])).collect();
+        let full = "no space left on device";
+        assert!(named.contains(&("/dir/sub/one\\n", full)) && named.contains(&("/two", full)), "{named:?}");
+        assert!(refused.report(&volume, false).first.is_empty());
+        volume.remove_file("/two").unwrap();
+        assert_eq!(refused.report(&volume, true).files, 1);
+        refused.forget(one);
+        assert_eq!(refused.report(&volume, true).files, 0);
+    }
+
+    #[test]
+    fn many_files_are_counted_in_bounded_memory() {
+        let refused = Refused::default();
+        for ino in 1..=1000 {
+            refused.note(NodeId { ino: InodeNo(ino), generation: 0 }, Errno::EIO, 1);
+        }
+        let state = refused.0.lock();
+        assert_eq!((state.requests, state.files.len(), state.has_more), (1000, MAX_FILES, true));
+    }
+}

@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn threads_end_that_have_had_no_job_for_a_while() {
-        let pool = WorkerPool { idle_time: Duration::from_millis(1), ..WorkerPool::new("test", MAX_THREADS) };
+        let mut pool = WorkerPool::new("test", MAX_THREADS);
+        pool.idle_time = Duration::from_millis(1);
         let barrier = Arc::new(Barrier::new(MAX_THREADS + 1));
         for _ in 0..MAX_THREADS {
             let barrier = Arc::clone(&barrier);

@@ -4,7 +4,7 @@
 //! does meanwhile: [`body_update::space`](crate::body_update) decides that.
 //!
 //! An operation claims more blocks than it uses at last: a conversion claims the most that it may need, and a request that fails
-//! in part releases the rest. So a claim that fails while others are in flight does not mean that the volume is full (H40).
+//! in part releases the rest. So a claim that fails while other claims are in flight does not mean that the volume is full (H40).
 //!
 //! 1. A thread counts its claim before it takes blocks from the counter, and ends it after it has returned them. So a thread that finds
 //!    too few unclaimed blocks also finds the claims that have them.

@@ -31,7 +31,7 @@ impl SuspendedReservation {
 }
 
 impl<'a> Reservation<'a> {
-    /// Claims `blocks`, and leaves `leave` blocks to others.
+    /// Claims `blocks`, if at least `leave` blocks stay unclaimed.
     fn claim(allocator: &'a Allocator, blocks: u32, leave: i64) -> Result<Self> {
         let mut reservation = Self { allocator, blocks: 0, is_counted: false };
         reservation.extend(blocks, leave)?;

@@ -40,7 +40,7 @@ pub use request::{Completion, IoFlags, IoRequest};
 /// An operation holds its range until its completion is harvested. So a thread deadlocks if it makes a blocking call
 /// that overlaps its own operations in flight: harvest them first. Harvest also before a buffered write to any file:
 /// it may wait for memory, and the memory for threads that wait for the operations in flight. On a full volume a blocking
-/// call waits up to 10 seconds for space that operations in flight have reserved, also those of the same thread. The volume cannot be
+/// call waits up to 10 seconds for space that operations in flight have reserved, also operations of the same thread. The volume cannot be
 /// closed while it has queues. Dropping a queue waits for the device, and drops the completions and the buffers.
 ///
 /// If the device's queue fails while it has writes, their results are unknown. Dropping the queue then stops the volume, as a

@@ -78,7 +78,7 @@ fn put_fits_where_mke2fs_fits_the_same_files() {
         fs::write(dir.join(format!("a file {nth}")), nth.to_string()).unwrap();
     }
     // Not one block less suffices.
-    let (mut few, mut enough) = (300, 1500);
+    let (mut few, mut enough): (u64, u64) = (300, 1500);
     while enough - few > 1 {
         let blocks = few.midpoint(enough);
         let Some(fits) = mke2fs_fits(&dir, &image, blocks) else { return };

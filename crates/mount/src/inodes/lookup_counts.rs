@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_write_waits_until_the_kernel_forgets_a_removed_file() {
         let volume = testkit::volume::scratch();
-        let counts = LookupCounts::new(volume.root().unwrap(), false);
+        let counts = LookupCounts::new(false);
         let options = OpenOptions::read_write().create(true);
         let (file, other) =
             (volume.open_direct("/file", &options).unwrap(), volume.open_direct("/other", &options).unwrap());

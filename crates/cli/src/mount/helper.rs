@@ -123,7 +123,7 @@ fn known(list: &str) -> String {
         let error = MountOptions::new().add(option).err();
         let unknown = matches!(error, Some(OptionError::Unknown(_)));
         if unknown {
-            eprintln!("parext4: warning: unknown mount option {option:?} is left out");
+            crate::error::say(&format!("warning: unknown mount option {option:?} is left out"));
         }
         !unknown
     };

@@ -141,7 +141,7 @@ fn serve(
     if let Some(connection) = mounted.connection() {
         guard.watch(connection)?;
     }
-    warnings.iter().for_each(|warning| eprintln!("parext4: warning: {warning}"));
+    warnings.iter().for_each(|warning| crate::error::say(&format!("warning: {warning}")));
     startup.finish()?;
     if startup.has_returned() || options.log.is_some() {
         warnings.iter().for_each(|warning| ::log::warn!("{warning}"));
@@ -159,7 +159,7 @@ fn serve(
 fn prepare_dir(dir: &Path, covers: bool) -> Result<()> {
     let removed = remove_dead_mounts(dir)?;
     if removed > 0 {
-        eprintln!("parext4: {}: removed an earlier mount, whose server had ended", dir.display());
+        crate::error::say(&format!("{}: removed an earlier mount, whose server had ended", dir.display()));
     }
     let metadata = dir.metadata().map_err(|error| {
         let dead = error.kind() == ErrorKind::NotConnected;

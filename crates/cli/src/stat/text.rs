@@ -35,7 +35,7 @@ fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
         requests.in_queues,
         requests.in_kernel,
     )?;
-    now.slow_requests.iter().try_for_each(|request| writeln!(f, "* in flight: {request}"))?;
+    now.slow_requests.iter().try_for_each(|request| writeln!(f, "* in flight: {}", printable(request)))?;
     let cache = &now.cache;
     writeln!(
         f,

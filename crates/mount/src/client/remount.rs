@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
 use super::sync::sync_all;
+use super::target::Target;
+use crate::connection::control::Connection;
 use crate::options::{Atime, MountOptions, OptionError};
 use crate::report::{ReportError, report};
 use crate::switch::make_writable;
@@ -33,6 +35,9 @@ pub enum RemountError {
         /// The options of the server.
         options: String,
     },
+    /// The mount belongs to another user.
+    #[error("{0} was mounted by another user, who alone can change it")]
+    OtherUser(String),
     /// `rw` was requested, but the server cannot open the volume for writing.
     #[error("{dir} stays read-only: {why}")]
     ReadOnly {
@@ -77,6 +82,7 @@ pub enum RemountError {
 /// See [`RemountError`]. Except for [`RemountError::NotDurable`], the mount is unchanged.
 pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
     let name = || dir.display().to_string();
+    check_owner(dir)?;
     let server = report(dir)?.mount;
     let mut current = MountOptions::new();
     current.add(&server.options)?;
@@ -107,6 +113,19 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
         sync_all(dir).map_err(|cause| RemountError::NotDurable { dir: name(), cause })?;
     }
     Ok(())
+}
+
+/// Fails if the server of the mount on `dir` belongs to another user: its report would decide which flags the mount keeps.
+fn check_owner(dir: &Path) -> Result<(), RemountError> {
+    let found =
+        Target::find(dir).map_err(|cause| RemountError::Failed { dir: dir.display().to_string(), cause })?;
+    // What is no mount has no server that answers.
+    let Ok(target) = found else { return Ok(()) };
+    let connection = Connection::open(target.mount.connection()).ok();
+    match target.is_of_caller(connection.as_ref()) {
+        true => Ok(()),
+        false => Err(RemountError::OtherUser(dir.display().to_string())),
+    }
 }
 
 /// Returns true if the options differ only in flags that the kernel can change without the server.

@@ -4,7 +4,7 @@
 //! The command line and the name of a process are its own choice, and the path of an image may lead elsewhere by now.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -42,7 +42,8 @@ impl ServerProcess {
     pub fn confirm(pid: u32, connection: &str, image: &Path) -> Option<Self> {
         // First the handle: while it has not ended, the number is not another process's.
         let end = ProcessEnd::of(pid)?;
-        let is_server = serves(pid, connection) && !end.happens_within(Duration::ZERO);
+        let is_server =
+            serves(pid, connection, Instant::now() + SEARCHES_FOR) && !end.happens_within(Duration::ZERO);
         is_server.then(|| Self { pid, end, image: OpenImage::of(pid, image) })
     }
 
@@ -50,11 +51,11 @@ impl ServerProcess {
     pub fn find(user: u32, connection: &str) -> Option<Self> {
         let is_users =
             |pid: &u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == user);
+        let deadline = Instant::now() + SEARCHES_FOR;
         let server = |pid| {
             let end = ProcessEnd::of(pid)?;
-            serves(pid, connection).then_some(Self { pid, end, image: None })
+            serves(pid, connection, deadline).then_some(Self { pid, end, image: None })
         };
-        let deadline = Instant::now() + SEARCHES_FOR;
         let processes = all_processes().into_iter().take_while(|_| Instant::now() < deadline);
         processes.filter(is_users).find_map(server)
     }
@@ -128,8 +129,13 @@ fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
 
 /// Returns what the kernel says of a descriptor.
 fn facts(descriptor: &Path) -> Option<String> {
+    /// The facts that are read come first, or are few. A process can have the kernel list its locks and watches without end.
+    const MAX_FACTS: u64 = 64 << 10;
     let process = descriptor.parent()?.parent()?;
-    fs::read_to_string(process.join("fdinfo").join(descriptor.file_name()?)).ok()
+    let file = File::open(process.join("fdinfo").join(descriptor.file_name()?)).ok()?;
+    let mut facts = Vec::new();
+    file.take(MAX_FACTS).read_to_end(&mut facts).ok()?;
+    Some(String::from_utf8_lossy(&facts).into_owned())
 }
 
 /// Returns the flock(2) locks that a descriptor holds.
@@ -140,13 +146,16 @@ fn locks(descriptor: &Path) -> Vec<String> {
 }
 
 /// Returns true if a process has a file of the connection open. Older kernels do not say of which connection a file is; then any file of
-/// `/dev/fuse` counts.
-fn serves(pid: u32, connection: &str) -> bool {
-    descriptors(pid).any(|descriptor| {
+/// `/dev/fuse` counts. Searches until `deadline`.
+fn serves(pid: u32, connection: &str, deadline: Instant) -> bool {
+    descriptors(pid).take_while(|_| Instant::now() < deadline).any(|descriptor| {
+        if !fs::read_link(&descriptor).is_ok_and(|file| file.ends_with("fuse")) {
+            return false;
+        }
         let facts = facts(&descriptor).unwrap_or_default();
         match facts.lines().find_map(|line| line.strip_prefix("fuse_connection:")) {
             Some(number) => number.trim() == connection,
-            None => fs::read_link(&descriptor).is_ok_and(|file| file.ends_with("fuse")),
+            None => true,
         }
     })
 }

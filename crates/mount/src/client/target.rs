@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, open};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use rustix::mount::{OpenTreeFlags, UnmountFlags, open_tree, unmount};
 
 use crate::connection::control::Connection;
@@ -76,6 +76,14 @@ impl Target {
     /// for it.
     pub fn copy(&self) -> Option<OwnedFd> {
         open_tree(CWD, self.place(), OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).ok()
+    }
+
+    /// Returns true if a [copy](Self::copy) is one of this mount: another user may have mounted over the directory before. Sends no request to
+    /// a server.
+    pub fn is_copied_by(&self, copy: &OwnedFd) -> bool {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let facts = statx(copy, "", flags, StatxFlags::empty());
+        facts.is_ok_and(|facts| facts.stx_dev_minor.to_string() == self.mount.connection())
     }
 
     /// Returns the path by the directory that was found.

@@ -93,11 +93,21 @@ fn unmount_and_sync(
         let sync = || State::new(sync(path, connection, patience), target.mount.connection());
         announced(announce, &waits, sync)
     };
+    let covered = || {
+        let dir = target.path.display().to_string();
+        UnmountError::Failed { dir, cause: io::Error::other("another mount covers it now") }
+    };
     let Some(copy) = target.copy() else {
+        if !target.is_topmost() {
+            return Err(covered());
+        }
         let state = sync(&target.path, PATIENCE_IN_USE);
         detach_or_unmount(target, false)?;
         return Ok(state);
     };
+    if !target.is_copied_by(&copy) || !target.is_topmost() {
+        return Err(covered());
+    }
     detach_or_unmount(target, false)?;
     Ok(sync(&path_of(&copy), PATIENCE))
 }

@@ -234,18 +234,23 @@ impl Filesystem for Dispatcher {
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        // Until the file is dropped: `remount,rw` waits for all that use the volume.
+        let in_flight = self.server.in_flight.add(RequestInfo::new("release", ino));
         // No program waits for this request. The kernel sends up to a thousand of them at once, before the requests of other programs.
         let _scope = self.request_threads.begin_request();
         let open = self.server.open_files.remove(handle);
         reply.ok();
-        self.closer.spawn(move || drop(open));
+        self.closer.spawn(move || {
+            drop(open);
+            drop(in_flight);
+        });
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
@@ -272,7 +277,7 @@ impl Filesystem for Dispatcher {
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         // A sync of the root is one of the volume. Linux may have syncfs(2) return before it has sent what only its own pages have.
-        let files = if ino == INodeNo::ROOT { self.server.open_files.pages() } else { Vec::new() };
+        let files = if ino == INodeNo::ROOT { self.server.open_files.dirty_pages() } else { Vec::new() };
         let info = RequestInfo::new("fsyncdir", ino);
         self.execute_after_write_back(info, files, reply, move |server| server.sync_dir(ino));
     }
@@ -315,7 +320,7 @@ impl Filesystem for Dispatcher {
         }
         if is_sync(&name, caller) {
             let requests = self.request_counts();
-            let files = self.server.open_files.pages();
+            let files = self.server.open_files.dirty_pages();
             let operation = move |server: &Server| server.sync_and_report(requests, caller);
             return self.execute_after_write_back(info, files, reply, operation);
         }
@@ -349,7 +354,7 @@ impl Filesystem for Dispatcher {
     ) {
         let (argument, caller) = (argument.to_vec(), request.into());
         let operation = move |server: &Server| server.ioctl(ino, command, &argument, caller);
-        if command == EXT4_IOC_SHUTDOWN {
+        if command == EXT4_IOC_SHUTDOWN && caller.administers() {
             return self.execute_shutdown(RequestInfo::new("ioctl", ino), reply, operation);
         }
         let pages = sets_flags(command).then(|| self.server.lookup_counts.kernel_pages(ino).ok()).flatten();

@@ -155,12 +155,14 @@ impl OpenFile {
 /// An open file without its volume.
 #[derive(Debug)]
 pub(crate) struct ReleasedFile {
-    handle: usize,
     pub id: NodeId,
     pub credentials: Credentials,
     pub flags: i32,
     pub pages: Arc<KernelPages>,
 }
+
+/// All handles, with their files.
+type ReleasedFiles = Vec<(usize, Option<ReleasedFile>)>;
 
 /// A value that [`OpenFiles::capabilities_set`] never has.
 const NEVER: u64 = u64::MAX;
@@ -168,7 +170,8 @@ const NEVER: u64 = u64::MAX;
 /// All open files.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
-    files: RwLock<Slab<Arc<OpenFile>>>,
+    /// `None` is a handle whose file could not be opened again: no other file gets it until the kernel closes it.
+    files: RwLock<Slab<Option<Arc<OpenFile>>>>,
     /// How often a request has set file capabilities, of any file.
     capabilities_set: AtomicU64,
     /// Whether files that bypass the kernel's page cache are coherent with mappings.
@@ -177,23 +180,39 @@ pub(crate) struct OpenFiles {
 
 impl OpenFiles {
     pub fn add(&self, file: OpenFile) -> FileHandle {
-        FileHandle(self.files.write().insert(Arc::new(file)) as u64)
+        FileHandle(self.files.write().insert(Some(Arc::new(file))) as u64)
     }
 
     pub fn get(&self, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
-        self.files.read().get(key).cloned().ok_or(Failure::STALE)
+        self.files.read().get(key).cloned().flatten().ok_or(Failure::STALE)
     }
 
-    /// Returns the kernel's pages of all open files, and for each handle of a file again.
+    /// Returns the kernel's pages of all open files.
     pub fn pages(&self) -> Vec<Arc<KernelPages>> {
-        self.files.read().iter().map(|(_, open)| Arc::clone(&open.pages)).collect()
+        self.pages_if(|_| true)
+    }
+
+    /// Returns the kernel's pages of all open files of which a program may have dirtied some.
+    pub fn dirty_pages(&self) -> Vec<Arc<KernelPages>> {
+        self.pages_if(KernelPages::may_be_dirty)
+    }
+
+    /// Returns the pages of each open file once that meet a condition.
+    fn pages_if(&self, condition: impl Fn(&KernelPages) -> bool) -> Vec<Arc<KernelPages>> {
+        let files = self.files.read();
+        let pages = files.iter().filter_map(|(_, open)| open.as_ref()).map(|open| &open.pages);
+        let mut pages: Vec<_> = pages.filter(|pages| condition(pages)).map(Arc::clone).collect();
+        drop(files);
+        pages.sort_unstable_by_key(|pages| pages.ino.0);
+        pages.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        pages
     }
 
     /// Closes a handle. Dropping the file that it returns may block on the volume.
     pub fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
-        self.files.write().try_remove(key)
+        self.files.write().try_remove(key).flatten()
     }
 
     /// Sets whether files that bypass the kernel's page cache are coherent with mappings. To be called before the first request.
@@ -229,21 +248,21 @@ impl OpenFiles {
     }
 
     /// Drops all open files, and with them their references to the volume. The handles stay open: [`restore`](Self::restore) follows.
-    pub fn release_volume(&self) -> Vec<ReleasedFile> {
+    pub fn release_volume(&self) -> ReleasedFiles {
         let files = std::mem::take(&mut *self.files.write());
-        let release = |(handle, open): (usize, Arc<OpenFile>)| ReleasedFile {
-            handle,
+        let release = |open: Arc<OpenFile>| ReleasedFile {
             id: open.file.node().id(),
             credentials: open.file.credentials(),
             flags: open.flags,
             pages: Arc::clone(&open.pages),
         };
-        files.into_iter().map(release).collect()
+        files.into_iter().map(|(handle, open)| (handle, open.map(release))).collect()
     }
 
     /// Opens files again with their handles. A handle whose file fails to open is stale.
-    pub fn restore(&self, files: Vec<ReleasedFile>, open: impl Fn(&ReleasedFile) -> Outcome<OpenFile>) {
-        let restored = files.iter().filter_map(|file| Some((file.handle, Arc::new(open(file).ok()?))));
+    pub fn restore(&self, files: &ReleasedFiles, open: impl Fn(&ReleasedFile) -> Outcome<OpenFile>) {
+        let open = |file: &ReleasedFile| open(file).ok().map(Arc::new);
+        let restored = files.iter().map(|(handle, file)| (*handle, file.as_ref().and_then(open)));
         *self.files.write() = restored.collect();
     }
 

@@ -140,7 +140,7 @@ impl Server {
         });
         match serves {
             Ok(()) => {
-                self.open_files.restore(files, |file| self.reopened(file));
+                self.open_files.restore(&files, |file| self.reopened(file));
                 outcome
             }
             Err(error) => {

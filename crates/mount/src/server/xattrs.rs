@@ -23,6 +23,11 @@ pub(crate) fn is_switch(ino: INodeNo, name: &[u8]) -> bool {
     ino == INodeNo::ROOT && name == switch::ATTRIBUTE.as_bytes()
 }
 
+/// Returns true if the server answers for an attribute itself. The volume's attributes of these names are hidden.
+fn is_own(ino: INodeNo, name: &[u8]) -> bool {
+    is_report(ino, name) || is_switch(ino, name) || name == SYNC_ATTRIBUTE.as_bytes()
+}
+
 /// Returns true if reading an attribute has the server sync the volume. For other callers the name stands for an ordinary attribute.
 pub(crate) fn is_sync(name: &[u8], caller: Caller) -> bool {
     name == SYNC_ATTRIBUTE.as_bytes() && caller.administers()
@@ -39,8 +44,7 @@ impl Server {
         let mut list = Vec::new();
         let may_read_trusted = LazyCell::new(|| caller.has(CAP_SYS_ADMIN));
         for name in self.node(ino)?.list_xattr()? {
-            // The report hides an attribute of that name in the volume.
-            if (!name.starts_with(b"trusted.") || *may_read_trusted) && !is_report(ino, &name) {
+            if (!name.starts_with(b"trusted.") || *may_read_trusted) && !is_own(ino, &name) {
                 list.extend_from_slice(&name);
                 list.push(0);
             }
@@ -57,7 +61,7 @@ impl Server {
         flags: i32,
         caller: Caller,
     ) -> Outcome<()> {
-        if is_report(ino, name) {
+        if is_own(ino, name) {
             return Err(Failure::NOT_PERMITTED);
         }
         let mode = match flags {
@@ -86,7 +90,7 @@ impl Server {
 
     /// Removes an attribute.
     pub fn remove_xattr(&self, ino: INodeNo, name: &[u8], caller: Caller) -> Outcome<()> {
-        if is_report(ino, name) {
+        if is_own(ino, name) {
             return Err(Failure::NOT_PERMITTED);
         }
         let node = self.node_for(ino, caller)?;

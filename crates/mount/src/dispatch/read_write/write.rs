@@ -196,9 +196,11 @@ impl Server {
         write.durability != Durability::None || self.syncs_changes(open.file.node())
     }
 
-    /// Returns true if a queue thread can do the write. Queue threads know no caller and do not remove privileges.
+    /// Returns true if a queue thread can do the write. Queue threads know no caller and do not remove privileges. One that waits for space
+    /// would hold up all other requests in its queue.
     fn fits_queue(&self, open: &OpenFile, write: Write, len: usize) -> bool {
         write.bypasses_cache(open, len)
+            && !open.file.may_wait_for_space(len)
             && !write.drops_set_ids
             && !write.overwrites_append_only(open)
             && !self.open_files.may_have_capabilities(open)

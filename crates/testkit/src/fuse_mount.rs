@@ -115,6 +115,14 @@ impl FuseMount {
         self.assert_ended(&errors(&output));
     }
 
+    /// Unmounts the image, of which the server may have refused data that the kernel wrote back, for one of `reasons`.
+    pub fn umount_after_refusals(&self, reasons: &[&str]) {
+        let output = umount(&self.dir);
+        let said = errors(&output);
+        assert!(output.status.success() || reasons.iter().any(|reason| said.contains(reason)), "{said}");
+        self.assert_ended(&said);
+    }
+
     /// Asserts that the image is not mounted. If `umount` has said that another mount namespace holds the volume, waits for the server to
     /// end: a test that makes a namespace detaches the copies of the mounts of other tests first.
     fn assert_ended(&self, said: &str) {

@@ -93,6 +93,11 @@ impl Waiter<'_> {
         let unchanged = |events: &mut u64| Seen(events.wrapping_sub(caused())) == seen;
         self.0.changed.wait_while_for(&mut self.0.events.lock(), unchanged, CHECK_INTERVAL);
     }
+
+    /// Blocks for the interval after which other causes are checked, whatever happens.
+    pub(crate) fn pause(&self) {
+        self.0.changed.wait_while_for(&mut self.0.events.lock(), |_| true, CHECK_INTERVAL);
+    }
 }
 
 impl Drop for Waiter<'_> {

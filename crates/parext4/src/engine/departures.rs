@@ -13,9 +13,10 @@ use crate::sync::has_background_threads;
 pub(crate) enum Departure {
     /// No orphan has any, or a thread has waited for each in vain.
     None,
-    /// When a user drops a removed file, which may be under way.
+    /// When a user drops a removed file, which may be under way, or when the kernel forgets one, which it does not while a process has it as
+    /// its directory.
     WithLastUser,
-    /// Soon: a truncation or a deletion is under way, or only departing references keep the inode.
+    /// Soon: a truncation or a deletion is under way.
     Soon,
 }
 
@@ -28,6 +29,19 @@ impl Engine {
             first < Departure::Soon
         });
         first
+    }
+
+    /// Returns true if only departing references keep an orphan, for which no thread has waited in vain.
+    pub(crate) fn has_departing_orphans(&self) -> bool {
+        let mut found = false;
+        self.orphans.visit(&self.inodes, |inode| {
+            found = has_background_threads()
+                && inode.core().links == 0
+                && inode.has_only_departing_references()
+                && !inode.stays.load(Ordering::Relaxed);
+            !found
+        });
+        found
     }
 
     /// Has no thread wait again for the orphans there are now, because the caller has waited in vain, until a reference to the inode is
@@ -44,9 +58,9 @@ fn departure_of(inode: &Inode) -> Departure {
     let has_space = inode.sectors() > 0 || inode.cached().is_some_and(|cached| cached.delayed() > 0);
     if !has_space || inode.stays.load(Ordering::Relaxed) {
         Departure::None
-    } else if inode.core().links > 0 || inode.has_only_departing_references() {
+    } else if inode.core().links > 0 || !inode.has_references() {
         Departure::Soon
-    } else if has_background_threads() {
+    } else if inode.has_only_departing_references() || has_background_threads() {
         Departure::WithLastUser
     } else {
         // In a model no time passes.

@@ -122,6 +122,15 @@ impl DirectFile {
         self.node.engine.credentials()
     }
 
+    /// Returns true if a write of `len` bytes may have to wait for space that other operations return, because the volume is nearly full. A
+    /// thread that serves several users should then leave the write to another one.
+    #[must_use]
+    pub fn may_wait_for_space(&self, len: usize) -> bool {
+        let engine = &self.node.engine;
+        let blocks = len as u64 / u64::from(engine.layout.block_size.bytes()) + 1;
+        engine.allocator.is_short_of(blocks, self.credentials())
+    }
+
     /// Returns the file's inode.
     ///
     /// ```

@@ -134,6 +134,11 @@ impl Inode {
         self.seed
     }
 
+    /// Returns true if a thread or a user has the inode.
+    pub(crate) fn has_references(&self) -> bool {
+        self.references.load(Ordering::Acquire) > 0
+    }
+
     /// Returns true if no user refers to the inode.
     pub(crate) fn has_only_departing_references(&self) -> bool {
         self.references.load(Ordering::Acquire) <= self.departing.load(Ordering::Acquire)

@@ -289,6 +289,12 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
         };
         extents.push(LogExtent { log: LogBlock(run.logical.get()), physical, len: run.len });
     }
+    // A log that has one block in many places would be far longer than the device.
+    let mut places: Vec<_> = extents.iter().map(|run| (run.physical.get(), u64::from(run.len))).collect();
+    places.sort_unstable();
+    if places.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        return Err(Error::corrupt("journal inode: its extents overlap"));
+    }
     let (device, block_size) = (Arc::clone(device), layout.block_size.bytes());
     Ok(LogMap { device, external: false, block_size, superblock: LogBlock::SUPERBLOCK, extents })
 }

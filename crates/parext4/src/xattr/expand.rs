@@ -82,13 +82,12 @@ impl XattrsLock<'_> {
     fn apply_and_expand(&self, edit: XattrEdit, size: u16) -> Result<()> {
         let (engine, inode) = self.place();
         let change = edit.finish(engine, inode)?;
-        let done = engine.with_space(|| {
-            engine.transact(change.credits(), |handle| {
-                change.apply(engine, handle, inode)?;
-                inode.join(handle);
-                inode.core().expand_extra(size);
-                Ok(())
-            })
+        // Does not wait for space: the inode works without the fields.
+        let done = engine.transact(change.credits(), |handle| {
+            change.apply(engine, handle, inode)?;
+            inode.join(handle);
+            inode.core().expand_extra(size);
+            Ok(())
         });
         change.values.into_nodes().for_each(|node| self.drop_later(node));
         done

@@ -245,7 +245,7 @@ fn assert_stopped(volume: &Volume, outcome: &Outcome<'_>) {
     for (what, result) in
         [("mkdir", volume.mkdir(format!("{OWN}-stopped"), 0o755).map(drop)), ("sync", volume.sync())]
     {
-        let is_refused = matches!(result, Err(Error::Stopped(_) | Error::Device { .. }));
+        let is_refused = matches!(result, Err(Error::Stopped(_) | Error::ShutDown | Error::Device { .. }));
         assert!(is_refused, "{outcome}: {what} of a volume that must have stopped: {result:?}");
     }
 }

@@ -217,11 +217,7 @@ impl File {
                 let _ = engine.write_back_all();
                 engine.with_space(operation)
             }
-            Err(Error::QuotaExceeded(_)) => {
-                // Preallocated blocks count for their user, too.
-                self.file.engine().free_preallocated_of_idle()?;
-                operation()
-            }
+            Err(Error::QuotaExceeded(_)) => self.file.engine().with_space(operation),
             other => other,
         }
     }

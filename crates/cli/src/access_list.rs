@@ -115,10 +115,22 @@ impl Entry {
 fn id(name: &str, number: Option<&str>, find: fn(&str) -> Result<u32>) -> Result<u32> {
     let id = match number.filter(|number| !number.is_empty()) {
         Some(number) => number.parse().context("the number is wrong")?,
-        None => name.parse().or_else(|_| find(name))?,
+        None => name.parse().or_else(|_| find(&unescaped(name)?))?,
     };
     ensure!(id != NO_ID, "{id} is not the number of a user or group");
     Ok(id)
+}
+
+/// Returns a name without the escapes of acl_to_text(3), which writes characters that separate fields as `\\NNN`, in octal.
+fn unescaped(name: &str) -> Result<String> {
+    let (mut bytes, mut rest) = (Vec::new(), name.as_bytes());
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(u8::is_ascii_digit));
+        let code = digits.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    String::from_utf8(bytes).context("the name is not UTF-8")
 }
 
 fn user(name: &str) -> Result<u32> {

@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<()> {
     let failed = printed.err().filter(|error| !output::has_no_reader(error));
     if report.count > 0 {
         if let Some(error) = failed {
-            eprintln!("parext4: warning: {}", error::describe(&error));
+            error::say(&format!("warning: {}", error::describe(&error)));
         }
         return Err(Failure::Findings(report.count, args.image.clone()).into());
     }

@@ -29,7 +29,7 @@ pub fn read(image: &Path) -> Result<Option<Disk>> {
     let scan = signature::scan(&*device, 0..size);
     for part in &scan.unreadable {
         let part = error::describe(&anyhow!("{}: {part}", image.display()));
-        eprintln!("parext4: warning: {part}");
+        error::say(&format!("warning: {part}"));
     }
     if scan.contents.is_some_and(|contents| contents.has_ext()) {
         return Ok(None);

@@ -1,6 +1,7 @@
 //! Errors as one line for the user.
 
 use std::fmt;
+use std::io::Write;
 
 use parext4::Error;
 
@@ -15,6 +16,11 @@ impl fmt::Display for Reported {
 }
 
 impl std::error::Error for Reported {}
+
+/// Prints a line on stderr. Nothing is printed if its reader is gone, or its file system full: that is no reason to stop.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "parext4: {line}");
+}
 
 /// Returns the error with its causes as one line, and what to do about it if that is known.
 pub fn describe(error: &anyhow::Error) -> String {

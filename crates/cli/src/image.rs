@@ -65,7 +65,7 @@ pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<
         let is_closing = is_being_closed(disk) && started.elapsed() < SERVER_CLOSES_WITHIN;
         if is_closing {
             if started.elapsed() > ANNOUNCED_AFTER && !std::mem::replace(&mut is_announced, true) {
-                eprintln!("parext4: {}: waiting for another process to close it", image.display());
+                crate::error::say(&format!("{}: waiting for another process to close it", image.display()));
             }
             sleep(RETRY_AFTER);
         }

@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let (info, mmp) = image::look(&args.image, |volume| Ok((volume.info(), volume.mmp())))?;
     let mmp = mmp.unwrap_or_else(|error| {
-        eprintln!("parext4: warning: {}: {error}", args.image.display());
+        crate::error::say(&format!("warning: {}: {error}", args.image.display()));
         None
     });
     let mmp = mmp.as_ref();

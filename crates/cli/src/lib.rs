@@ -64,7 +64,7 @@ pub fn main() -> ExitCode {
         Err(error) if output::has_no_reader(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<error::Reported>() => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("parext4: {}", error::describe(&error));
+            error::say(&error::describe(&error));
             error.downcast_ref().map_or(ExitCode::FAILURE, |failure: &check::Failure| failure.status().into())
         }
     }

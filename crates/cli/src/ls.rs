@@ -206,7 +206,7 @@ impl Lister<'_> {
     /// Prints an error on stderr. The listing goes on.
     fn report(&mut self, path: &Path, error: &anyhow::Error) {
         let name = PathInImage { image: &self.args.path.image, path };
-        eprintln!("parext4: {}: {}", error::printable(&name.to_string()), error::describe(error));
+        error::say(&format!("{}: {}", error::printable(&name.to_string()), error::describe(error)));
         self.failed += 1;
     }
 

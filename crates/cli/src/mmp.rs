@@ -33,7 +33,7 @@ pub fn announce_wait(image: &Path, device: &dyn Device, read_only: bool) {
 /// Prints what to expect of a volume that another machine changes.
 pub fn warn_reader(image: &Path, volume: &Volume) {
     if let Some(live) = volume.info().live {
-        eprintln!("parext4: warning: {}: {}", image.display(), live.warn_reader());
+        crate::error::say(&format!("warning: {}: {}", image.display(), live.warn_reader()));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. An error of one file is printed, and the copy goes on with the next file, as with cp and tar. The command then ends with exit
 //!    status 1 ([`end`]).
-//! 2. An error that the next files would meet, too, ends the copy: the destination is full or read-only, the volume has stopped, an archive
+//! 2. An error that the next files would meet, too, ends the copy: the destination is full, over a quota or read-only, the volume has stopped, an archive
 //!    cannot be read on, or the user has interrupted the command.
 
 use std::fmt;
@@ -71,12 +71,22 @@ fn ends_copy(error: &anyhow::Error) -> bool {
 
 fn is_of_destination(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<Error>() {
-        return matches!(error, Error::Stopped(_) | Error::NoSpace | Error::NoInodes | Error::ReadOnly(_));
+        return matches!(
+            error,
+            Error::Stopped(_)
+                | Error::NoSpace
+                | Error::NoInodes
+                | Error::QuotaExceeded(_)
+                | Error::ReadOnly(_)
+        );
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
-        return matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::ReadOnlyFilesystem);
+        return matches!(
+            error.kind(),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem
+        );
     }
-    matches!(error.downcast_ref(), Some(&(Errno::NOSPC | Errno::ROFS)))
+    matches!(error.downcast_ref(), Some(&(Errno::NOSPC | Errno::DQUOT | Errno::ROFS)))
 }
 
 #[cfg(test)]

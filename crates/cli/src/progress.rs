@@ -86,7 +86,7 @@ impl Progress {
     }
 
     fn print(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("parext4: {line}"));
+        self.bar.suspend(|| error::say(line));
     }
 
     /// Returns the counters.

@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Unmounts a directory. Prints what it waits for.
 pub fn dir(dir: &Path, lazy: bool) -> Result<()> {
-    let announce = |line: &str| eprintln!("parext4: {}", error::printable(line));
+    let announce = |line: &str| error::say(&error::printable(line));
     Ok(unmount(dir, &Unmount { detach: lazy, announce: &announce, call_umount: &call })?)
 }
 

@@ -113,7 +113,8 @@ impl CreatedFile {
                     Ok(count) => len += count,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
-                        self.settled.store(true, Ordering::Relaxed);
+                        // The error of an interrupted command does not name the file.
+                        self.settled.store(on_error::check_interrupt().is_ok(), Ordering::Relaxed);
                         return Err(error).with_context(|| self.job.source.display().to_string());
                     }
                 }

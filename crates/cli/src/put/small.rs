@@ -130,8 +130,11 @@ impl SmallFiles {
                 self.writing.remove(usize::try_from(completion.token)?);
             completion.buf.into_iter().for_each(|buf| self.buffers.put(buf));
             let finished = created.written(completion.result, len).and_then(|()| created.finish(&attributes));
-            let settled = on_error::skip(created.progress(), finished);
-            ended = ended.and(settled.map(|_| ()));
+            match on_error::skip(created.progress(), finished) {
+                Ok(_) => {}
+                Err(error) if ended.is_ok() => ended = Err(error),
+                Err(error) => created.progress().error(&error),
+            }
         }
         ended
     }
@@ -147,7 +150,11 @@ fn read(copy: FileCopy, buffers: &mut Buffers) -> Result<Small> {
 
 impl WorkerState for SmallFiles {
     fn finish(mut self) -> Result<()> {
-        self.submit()?;
-        self.complete(0)
+        let mut ended = self.submit();
+        // Also after an error: the writes of other files succeed.
+        while !self.writing.is_empty() {
+            ended = ended.and(self.harvest(true));
+        }
+        ended
     }
 }

@@ -195,8 +195,12 @@ impl<J: Job> Worker<'_, J> {
     /// Reports an error, and stops all threads if it ends the copy.
     fn settle(&self, result: Result<()>) {
         if let Err(error) = on_error::skip(self.progress, result) {
-            // Later failures may be consequences of the first.
-            let _ = self.failure.set(error);
+            // The command reports the first. A later one is of another file, which it may have left incomplete.
+            if let Err(later) = self.failure.set(error)
+                && !later.is::<on_error::Last>()
+            {
+                self.progress.error(&later);
+            }
         }
     }
 }

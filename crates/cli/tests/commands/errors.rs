@@ -235,9 +235,12 @@ fn a_volume_that_cannot_be_written_is_named() {
     // A file that cannot be the quota file of users.
     let damage = ["-w", "-R", "set_super_value usr_quota_inum 5"];
     assert!(Command::new("debugfs").args(damage).arg(&image).status().is_ok_and(|status| status.success()));
-    for command in
-        ["mkdir @quota.img:/x", "rm @quota.img:/x", "put @quota.img @quota.img:/x", "mount @quota.img @"]
-    {
+    for command in [
+        "mkdir @quota.img:/x",
+        "rm @quota.img:/x",
+        "put @quota.img @quota.img:/x",
+        "mount -o nonempty @quota.img @",
+    ] {
         assert_eq!(mismatch(&scratch, command, "@quota.img: the volume is read-only: "), None);
     }
     scratch.ok(&["ls", &text(&image)]);

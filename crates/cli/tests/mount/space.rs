@@ -82,7 +82,7 @@ fn a_write_finds_the_space_of_a_file_that_was_removed_before() {
             return;
         };
         let (ballast, left) =
-            (File::create(fuse.path("ballast")).unwrap(), space(&fuse).1 * 4096 - (4 << 20));
+            (File::create(fuse.path("ballast")).unwrap(), space(&fuse).0 * 4096 - (4 << 20));
         fallocate(&ballast, FallocateFlags::empty(), 0, left).unwrap();
         for round in 0..5 {
             // With cache=writeback, close(2) or a sync reports that the data did not fit.

@@ -10,6 +10,10 @@ use testkit::command::{run, text};
 use testkit::fuse_mount::{FuseMount, errors, until};
 use testkit::kernel_mount::KernelMount;
 
+/// Why the server refuses data that the kernel writes back: a program has stored to a mapping when the volume was full, or after the file
+/// became append-only. The files are compared afterwards.
+const REFUSALS: [&str; 2] = ["no space left on device", "operation not permitted"];
+
 /// A mounted volume.
 pub enum Side {
     Kernel(KernelMount),
@@ -84,7 +88,7 @@ impl Side {
     pub fn mount_again(&mut self, kind: Kind) {
         match (self, kind) {
             (Self::Ours(fuse, connection), Kind::Ours(options)) => {
-                fuse.umount();
+                fuse.umount_after_refusals(&REFUSALS);
                 fuse.scratch().fsck();
                 mount(fuse, options);
                 *connection = Connection::of(fuse.dir());
@@ -119,7 +123,7 @@ impl Side {
     /// Unmounts, and checks the volume with e2fsck.
     pub fn finish(self) {
         if let Self::Ours(fuse, _) = &self {
-            fuse.umount();
+            fuse.umount_after_refusals(&REFUSALS);
             fuse.scratch().fsck();
         }
     }

@@ -111,20 +111,20 @@ impl Global {
     /// Parses the records of a member.
     ///
     /// # Errors
-    /// The size of the data in the archive is malformed, so that the next member cannot be found.
+    /// The size of the data in the archive is malformed, or a record without an end may hide it, so that the next member cannot be found.
     pub fn parse(&mut self, own: &[u8]) -> Result<Records> {
         let mut records = self.defaults();
         records.ignored.extend(self.ignored.take());
-        let mut size = Ok(());
-        let parsed = for_each(own, |key, value| match records.record(key, value) {
-            Err(error) if key == b"size" => {
-                size = Err(error);
+        let mut malformed = None;
+        // Records after a malformed one count: the size may be among them.
+        for_each(own, |key, value| match records.record(key, value) {
+            Err(error) if key != b"size" => {
+                malformed.get_or_insert(error.context(format!("record {}", shown(key))));
                 Ok(())
             }
             parsed => parsed,
-        });
-        size.context("record size")?;
-        records.malformed = parsed.err();
+        })?;
+        records.malformed = malformed;
         for (name, _) in &mut records.xattrs {
             // bsdtar writes both forms of each attribute.
             let is_of_libarchive = records.of_libarchive.remove(name).is_some();
@@ -347,9 +347,11 @@ mod tests {
         assert_eq!(records.xattrs, [(b"user.x".to_vec(), b"1\n2".to_vec())]);
         assert_eq!(records.path.as_deref(), Some(&b"ab"[..]));
         for wrong in [&b"9 path=ab\n"[..], b"99 path=ab\n", b"path=ab\n", b"10 path ab\n", b"0 a=b\n"] {
-            assert!(Global::default().parse(wrong).unwrap().malformed.is_some(), "{wrong:?}");
+            assert!(Global::default().parse(wrong).is_err(), "{wrong:?}");
         }
-        // The records after the one with the size count, too.
         assert!(Global::default().parse(b"9 size=x\n").is_err());
+        // The size follows the record that is malformed.
+        let refused = Global::default().parse(b"11 mtime=x\n11 size=70\n").unwrap();
+        assert!(refused.malformed.is_some() && refused.size == Some(70), "{refused:?}");
     }
 }

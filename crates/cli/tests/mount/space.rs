@@ -96,6 +96,7 @@ fn a_write_finds_the_space_of_a_file_that_was_removed_before() {
             small.sync_all().unwrap_or_else(|error| panic!("{cache}, {round}: {error}"));
             std::fs::remove_file(fuse.path("small")).unwrap();
         }
+        drop(ballast);
         let _ = syncfs(File::open(fuse.dir()).unwrap());
         fuse.finish();
     }

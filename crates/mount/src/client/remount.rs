@@ -119,7 +119,7 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
 fn check_owner(dir: &Path) -> Result<(), RemountError> {
     let found =
         Target::find(dir).map_err(|cause| RemountError::Failed { dir: dir.display().to_string(), cause })?;
-    // What is no mount has no server that answers.
+    // Without a mount there is no server that answers.
     let Ok(target) = found else { return Ok(()) };
     let connection = Connection::open(target.mount.connection()).ok();
     match target.is_of_caller(connection.as_ref()) {

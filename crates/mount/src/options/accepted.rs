@@ -69,7 +69,10 @@ const ACCEPTED: Rows = &[
         "use the options cache and threads",
     ),
     (&["hard_remove", "use_ino", "readdir_ino", "intr", "nointr"], "it is always in effect"),
-    (&["auto_unmount"], "not supported; use \"parext4 umount\" after the server was killed"),
+    (
+        &["auto_unmount"],
+        "not supported; \"parext4 mount\" and \"parext4 umount\" remove what is left after the server was killed",
+    ),
     (&["no_default_opts", "force", "lockfile="], "only fuse2fs needs it; parext4 locks the image"),
     (
         &["acl", "noacl", "user_xattr", "nouser_xattr"],

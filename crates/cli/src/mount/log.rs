@@ -121,7 +121,7 @@ impl Sink {
         let pid = std::process::id();
         let line = || format!("{now} parext4[{pid}]: {level}: {text}\n");
         match self {
-            Self::ErrorOutput => crate::error::say(&text.to_string()),
+            Self::ErrorOutput => crate::error::say(text),
             Self::File(_, file) => {
                 let _ = file.write_all(line().as_bytes());
             }

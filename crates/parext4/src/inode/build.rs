@@ -110,7 +110,6 @@ impl Inode {
             emptied: AtomicBool::new(false),
             past_end: AtomicU8::new(0),
             joined: AtomicU64::new(0),
-            encoded: AtomicBool::new(false),
             changed_in: AtomicU64::new(0),
             charge,
         })

@@ -105,8 +105,6 @@ pub(crate) struct Inode {
     /// The state of the blocks past the end of the file: a [`PastEnd`].
     past_end: AtomicU8,
     joined: AtomicU64,
-    /// True once the inode is deleted and encoded for the last time.
-    encoded: AtomicBool,
     /// The last transaction that changed this inode, for fsync.
     changed_in: AtomicU64,
     /// The charge of the inode and its body to the volume's metadata budget.
@@ -451,24 +449,6 @@ pub(crate) enum PastEnd {
 
 impl Participant for Inode {
     fn encode(&self) -> Result<()> {
-        if self.encoded.load(Ordering::Relaxed) { Ok(()) } else { self.encode_now() }
-    }
-
-    fn joined(&self) -> &AtomicU64 {
-        &self.joined
-    }
-}
-
-impl Inode {
-    /// Encodes a deleted inode, which has joined the caller's handle, for the last time. So a commit, which no handle can enter while it
-    /// encodes, does not encode all inodes that its transaction deletes. The caller frees the inode's number afterwards.
-    pub(crate) fn encode_last(&self) -> Result<()> {
-        self.encode_now()?;
-        self.encoded.store(true, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn encode_now(&self) -> Result<()> {
         let mut core = self.core_with_times();
         core.size = self.disk_size();
         core.blocks = self.sectors();
@@ -483,5 +463,9 @@ impl Inode {
             }
             None => Err(Error::corrupt(format_args!("inode {} lies outside its block", self.ino))),
         })
+    }
+
+    fn joined(&self) -> &AtomicU64 {
+        &self.joined
     }
 }

@@ -101,10 +101,9 @@ impl Use {
                 self.inodes.remove(inode);
                 crate::sync::yield_now();
             });
-            inode.encode_last()?;
             self.allocator.free_inode(handle, inode.ino(), inode.is_dir())?;
-            // Only after the number is free: a lookup must not read the inode from its table block before. The number may already
-            // belong to a new inode.
+            // Only after the number is free: until the transaction closes, the table block contains the inode as in use, and a
+            // lookup must not read that. The number may already belong to a new inode.
             self.inodes.remove(inode);
             Ok(true)
         })

@@ -197,7 +197,7 @@ impl Outcome<'_> {
             let is_expected = match self.point {
                 FaultPoint::Shortage { resource, .. } => resource.is_reported_by(error),
                 FaultPoint::Request { .. } => match error {
-                    Error::Device { .. } | Error::Stopped(_) => true,
+                    Error::Device { .. } | Error::Stopped(_) | Error::ShutDown => true,
                     // The owner could not read its block for as long as its lease lasts.
                     Error::Busy(_) => self.protection.is_some(),
                     Error::Corrupt(_) => self.tears_protection(),

@@ -9,12 +9,20 @@ use anyhow::{Context, Result, ensure};
 /// Returns the command for `program`, which is found in `PATH` or in the directories of the administrator.
 pub fn command(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new(program);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin"));
+    command.env("PATH", path());
     command.args(args).stdin(Stdio::null());
     // Ctrl-C must end only this program, not the programs that clean up.
     command.process_group(0);
     command
+}
+
+/// Returns `PATH` with the directories of the administrator, and the directories of PostgreSQL's programs on Debian.
+fn path() -> String {
+    let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
+    for version in std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten() {
+        path += &format!(":{}", version.path().join("bin").display());
+    }
+    path
 }
 
 /// Runs a command and returns its output.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::cases::{Case, Participant, Scale, Storage, Subject};
 use super::memory_group::MemoryGroup;
-use super::mount::{FileSystem, Loop, Mount};
+use super::mount::{CacheMode, FileSystem, Loop, Mount};
 use super::workload::Workload;
 use super::{calibrate, command};
 use crate::engine::Engine;
@@ -157,6 +157,7 @@ impl Environment {
             Workload::Blocks(job) => run.job(job),
             Workload::Names(names) => return names.run(self.mount(run.on)?.dir()),
             Workload::Tree(tree) => return tree.run(self.mount(run.on)?.dir()),
+            Workload::Database(database) => return database.run(self.mount(run.on)?.dir()),
         };
         let engine = Engine { cache_size: row.cache.unwrap_or(run.engine.cache_size), ..run.engine };
         match run.on {
@@ -222,8 +223,10 @@ impl Environment {
 /// Returns the peers whose programs are installed and that this user can mount. Prints the reason for each other peer.
 fn usable_peers() -> Vec<FileSystem> {
     let is_root = rustix::process::geteuid().is_root();
-    [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Mounted, FileSystem::Fuse2fs, FileSystem::Null]
+    let mounted = [CacheMode::Kernel, CacheMode::Writeback, CacheMode::Direct].map(FileSystem::Mounted);
+    [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Fuse2fs, FileSystem::Null]
         .into_iter()
+        .chain(mounted)
         .filter(|peer| {
             let missing = peer.programs().iter().find(|program| !command::exists(program));
             let why = match missing {

@@ -7,6 +7,7 @@
 mod calibrate;
 mod cases;
 mod command;
+mod databases;
 mod environment;
 mod memory_group;
 mod metadata;

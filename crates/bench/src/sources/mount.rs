@@ -19,11 +19,30 @@ pub enum FileSystem {
     /// The kernel's XFS.
     Xfs,
     /// ext4 by parext4, through FUSE.
-    Mounted,
+    Mounted(CacheMode),
     /// ext4 by e2fsprogs, through FUSE.
     Fuse2fs,
     /// The null file system, which answers at once, through FUSE: an upper bound for file systems there.
     Null,
+}
+
+/// The option `cache` of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheMode {
+    Kernel,
+    Writeback,
+    Direct,
+}
+
+impl CacheMode {
+    /// Returns the mount options.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Kernel => "cache=kernel",
+            Self::Writeback => "cache=writeback",
+            Self::Direct => "cache=direct",
+        }
+    }
 }
 
 impl FileSystem {
@@ -31,7 +50,9 @@ impl FileSystem {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
-            Self::Mounted => "parext4 mounted",
+            Self::Mounted(CacheMode::Kernel) => "parext4 mounted",
+            Self::Mounted(CacheMode::Writeback) => "parext4 mounted, writeback",
+            Self::Mounted(CacheMode::Direct) => "parext4 mounted, direct",
             Self::Fuse2fs => "fuse2fs",
             Self::Null => "FUSE itself",
         }
@@ -42,7 +63,7 @@ impl FileSystem {
         match self {
             Self::Ext4 => &["mkfs.ext4", "mount"],
             Self::Xfs => &["mkfs.xfs", "mount"],
-            Self::Mounted => &["mkfs.ext4", "fusermount3"],
+            Self::Mounted(_) => &["mkfs.ext4", "fusermount3"],
             Self::Fuse2fs => &["mkfs.ext4", "fuse2fs"],
             Self::Null => &["fusermount3"],
         }
@@ -50,16 +71,26 @@ impl FileSystem {
 
     /// Returns true if a program serves the image, instead of the kernel, which needs a block device.
     pub fn is_program(self) -> bool {
-        matches!(self, Self::Mounted | Self::Fuse2fs | Self::Null)
+        matches!(self, Self::Mounted(_) | Self::Fuse2fs | Self::Null)
     }
 
     /// Returns the command that serves an image in the foreground, so that its exit can be awaited.
     fn server(self, image: &Path, dir: &Path) -> Result<Command> {
         let own = std::env::current_exe()?;
+        // Some databases refuse to run as root.
+        let access = if rustix::process::geteuid().is_root() { "allow_other," } else { "" };
         Ok(match self {
-            Self::Mounted => command(own, [Path::new("mount"), Path::new("--foreground"), image, dir]),
+            Self::Mounted(cache) => {
+                let mut server = command(own, ["mount", "--foreground", "-o"]);
+                server.arg(format!("{access}{}", cache.option())).args([image, dir]);
+                server
+            }
             Self::Null => command(own, [Path::new("bench"), Path::new("null"), dir]),
-            _ => command("fuse2fs", [Path::new("-f"), Path::new("-ofakeroot,rw"), image, dir]),
+            _ => {
+                let mut server = command("fuse2fs", ["-f", "-o"]);
+                server.arg(format!("{access}fakeroot,rw")).args([image, dir]);
+                server
+            }
         })
     }
 
@@ -69,7 +100,7 @@ impl FileSystem {
             Self::Null => return Ok(()),
             // Initializes everything now, so that no background work disturbs the measurement. Discards nothing, because that
             // would punch holes into the image.
-            Self::Ext4 | Self::Mounted | Self::Fuse2fs => {
+            Self::Ext4 | Self::Mounted(_) | Self::Fuse2fs => {
                 &["-q", "-F", "-b4096", "-Jsize=64", "-Enodiscard,lazy_itable_init=0,lazy_journal_init=0"]
             }
             Self::Xfs => &["-q", "-f", "-K"],

@@ -124,7 +124,7 @@ fn color(line: &Line) -> RGBColor {
         Subject::Lib(_) if line.is_default() => RGBColor(31, 119, 180),
         Subject::Lib(_) => RGBColor(158, 202, 225),
         Subject::Raw(_) | Subject::Copy => RGBColor(150, 150, 150),
-        Subject::FileSystem(FileSystem::Mounted) => RGBColor(8, 69, 148),
+        Subject::FileSystem(FileSystem::Mounted(_)) => RGBColor(8, 69, 148),
         Subject::FileSystem(FileSystem::Ext4) => RGBColor(255, 127, 14),
         Subject::FileSystem(FileSystem::Xfs) => RGBColor(44, 160, 44),
         Subject::FileSystem(FileSystem::Null) => RGBColor(188, 189, 34),

@@ -8,6 +8,7 @@ use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::cases::{Case, Participant, Storage, Subject};
+use super::databases::Database;
 use super::environment::Environment;
 use super::metadata::{Names, Tree};
 use super::workload::Workload;
@@ -203,7 +204,7 @@ impl Line {
         if let Some((found, ideal)) = self.extents() {
             text += &format!("  extents {found}, at best {ideal}");
         }
-        if self.work.is_in_step() {
+        if self.work.has_tails() && self.outcomes.iter().all(Outcome::has_latency) {
             let [tail, most] =
                 [99.9, 100.0].map(|percentile| self.median(|run| run.latency_us(percentile) / 1e3));
             text += &format!("  99.9 % {tail:.1} ms, longest {most:.1} ms");
@@ -286,6 +287,10 @@ fn workload_json(workload: &Workload, run: &Participant) -> Value {
             "operation": task.name(),
             "numjobs": 1,
             "files_per_job": files,
+        }),
+        Workload::Database(Database { task, scale, .. }) => json!({
+            "operation": task.name(),
+            "scale": scale,
         }),
     }
 }

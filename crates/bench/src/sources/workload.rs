@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::databases::Database;
 use super::metadata::{Names, Tree};
 use crate::job::Job;
 
@@ -14,6 +15,8 @@ pub enum Workload {
     Names(Names),
     /// A task with a tree of small files.
     Tree(Tree),
+    /// A database.
+    Database(Database),
 }
 
 impl Workload {
@@ -23,28 +26,38 @@ impl Workload {
             Self::Blocks(_) => "IOPS",
             Self::Names(_) => "names/s",
             Self::Tree(_) => "files/s",
+            Self::Database(database) => database.task.unit(),
         }
     }
 
     /// Returns true if the workload moves data, not only names.
     pub fn moves_data(&self) -> bool {
-        !matches!(self, Self::Names(_))
+        !matches!(self, Self::Names(_) | Self::Database(_))
     }
 
     /// Returns true if the workload is a single task, whose duration is of interest.
     pub fn is_task(&self) -> bool {
-        matches!(self, Self::Tree(_))
+        match self {
+            Self::Tree(_) => true,
+            Self::Database(database) => database.task.is_measured_by_duration(),
+            Self::Blocks(_) | Self::Names(_) => false,
+        }
     }
 
-    /// Returns true if the jobs run in step, so that the longest latencies are measured over all jobs.
-    pub fn is_in_step(&self) -> bool {
-        matches!(self, Self::Blocks(job) if job.in_step)
+    /// Returns true if the longest latencies are reported: they are measured over all jobs.
+    pub fn has_tails(&self) -> bool {
+        match self {
+            Self::Blocks(job) => job.in_step,
+            Self::Database(_) => true,
+            Self::Names(_) | Self::Tree(_) => false,
+        }
     }
 
     /// Returns the external programs that the workload needs.
     pub fn programs(&self) -> &'static [&'static str] {
         match self {
             Self::Tree(tree) => tree.task.programs(),
+            Self::Database(database) => database.task.programs(),
             Self::Blocks(_) | Self::Names(_) => &[],
         }
     }
@@ -59,6 +72,7 @@ impl fmt::Display for Workload {
             }
             Self::Names(names) => write!(f, "{} jobs, a directory each", names.threads),
             Self::Tree(tree) => write!(f, "{} small files", tree.files),
+            Self::Database(database) => write!(f, "scale {}", database.scale),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The cases: the measurements of each source, and their participants.
 
+mod databases;
 mod metadata;
 mod passes;
 mod pressure;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use parext4::{Policy, SplitAt};
 
 use super::command;
-use super::mount::FileSystem;
+use super::mount::{CacheMode, FileSystem};
 use super::workload::Workload;
 use crate::engine::Engine;
 use crate::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
@@ -98,7 +99,7 @@ pub fn all(scale: Scale) -> Vec<Case> {
         buffered(scale),
         pressure::cases(scale),
     ];
-    [blocks.concat(), metadata::cases(scale)].concat()
+    [blocks.concat(), metadata::cases(scale), databases::cases(scale)].concat()
 }
 
 const PLAIN: Participant = on(Subject::Lib(Storage::Plain));
@@ -108,7 +109,9 @@ const RAW_LOOP: Participant = on(Subject::Raw(Storage::Loop));
 const COPY: Participant = on(Subject::Copy);
 const EXT4: Participant = on(Subject::FileSystem(FileSystem::Ext4));
 const XFS: Participant = on(Subject::FileSystem(FileSystem::Xfs));
-const MOUNTED: Participant = on(Subject::FileSystem(FileSystem::Mounted));
+const MOUNTED: Participant = on(Subject::FileSystem(FileSystem::Mounted(CacheMode::Kernel)));
+const MOUNTED_WRITEBACK: Participant = on(Subject::FileSystem(FileSystem::Mounted(CacheMode::Writeback)));
+const MOUNTED_DIRECT: Participant = on(Subject::FileSystem(FileSystem::Mounted(CacheMode::Direct)));
 const NULL: Participant = on(Subject::FileSystem(FileSystem::Null));
 const FUSE2FS: Participant = on(Subject::FileSystem(FileSystem::Fuse2fs));
 

@@ -19,8 +19,9 @@ pub fn install() -> Result<()> {
     ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)).context("catching Ctrl-C")
 }
 
-/// Sets the handler, unless the process was started with one of the signals ignored, as by nohup(1) or in the background of a script: then
-/// all of them keep their effect. A second signal ends the process at once, for work that does not check for the first.
+/// Sets the handler, unless the process was started with one of the signals ignored, as by nohup(1)
+/// or in the background of a script: then all of them keep their effect. A second signal ends the
+/// process at once, for work that does not check for the first.
 ///
 /// # Errors
 /// The handler cannot be set.

@@ -16,7 +16,8 @@ pub fn command(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl A
     command
 }
 
-/// Returns `PATH` with the directories of the administrator, and the directories of PostgreSQL's programs on Debian.
+/// Returns `PATH` with the directories of the administrator, and with the directories that Debian has
+/// for PostgreSQL's programs.
 fn path() -> String {
     let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
     for version in std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten() {

@@ -20,7 +20,8 @@ use crate::outcome::Outcome;
 /// The database, and its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Overwrites of the first 8 KiB of a file, each followed by a call that makes it durable, as pg_test_fsync does.
+    /// Overwrites of the first 8 KiB of a file, each followed by a call that makes it durable, as
+    /// pg_test_fsync does.
     Commit(SyncCall),
     PostgreSql(PgTask),
     /// speedtest1, a program of SQLite's sources.

@@ -156,7 +156,8 @@ impl Cluster {
     }
 }
 
-/// Returns the microseconds of a transaction from a line of pgbench's log: client, number, microseconds, script, ...
+/// Returns the microseconds of a transaction from a line of pgbench's log, whose fields are: client,
+/// number, microseconds, script, ...
 fn microseconds(line: &str) -> Option<u64> {
     line.split(' ').nth(2)?.parse().ok()
 }

@@ -60,7 +60,7 @@ impl Inside {
         Ok(Some(Place { parent, name, path, other_kind: OtherKind::IsReplaced }))
     }
 
-    /// Returns the file that the target of a hard link means. The target may have `..`, but not so many that they lead above the
+    /// Finds the file that the target of a hard link names. The target may have `..`, but not so many that they lead above the
     /// destination.
     pub fn find(&mut self, name: &[u8]) -> Result<Node> {
         let mut names = parts(name)?;

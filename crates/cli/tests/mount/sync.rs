@@ -21,6 +21,9 @@ const ALLOCATED: u64 = 1 << 20;
 /// Size of a file after a copy, in bytes.
 const COPIED: u64 = 3 << 20;
 
+/// Its namesake in rustix has the value of `O_SYNC`.
+const DSYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC.cast_unsigned());
+
 /// A change of a path, and whether a volume has it.
 type Change = (fn(&Path), fn(&Node) -> bool);
 
@@ -129,8 +132,8 @@ fn allocations_and_copies_by_synchronous_handles_are_durable() {
     let changes: [(&str, Change); 4] = [
         ("sync", (|path| allocate(&open(path, OFlags::SYNC)), |node| node.metadata().size == ALLOCATED)),
         ("sync", (|path| copy(&open(path, OFlags::SYNC)), |node| node.metadata().size == COPIED)),
-        ("dsync", (|path| allocate(&open(path, OFlags::DSYNC)), |node| node.metadata().size == ALLOCATED)),
-        ("dsync", (|path| copy(&open(path, OFlags::DSYNC)), |node| node.metadata().size == COPIED)),
+        ("dsync", (|path| allocate(&open(path, DSYNC)), |node| node.metadata().size == ALLOCATED)),
+        ("dsync", (|path| copy(&open(path, DSYNC)), |node| node.metadata().size == COPIED)),
     ];
     for (name, change) in changes {
         if !fuse.path(name).exists() {

@@ -104,6 +104,7 @@ mod tests {
     use parext4_format::inode::Timestamp;
 
     use super::*;
+    use crate::clock::now;
     use crate::journal::Participant;
     use crate::mkfs::{MkfsOptions, mkfs};
     use crate::namespace::SetAttributes;
@@ -185,6 +186,30 @@ mod tests {
             assert_eq!(volume.engine.lazy.len(), 1, "listed once");
             volume.sync().unwrap();
             assert_eq!(volume.engine.lazy.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_sync_commits_no_time_that_is_committed() {
+        let (_device, volume, file) = volume_with_file();
+        let open = volume.open_direct("/f", &crate::OpenOptions::read_write()).unwrap();
+        let write_and_sync = || {
+            open.write_at(b"text", 0).unwrap();
+            open.sync_all().unwrap();
+            file.inode.changed_in()
+        };
+        // The clock ticks between two writes now and then, but not each time.
+        let is_equal = |_| {
+            let (before, first) = (now(), write_and_sync());
+            assert!(file.metadata().mtime >= before);
+            first == write_and_sync()
+        };
+        assert!((0..100).any(is_equal), "each sync has committed");
+        let old = SetAttributes::new().mtime(LONG_AGO);
+        for _ in 0..20 {
+            file.set_attributes(&old).unwrap();
+            write_and_sync();
+            assert_ne!(file.metadata().mtime, LONG_AGO, "a time that was set is not the time of the write");
         }
     }
 }

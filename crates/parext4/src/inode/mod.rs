@@ -300,7 +300,7 @@ impl Inode {
     pub(crate) fn touch_lazily(&self) -> bool {
         self.written.set_now();
         // Also if the time was pending already: the thread that set it may not have listed the inode yet.
-        !self.written.is_listed()
+        self.written.is_waiting() && !self.written.is_listed()
     }
 
     /// Records that the inode is in the list of inodes with lazy times. Returns false if it was in the list. The caller holds the
@@ -324,7 +324,14 @@ impl Inode {
     pub(crate) fn fold_lazy(self: &Arc<Self>, handle: &Handle<'_>) {
         // Join first: a thread that finds no pending time must find the transaction that includes it.
         self.join(handle);
-        drop(self.core_with_times());
+        self.store_time(&mut self.core());
+    }
+
+    /// Stores the pending time, for a caller that sets no other. The inode has joined the transaction.
+    fn store_time(&self, core: &mut RawInode) {
+        if let Some(time) = self.written.store() {
+            (core.mtime, core.ctime) = (time, time);
+        }
     }
 
     /// Returns the page-cache state, or `None` if the file was never used through the page cache.
@@ -449,7 +456,8 @@ pub(crate) enum PastEnd {
 
 impl Participant for Inode {
     fn encode(&self) -> Result<()> {
-        let mut core = self.core_with_times();
+        let mut core = self.core();
+        self.store_time(&mut core);
         core.size = self.disk_size();
         core.blocks = self.sectors();
         if let Some(body) = self.loaded_body() {

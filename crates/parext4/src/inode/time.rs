@@ -11,9 +11,12 @@ use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 /// Sequentially consistent: if a thread sets a time and finds the inode listed, the thread that unlists the inode must see the
 /// time.
 #[derive(Debug)]
-#[repr(align(16))] // In one cache line, because each overwrite loads both fields.
+#[repr(align(32))] // In one cache line, because each overwrite loads all fields.
 pub(super) struct Written {
     time: AtomicI64,
+    /// The time that the attributes have, if it was stored by [`store`](Self::store) and none was set
+    /// since. Changes only under the lock of the attributes.
+    stored: AtomicI64,
     /// Changes only under the lock of the list.
     listed: AtomicBool,
 }
@@ -23,12 +26,24 @@ impl Written {
     const NONE: i64 = -1;
 
     pub(super) fn new() -> Self {
-        Self { time: AtomicI64::new(Self::NONE), listed: AtomicBool::new(false) }
+        Self {
+            time: AtomicI64::new(Self::NONE),
+            stored: AtomicI64::new(Self::NONE),
+            listed: AtomicBool::new(false),
+        }
     }
 
-    /// Sets the time to now. Returns false if the same time or a later one is pending already.
+    /// Sets the time to now. Returns false if the attributes have this time, or if it or a later one is
+    /// pending: as in the kernel, writes between two ticks of the clock give a sync nothing to commit.
     pub(super) fn set_now(&self) -> bool {
-        let now = nanoseconds_now();
+        self.set(nanoseconds_now())
+    }
+
+    fn set(&self, now: i64) -> bool {
+        // A thread that finds the time stored also finds the transaction that the inode has joined for it.
+        if self.stored.load(Ordering::SeqCst) == now {
+            return false;
+        }
         // The load first avoids writing to the cache line, so that many writers share it until the clock ticks.
         self.time.load(Ordering::SeqCst) < now && self.time.fetch_max(now, Ordering::SeqCst) < now
     }
@@ -41,9 +56,24 @@ impl Written {
         time_of(self.time.load(Ordering::SeqCst))
     }
 
-    /// Removes and returns the time. The caller stores it in the attributes.
+    /// Removes and returns the time. The caller, who has joined a transaction, stores it in the attributes,
+    /// whose lock it holds, and sets none of them otherwise.
+    pub(super) fn store(&self) -> Option<Timestamp> {
+        let time = self.remove();
+        if time != Self::NONE {
+            self.stored.store(time, Ordering::SeqCst);
+        }
+        time_of(time)
+    }
+
+    /// Like [`store`](Self::store), for a caller that may set other times.
     pub(super) fn take(&self) -> Option<Timestamp> {
-        time_of(if self.is_waiting() { self.time.swap(Self::NONE, Ordering::SeqCst) } else { Self::NONE })
+        self.stored.store(Self::NONE, Ordering::SeqCst);
+        time_of(self.remove())
+    }
+
+    fn remove(&self) -> i64 {
+        if self.is_waiting() { self.time.swap(Self::NONE, Ordering::SeqCst) } else { Self::NONE }
     }
 
     pub(super) fn is_listed(&self) -> bool {
@@ -76,5 +106,18 @@ mod tests {
         assert_eq!(written.take(), Some(time));
         assert!(!written.is_waiting());
         assert!(written.set_now(), "a removed time is not pending");
+    }
+
+    #[test]
+    fn a_stored_time_is_not_set_again_until_another_may_be() {
+        let (first, second) = (5, 6);
+        let written = Written::new();
+        assert!(written.set(first));
+        assert!(written.store().is_some());
+        assert!(!written.set(first) && !written.is_waiting(), "the attributes have it");
+        assert_eq!(written.take(), None);
+        assert!(written.set(first), "the caller of `take` may have set another");
+        assert!(written.store().is_some());
+        assert!(written.set(second), "a later time");
     }
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::fs::OFlags;
 
 use crate::interrupt;
 use crate::outcome::{OpStats, Outcome};
@@ -37,10 +36,11 @@ impl SyncCall {
         }
     }
 
-    fn flags(self) -> OFlags {
+    fn flags(self) -> i32 {
         match self {
-            Self::Fdatasync | Self::Fsync => OFlags::empty(),
-            Self::OpenDatasync => OFlags::DSYNC,
+            Self::Fdatasync | Self::Fsync => 0,
+            // `OFlags::DSYNC` of rustix has the value of `O_SYNC`.
+            Self::OpenDatasync => libc::O_DSYNC,
         }
     }
 
@@ -59,8 +59,7 @@ pub fn run(call: SyncCall, runtime: Duration, root: &Path) -> Result<Outcome> {
     let path = root.join("segment");
     let context = || path.display().to_string();
     std::fs::write(&path, vec![0x5a; SEGMENT]).with_context(context)?;
-    let flags = i32::try_from(call.flags().bits())?;
-    let file = File::options().write(true).custom_flags(flags).open(&path).with_context(context)?;
+    let file = File::options().write(true).custom_flags(call.flags()).open(&path).with_context(context)?;
     file.sync_all().with_context(context)?;
     let block = [0xa5; BLOCK];
     let (mut stats, cpu, start) = (OpStats::new()?, cpu_time(), Instant::now());

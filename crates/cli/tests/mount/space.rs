@@ -412,6 +412,11 @@ fn blocks_seen(path: &Path, mount_again: impl FnOnce()) -> [u64; 3] {
     let written = file.metadata().unwrap().blocks();
     file.sync_all().unwrap();
     let synced = file.metadata().unwrap().blocks();
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 1024).unwrap();
+    assert!(file.metadata().unwrap().blocks() < synced);
+    file.write_all_at(&[b'x'; 1024], 0).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(file.metadata().unwrap().blocks(), synced, "as many as before the hole was punched");
     drop(file);
     mount_again();
     [written, synced, std::fs::metadata(path).unwrap().blocks()]

@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
@@ -24,6 +24,28 @@ fn admitted(report: &Value, reason: &str) -> (u64, u64) {
     let rows = report["operations"]["admissions"].as_array().unwrap();
     let row = rows.iter().find(|row| row["reason"] == reason);
     row.map_or((0, 0), |row| (row["shared"].as_u64().unwrap(), row["exclusive"].as_u64().unwrap()))
+}
+
+#[test]
+fn a_durable_overwrite_costs_two_requests() {
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let received = || report(&fuse)["requests"]["received"].as_u64().unwrap();
+        std::fs::write(fuse.path("file"), vec![1; 1 << 20]).unwrap();
+        let file = std::fs::File::options().write(true).open(fuse.path("file")).unwrap();
+        let overwrite = || {
+            file.write_all_at(&[2; 8192], 0).unwrap();
+            file.sync_data().unwrap();
+        };
+        overwrite();
+        let before = received();
+        (0..400).for_each(|_| overwrite());
+        // With `cache=writeback` the kernel also sends the time of modification once a tick of its clock.
+        let requests = received() - before;
+        assert!((800..1400).contains(&requests), "{options}: {requests} requests");
+        drop(file);
+        fuse.finish();
+    }
 }
 
 #[test]

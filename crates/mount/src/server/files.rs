@@ -95,8 +95,10 @@ impl Server {
             // The kernel has reported what was lost by an earlier call: it sends no fsync(2) that reports a loss.
             self.refused.forget(open.file.node().id());
         }
-        if self.options.effective_cache() == Cache::Writeback {
-            // The kernel keeps the number of blocks that it had before it sent the data.
+        // The kernel keeps the number of blocks that it had before it sent the data.
+        if self.options.effective_cache() == Cache::Writeback
+            && open.pages.note_blocks(open.file.metadata().sectors)
+        {
             self.invalidate_attributes(open.pages.ino);
         }
         Ok(())

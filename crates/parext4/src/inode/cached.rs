@@ -91,6 +91,15 @@ impl Cached {
         self.listing.load(Ordering::Acquire) != Listing::Unlisted as u8
     }
 
+    /// Returns true if no page is dirty or being written back, for a file with few pages even if it is in the
+    /// list, where it stays for a while after a sync has written its pages back.
+    pub(crate) fn is_written(&self) -> bool {
+        /// The most pages of which the states are read.
+        const PAGES: u32 = 1024;
+        // The count is loaded last, as in `has_work`.
+        !self.is_listed() || !(self.pages.may_have_dirty(PAGES) || self.writing.load(Ordering::SeqCst) > 0)
+    }
+
     /// Records that the file is in the list. The caller holds the list and adds the file.
     pub(crate) fn list(&self) {
         self.listing.store(Listing::Listed as u8, Ordering::Release);

@@ -56,8 +56,8 @@ impl Written {
         time_of(self.time.load(Ordering::SeqCst))
     }
 
-    /// Removes and returns the time. The caller, who has joined a transaction, stores it in the attributes,
-    /// whose lock it holds, and sets none of them otherwise.
+    /// Removes and returns the time. The caller has joined a transaction, holds the lock of the attributes,
+    /// stores the time there, and sets no other.
     pub(super) fn store(&self) -> Option<Timestamp> {
         let time = self.remove();
         if time != Self::NONE {

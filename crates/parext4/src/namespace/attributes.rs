@@ -7,7 +7,7 @@ use super::create::{PERMISSIONS, S_ISGID};
 use super::set_attributes::SetAttributes;
 use crate::clock::now;
 use crate::error::Result;
-use crate::inode::FIXED;
+use crate::inode::{Cached, FIXED};
 use crate::node::Node;
 use crate::xattr::XattrChange;
 
@@ -90,7 +90,7 @@ impl Node {
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         // Before the number of sectors, which the write-back changes before it ends.
-        let is_written = self.inode.cached().is_none_or(|cached| !cached.is_listed());
+        let is_written = self.inode.cached().is_none_or(Cached::is_written);
         let core = self.inode.core();
         let (mtime, ctime) = self.inode.times(&core);
         // A pending time may have nanoseconds for which the inode on the device has no room. Returns the time as it will be

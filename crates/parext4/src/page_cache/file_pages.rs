@@ -120,6 +120,17 @@ impl FilePages {
         self.scan(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
     }
 
+    /// Returns true if any of the first `most` pages is dirty, or if there are more pages.
+    pub fn may_have_dirty(&self, most: u32) -> bool {
+        let mut left = most;
+        self.scan(PageRange::ALL, |_, slot| {
+            let is_dirty = PageState(slot.word.load(Ordering::Acquire)).dirty() != 0;
+            left = left.saturating_sub(1);
+            (is_dirty || left == 0).then_some(())
+        })
+        .is_some()
+    }
+
     /// Returns the pages from the first to the last one of `pages` that is dirty or under write-back, or an empty range if none is.
     pub fn dirty_span(&self, pages: PageRange) -> PageRange {
         let mut span = pages.take(0);

@@ -1,9 +1,9 @@
 //! The work of a commit besides encoding the objects that joined its transaction.
 
-use super::LazyTimes;
+use super::{Deletions, LazyTimes};
 use crate::allocator::Allocator;
 use crate::health::Health;
-use crate::journal::{CommitHooks, Freed, Handle};
+use crate::journal::{CommitHooks, Freed, Handle, Participant};
 use crate::sync::Arc;
 
 /// The journal's callbacks into the volume. They hold parts of the volume and not the engine, so a commit never drops the last
@@ -13,6 +13,7 @@ pub(crate) struct Hooks {
     pub allocator: Arc<Allocator>,
     pub lazy: Arc<LazyTimes>,
     pub health: Arc<Health>,
+    pub deletions: Deletions,
 }
 
 impl CommitHooks for Hooks {
@@ -29,5 +30,9 @@ impl CommitHooks for Hooks {
 
     fn released(&self, freed: &[Freed]) {
         self.allocator.release(freed);
+    }
+
+    fn encoded(&self, objects: Vec<Arc<dyn Participant>>) {
+        self.deletions.discard(objects);
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Weak;
 
 use super::Engine;
 use crate::inode::Inode;
+use crate::journal::Participant;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
 
@@ -27,8 +28,11 @@ const HELP: usize = 2;
 /// Deletes an inode without names and users.
 type Delete = fn(&Arc<Engine>, &Arc<Inode>);
 
+/// Objects that a commit has encoded.
+type Encoded = Vec<Arc<dyn Participant>>;
+
 /// The pending deletions of a volume.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Deletions {
     /// `None` if the thread that drops the last reference to an inode deletes it.
     queue: Option<Arc<Queue>>,
@@ -44,6 +48,8 @@ struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Arc<Inode>>,
+    /// What commits have encoded: the last references to inodes that were deleted.
+    discarded: Encoded,
     /// Number of inodes that were added so far.
     added: u64,
     /// Number of deletions that have ended so far.
@@ -116,6 +122,19 @@ impl Deletions {
         }
     }
 
+    /// Has the thread drop objects that a commit has encoded, if it runs: to free the memory of a deleted inode takes
+    /// longer than to encode it, and operations wait for the commit. Does not block.
+    pub(crate) fn discard(&self, objects: Encoded) {
+        let Some(queue) = &self.queue else { return };
+        let mut state = queue.state.lock();
+        if !state.has_thread {
+            drop(state);
+            return drop(objects);
+        }
+        state.discarded.extend(objects);
+        queue.changed.notify_all();
+    }
+
     /// Executes all pending deletions, and stops the thread. Later ones are executed by the threads that drop the inodes.
     pub(crate) fn finish(&self) {
         let Some(queue) = &self.queue else { return };
@@ -132,21 +151,27 @@ impl Queue {
     /// The body of the thread.
     fn run(&self, engine: &Weak<Engine>, delete: Delete) {
         let _ended = ThreadEnd(self);
-        while let Some(inode) = self.next() {
+        while let Some((inode, discarded)) = self.next() {
+            drop(discarded);
+            let Some(inode) = inode else { continue };
             let Some(engine) = engine.upgrade() else { return };
             self.delete(&engine, &inode, delete);
         }
     }
 
-    /// Blocks until an inode waits, and returns it. Returns `None` once none waits and the thread must end.
-    fn next(&self) -> Option<Arc<Inode>> {
+    /// Blocks until an inode waits or objects are to be dropped, and returns them. Returns `None` once nothing
+    /// waits and the thread must end.
+    fn next(&self) -> Option<(Option<Arc<Inode>>, Encoded)> {
         let mut state = self.state.lock();
-        while state.waiting.is_empty() && !state.stopped {
+        while state.waiting.is_empty() && state.discarded.is_empty() {
+            if state.stopped {
+                return None;
+            }
             // Releases the memory of a queue that was long.
             state.waiting = VecDeque::new();
             self.changed.wait(&mut state);
         }
-        state.waiting.pop_front()
+        Some((state.waiting.pop_front(), std::mem::take(&mut state.discarded)))
     }
 
     fn delete(&self, engine: &Arc<Engine>, inode: &Arc<Inode>, delete: Delete) {
@@ -171,6 +196,7 @@ impl Drop for ThreadEnd<'_> {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::sync::mpsc::{Sender, channel};
     use std::thread;
     use std::time::Duration;
 
@@ -178,6 +204,7 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
+    use crate::sync::atomic::AtomicU64;
     use crate::{Device, MemDevice, MkfsOptions, Node, Volume, VolumeOptions, mkfs};
 
     const FILES: u32 = 40;
@@ -298,5 +325,47 @@ mod tests {
             created.join().unwrap().unwrap();
         });
         assert!(matches!(create(u32::MAX), Err(Error::NoInodes)));
+    }
+
+    /// Tells the name of the thread that drops it.
+    #[derive(Debug)]
+    struct Probe {
+        joined: AtomicU64,
+        dropped: Sender<Option<String>>,
+    }
+
+    impl Participant for Probe {
+        fn encode(&self) -> crate::error::Result<()> {
+            Ok(())
+        }
+
+        fn joined(&self) -> &AtomicU64 {
+            &self.joined
+        }
+    }
+
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            self.dropped.send(thread::current().name().map(str::to_owned)).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_thread_frees_what_a_commit_has_encoded() {
+        let (_device, volume) = new_volume(&MkfsOptions::new());
+        // The thread runs from the first deletion on.
+        drop(removed(&volume, 1));
+        let (dropped, drops) = channel();
+        let root = volume.resolve("/").unwrap();
+        let change = |handle: &crate::journal::Handle<'_>| {
+            root.inode.join(handle);
+            handle.join(&Arc::new(Probe { joined: AtomicU64::new(0), dropped: dropped.clone() }));
+            Ok(())
+        };
+        volume.engine.transact(1, change).unwrap();
+        volume.engine.journal.commit_all().unwrap();
+        let by = drops.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(by.as_deref(), Some("parext4-delete"));
+        volume.close().unwrap();
     }
 }

@@ -47,11 +47,11 @@ impl LazyTimes {
         Some(inode)
     }
 
-    /// Adds the pending times of the first `count` inodes to the handle's transaction, as far as it has credits. Returns the
+    /// Adds the pending times of the first `count` inodes to the handle's transaction, as far as it has credits and room. Returns the
     /// number of these inodes that remain in the list.
     pub(super) fn fold(&self, handle: &Handle<'_>, count: usize) -> usize {
         for folded in 0..count {
-            if !handle.ensure(1) {
+            if !handle.ensure(1) || handle.is_crowded() {
                 return count - folded;
             }
             let Some(inode) = self.remove_first() else { break };

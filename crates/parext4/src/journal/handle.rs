@@ -52,6 +52,11 @@ impl<'a> Handle<'a> {
         self.permit.ensure(credits.saturating_add(self.journal.spare()))
     }
 
+    /// Returns true if the transaction has so many participants that more should join the next one.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.journal.running.is_crowded()
+    }
+
     /// Adds `block` to the transaction. To be called before the block's contents change. Uses one credit for a block
     /// that was not in the transaction.
     pub(crate) fn register(&self, block: &Arc<MetaBlock>) {

@@ -81,6 +81,9 @@ pub(crate) trait CommitHooks: Send + Sync + std::fmt::Debug {
     fn closing(&self, handle: &Handle<'_>);
     /// Receives the blocks freed by a transaction that is durable now, so that they may be allocated again (I7).
     fn released(&self, freed: &[Freed]);
+    /// Receives the objects that a transaction has encoded, which is durable now, to drop them where no thread waits: they may be the last
+    /// references to thousands of deleted inodes. Called under the commit lock.
+    fn encoded(&self, objects: Vec<Arc<dyn Participant>>);
 }
 
 /// The journal of an open volume.
@@ -182,6 +185,10 @@ impl Journal {
         debug_assert!(credits <= self.max_credits(), "{credits} credits exceed a transaction");
         loop {
             self.health.check()?;
+            let tid = self.gate.tid();
+            if self.running.is_crowded() {
+                self.commit(tid)?;
+            }
             match self.gate.enter(credits + self.spare) {
                 EnterResult::Entered(permit) => return Ok(Handle::new(self, permit)),
                 EnterResult::Full(tid) => self.commit(tid).map(drop)?,
@@ -244,6 +251,7 @@ impl Journal {
         self.checkpoint.drop_freed(&frozen.freed);
         self.hooks.released(&frozen.freed);
         self.committed.store(frozen.tid, Ordering::Release);
+        self.hooks.encoded(frozen.encoded);
         self.checkpoint.start_rounds_if_due()?;
         Ok(true)
     }

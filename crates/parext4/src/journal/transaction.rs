@@ -8,9 +8,14 @@ use parext4_format::FsBlock;
 
 use crate::error::Result;
 use crate::meta::MetaBlock;
+use crate::stripes::Padded;
 use crate::sync::Rank;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
+
+/// Number of participants from which a transaction is committed before new handles enter: no handle enters while the
+/// participants are encoded, which takes about 1 µs each.
+pub(super) const MAX_PARTICIPANTS: usize = 8 << 10;
 
 /// An object whose authoritative state is in memory. It is encoded into its blocks once a transaction, at the close.
 ///
@@ -37,6 +42,8 @@ pub(crate) struct Freed {
 #[derive(Debug)]
 pub(super) struct Transaction {
     contents: Mutex<TransactionContents>,
+    /// The number of participants in `contents`.
+    participants: Padded<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +61,8 @@ pub(super) struct FrozenTransaction {
     pub blocks: Vec<FrozenBlock>,
     pub freed: Vec<Freed>,
     pub revoked: Vec<FsBlock>,
-    /// The objects that were encoded. Dropped after the gate has opened: the last references to thousands of deleted inodes are
-    /// here.
-    _encoded: Vec<Arc<dyn Participant>>,
+    /// The objects that were encoded.
+    pub encoded: Vec<Arc<dyn Participant>>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +74,13 @@ pub(super) struct FrozenBlock {
 
 impl Transaction {
     pub(super) fn new() -> Self {
-        Self { contents: Mutex::new(Rank::Transaction, TransactionContents::default()) }
+        let contents = Mutex::new(Rank::Transaction, TransactionContents::default());
+        Self { contents, participants: Padded(AtomicUsize::new(0)) }
+    }
+
+    /// Returns true if the transaction has [`MAX_PARTICIPANTS`] or more. Handles that are open may add more.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.participants.0.load(Ordering::Relaxed) >= MAX_PARTICIPANTS
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,7 +93,9 @@ impl Transaction {
     }
 
     pub(super) fn add_participant(&self, participant: Arc<dyn Participant>) {
-        self.contents.lock().participants.push(participant);
+        let mut contents = self.contents.lock();
+        contents.participants.push(participant);
+        self.participants.0.store(contents.participants.len(), Ordering::Relaxed);
     }
 
     pub(super) fn add_freed(&self, freed: Freed) {
@@ -105,6 +119,7 @@ impl Transaction {
     /// gate, so no handle is open.
     pub(super) fn freeze(&self, tid: u64) -> Result<FrozenTransaction> {
         let contents = std::mem::take(&mut *self.contents.lock());
+        self.participants.0.store(0, Ordering::Relaxed);
         let TransactionContents { blocks, participants, freed, mut revoked } = contents;
         for participant in &participants {
             participant.encode()?;
@@ -119,6 +134,32 @@ impl Transaction {
         let is_logged =
             |number: &FsBlock| blocks.binary_search_by_key(number, |frozen| frozen.block.number()).is_ok();
         revoked.retain(|number| !is_logged(number));
-        Ok(FrozenTransaction { tid, blocks, freed, revoked, _encoded: participants })
+        Ok(FrozenTransaction { tid, blocks, freed, revoked, encoded: participants })
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use parext4_device::MemDevice;
+
+    use super::*;
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::volume::{Volume, VolumeOptions};
+
+    #[test]
+    fn a_transaction_has_a_limited_number_of_participants() {
+        let device = Arc::new(MemDevice::new(256 << 20));
+        mkfs(&*device, &MkfsOptions::new().block_size(4096).inodes(32 << 10).journal_blocks(16 << 10))
+            .unwrap();
+        let volume = Volume::open_device(device, &VolumeOptions::new().commit_interval(None)).unwrap();
+        let journal = &volume.engine.journal;
+        let before = journal.commits();
+        let files = 2 * MAX_PARTICIPANTS;
+        for nth in 0..files {
+            volume.write(format!("/{nth}"), "").unwrap();
+            // Of one operation, over the limit: the file and its directory.
+            assert!(journal.running.participants.0.load(Ordering::Relaxed) <= MAX_PARTICIPANTS + 2);
+        }
+        assert_eq!(journal.commits() - before, 2, "other limits are larger");
     }
 }

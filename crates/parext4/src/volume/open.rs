@@ -305,8 +305,13 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     if let Some(protection) = &protection {
         protection.attach(&health);
     }
-    let hooks =
-        Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy), health: Arc::clone(&health) };
+    let deletions = Deletions::new(options.delete_in_background);
+    let hooks = Hooks {
+        allocator: Arc::clone(&allocator),
+        lazy: Arc::clone(&lazy),
+        health: Arc::clone(&health),
+        deletions: deletions.clone(),
+    };
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
     let log = journal.filter(|journal| read_only.is_none() && journal.is_written);
     let log = log.map(|journal| (journal.map, journal.superblock));
@@ -341,7 +346,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         dirty: DirtyFiles::new(&limits, &pages, &device),
         device,
         orphans: Orphans::new(),
-        deletions: Deletions::new(options.delete_in_background),
+        deletions,
         rename: Mutex::new(Rank::Rename, ()),
         layout,
         health,

@@ -281,7 +281,8 @@ impl<'a, 'v> Check<'a, 'v> {
             return fail("the directory itself", PR_2_LINK_DOT);
         }
         let Some(state) = self.volume.inode(ino) else {
-            return fail("which is not in use", PR_2_UNUSED_INODE);
+            fail("which is not in use", PR_2_UNUSED_INODE);
+            return self.unused_type(entry, block);
         };
         if state.links == 0 {
             fail("an orphan, which the next mount deletes", PR_2_UNUSED_INODE);
@@ -302,6 +303,18 @@ impl<'a, 'v> Check<'a, 'v> {
                 fail("a directory that another entry names, too", PR_2_LINK_DIR);
             }
         }
+    }
+
+    /// Compares the type of an entry with the mode that its unused inode has kept. Reads one block for each such entry, so not after the limit
+    /// of findings.
+    fn unused_type(&self, entry: &Entry<'_>, block: u64) {
+        if self.volume.findings.is_full() {
+            return;
+        }
+        let bytes = self.volume.inode_bytes(entry.ino.get(), &mut self.volume.buffer(1));
+        let mode = bytes.and_then(|bytes| bytes.first_chunk().map(|mode| u16::from_le_bytes(*mode)));
+        let kind = mode.and_then(FileType::from_mode).map_or(0, FileType::dirent_type);
+        self.file_type(entry, block, kind);
     }
 
     fn file_type(&self, entry: &Entry<'_>, block: u64, kind: u8) {

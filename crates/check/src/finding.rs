@@ -47,6 +47,11 @@ impl Findings {
         }
     }
 
+    /// Returns true if further findings are only counted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count.load(Ordering::Relaxed) >= self.limit as u64
+    }
+
     /// Records what was not checked, or need not be repaired.
     pub(crate) fn note(&self, note: impl Into<String>) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note.into());

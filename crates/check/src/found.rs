@@ -82,6 +82,8 @@ pub(crate) struct Found {
     pub stored_refcounts: Vec<(u64, u32)>,
     /// The attribute blocks that the thread met when another inode had claimed them.
     pub shared_blocks: HashMap<u64, InBlock>,
+    /// The number of inodes whose time of deletion looks like the next entry of a list of orphans.
+    pub refugees: u64,
     /// The first block of the journal, and the number of its blocks.
     pub journal: Option<(u64, u64)>,
     /// The inodes of the group that is being read.
@@ -103,6 +105,7 @@ impl Found {
             attribute_blocks: HashMap::new(),
             stored_refcounts: Vec::new(),
             shared_blocks: HashMap::new(),
+            refugees: 0,
             journal: None,
             states: Vec::new(),
             counts: Counts::default(),
@@ -126,6 +129,7 @@ impl Found {
             *self.attribute_blocks.entry(block).or_default() += count;
         }
         self.stored_refcounts.extend(other.stored_refcounts);
+        self.refugees += other.refugees;
         self.journal = self.journal.or(other.journal);
     }
 }

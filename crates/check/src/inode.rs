@@ -1,8 +1,10 @@
 //! Checks one inode: fields, attributes, and the map of its blocks, which it claims.
 
+use std::cell::Cell;
+
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::inode::{FileType, Inode, InodeFlags};
-use parext4_format::{FormatError, FsBlock, InodeNo, xattr};
+use parext4_format::{BlockRange, FormatError, FsBlock, InodeNo, xattr};
 
 use crate::flags;
 use crate::found::{Dir, Found, InBlock};
@@ -36,11 +38,13 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     reserved::check(volume, ino, bytes);
     if ino.get() == 1 {
         if let Some(inode) = scan::parse(volume, ino, bytes) {
-            Check { volume, ino, inode: &inode }.map(found, 0, true);
+            let (has_type, knows_size, is_bad) = (true, true, Cell::new(false));
+            Check { volume, ino, inode: &inode, has_type, knows_size, is_bad }.map(found, 0, true);
         }
         return InodeState::default();
     }
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let word = |at: usize| u32::from(half(at)) | u32::from(half(at + 2)) << 16;
     let (links, is_orphan) = (half(26), volume.orphans.contains(&ino.get()));
     if links == 0 && !is_orphan {
         let parsed = Inode::parse(bytes, &volume.sb, ino);
@@ -53,35 +57,87 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
         let fail = |problem: String, e2fsck| {
             volume.report(FormatError::new("inode", "i_dtime", problem).of_inode(ino), e2fsck);
         };
-        match u32::from(half(20)) | u32::from(half(22)) << 16 {
+        match word(20) {
             0 if half(0) != 0 => fail("0 in an inode without links".to_owned(), PR_1_ZERO_DTIME),
-            dtime if (1..volume.sb.inodes_count()).contains(&dtime) => {
+            dtime if volume.may_be_orphan(dtime) => {
                 fail(format!("{dtime}, an inode, but no list of orphans has this one"), PR_1_LOW_DTIME);
+                found.refugees += 1;
             }
             _ => {}
         }
         return InodeState::default();
     }
-    let is_encrypted =
-        u32::from_le_bytes([bytes[32], bytes[33], bytes[34], bytes[35]]) & InodeFlags::ENCRYPT.bits() != 0;
+    let is_encrypted = word(32) & InodeFlags::ENCRYPT.bits() != 0;
     let state =
         |kind, hidden| InodeState { names: 0.into(), links, kind, marks: Marks::new(hidden, is_encrypted) };
-    let parsed = Inode::parse(bytes, &volume.sb, ino).or_else(|error| {
-        let problem = problem_of(error.field);
-        volume.report(error, problem);
-        Inode::parse(bytes, &volume.lenient, ino)
-    });
-    let Ok(inode) = parsed else {
+    let file_type = FileType::from_mode(half(0));
+    let Some(parsed) = parse(volume, ino, bytes) else {
         // In use, whatever it is, so that its names are not wrong as well.
-        return state(FileType::from_mode(half(0)).unwrap_or(FileType::Regular).dirent_type(), false);
+        return state(file_type.map_or(UNKNOWN_TYPE, FileType::dirent_type), false);
     };
-    let check = Check { volume, ino, inode: &inode };
+    if links > 0 && !is_orphan && volume.may_be_orphan(word(20)) {
+        found.refugees += 1;
+    }
+    let inode = &parsed.inode;
+    let has_type = file_type.is_some();
+    let check =
+        Check { volume, ino, inode, has_type, knows_size: parsed.knows_size, is_bad: Cell::new(false) };
     check.all(found, bytes);
+    let kind = match file_type {
+        Some(kind @ (FileType::Regular | FileType::Directory)) => kind.dirent_type(),
+        Some(kind) if !check.is_bad.get() => kind.dirent_type(),
+        _ => UNKNOWN_TYPE,
+    };
     let is_value = inode.flags.contains(InodeFlags::EA_INODE) && volume.has(Incompat::EA_INODE);
-    state(
-        inode.file_type().dirent_type(),
-        (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()),
-    )
+    state(kind, (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()))
+}
+
+/// Stands for the type of an inode whose mode has none, and of a special file or a symbolic link that e2fsck would delete: no type in a
+/// directory entry is right for it.
+const UNKNOWN_TYPE: u8 = 8;
+
+/// An inode that was parsed in spite of errors.
+struct Parsed {
+    inode: Inode,
+    /// False if the size was reported, and limited to the largest one.
+    knows_size: bool,
+}
+
+/// Parses an inode in use, and reports what is wrong with it. A mode without a type counts as that of a file without blocks, and a size that
+/// no file can have as the largest one.
+fn parse(volume: &Volume<'_>, ino: InodeNo, bytes: &[u8]) -> Option<Parsed> {
+    const FIFO: u16 = 0o010_000;
+    let mut error = match Inode::parse(bytes, &volume.sb, ino) {
+        Ok(inode) => return Some(Parsed { inode, knows_size: true }),
+        Err(error) => error,
+    };
+    let (mut bytes, mut knows_size) = (bytes.to_vec(), true);
+    let mut reported = Vec::new();
+    loop {
+        let field = error.field;
+        if reported.contains(&field) {
+            return None;
+        }
+        reported.push(field);
+        volume.report(error, problem_of(field));
+        match field {
+            "i_mode" => {
+                let mode = u16::from_le_bytes([bytes[0], bytes[1]]) & 0o7777 | FIFO;
+                bytes[..2].copy_from_slice(&mode.to_le_bytes());
+            }
+            "i_size" => {
+                let size = volume.sb.block_unit().bytes_of(BlockRange::ALL).end.to_le_bytes();
+                bytes[4..8].copy_from_slice(&size[..4]);
+                bytes[108..112].copy_from_slice(&size[4..]);
+                knows_size = false;
+            }
+            _ => {}
+        }
+        error = match Inode::parse(&bytes, &volume.lenient, ino) {
+            Ok(inode) => return Some(Parsed { inode, knows_size }),
+            Err(error) => error,
+        };
+    }
 }
 
 fn problem_of(field: &str) -> Problem {
@@ -97,18 +153,32 @@ struct Check<'a, 'v> {
     volume: &'a Volume<'v>,
     ino: InodeNo,
     inode: &'a Inode,
+    /// False if the mode has none.
+    has_type: bool,
+    /// False if the size was reported.
+    knows_size: bool,
+    /// True after a problem of pass 2 of e2fsck, which checks inodes that pass 1 has found bad.
+    is_bad: Cell<bool>,
 }
 
 impl Check<'_, '_> {
     fn fail(&self, field: &'static str, problem: impl std::fmt::Display, e2fsck: Problem) {
+        const PASS_2: u32 = 2;
+        if e2fsck == PR_1_BAD_I_SIZE && !self.knows_size {
+            // Reported.
+            return;
+        }
+        self.is_bad.set(self.is_bad.get() || e2fsck.code >> 16 == PASS_2);
         self.volume.report(FormatError::new("inode", field, problem).of_inode(self.ino), e2fsck);
     }
 
     fn all(&self, found: &mut Found, bytes: &[u8]) {
         self.fields(bytes);
-        flags::check(self.volume, self.ino, self.inode, &|error, problem| {
-            self.volume.report(error.of_inode(self.ino), problem);
-        });
+        if self.has_type {
+            flags::check(self.volume, self.ino, self.inode, &|error, problem| {
+                self.volume.report(error.of_inode(self.ino), problem);
+            });
+        }
         let Some((rest, own)) = self.attributes(found) else {
             self.map(found, 0, false);
             return self.usage(found, None, 0);
@@ -149,12 +219,12 @@ impl Check<'_, '_> {
         }
         if inode.dtime != 0 && inode.links > 0 && !self.volume.orphans.contains(&ino.get()) {
             let text = format!("{} in an inode with links", inode.dtime);
-            if inode.dtime < sb.inodes_count() {
+            if self.volume.may_be_orphan(inode.dtime) {
                 self.fail("i_dtime", format_args!("{text}, as of an orphan"), PR_1_LOW_DTIME);
             }
             self.fail("i_dtime", text, PR_1_SET_DTIME);
         }
-        if special::is_special(inode) {
+        if special::is_special(inode) && self.has_type {
             special::check(self.volume, ino, inode, bytes, &|field, text, problem| {
                 self.fail(field, text, problem)
             });
@@ -203,6 +273,9 @@ impl Check<'_, '_> {
         }
         if !self.volume.sb.compat().contains(Compat::EXT_ATTR) {
             self.fail("i_file_acl", format_args!("{block} without the feature ext_attr"), PR_2_FILE_ACL_ZERO);
+            if !self.volume.has_blocks(block, 1) {
+                self.fail("i_file_acl", format_args!("{block} is out of range"), PR_2_FILE_ACL_BAD);
+            }
             return Some((attributes.inline_data, used));
         }
         if !self.volume.has_blocks(block, 1) {
@@ -272,10 +345,10 @@ impl Check<'_, '_> {
     /// Checks the entries in the inode, or in `block`, whose values are in inodes. Returns the usage by the values.
     fn values(&self, found: &Found, block: Option<FsBlock>, entries: &[Entry<'_>]) -> Used {
         for entry in entries {
-            if let Err((error, problem)) = found.values.refer(self.volume, self.ino, self.inode, entry) {
+            if let Err((error, problems)) = found.values.refer(self.volume, self.ino, self.inode, entry) {
                 let error = error.of_inode(self.ino);
                 let error = block.map_or(error.clone(), |block| error.in_block(block));
-                self.volume.report(error, problem);
+                problems.iter().for_each(|&problem| self.volume.report(error.clone(), problem));
             }
         }
         found.values.charge(self.volume, self.ino, self.inode, entries)

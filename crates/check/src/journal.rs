@@ -11,8 +11,8 @@ use crate::map::{self, Run, Sink};
 use crate::problem::{
     PR_0_CANT_FIND_JOURNAL, PR_0_CLEAR_V2_JOURNAL, PR_0_JOURNAL_BAD_INODE, PR_0_JOURNAL_BAD_SUPER,
     PR_0_JOURNAL_HAS_JOURNAL, PR_0_JOURNAL_RECOVER_SET, PR_0_JOURNAL_RECOVERY_CLEAR,
-    PR_0_ORPHAN_ILLEGAL_HEAD_INODE, PR_0_ORPHAN_ILLEGAL_INODE, PR_6_ORPHAN_BLOCK_DIRTY,
-    PR_6_ORPHAN_FILE_CORRUPTED, Problem,
+    PR_0_ORPHAN_ILLEGAL_HEAD_INODE, PR_0_ORPHAN_ILLEGAL_INODE, PR_1_ORPHAN_LIST_REFUGEES,
+    PR_6_ORPHAN_BLOCK_DIRTY, PR_6_ORPHAN_FILE_CORRUPTED, Problem,
 };
 use crate::scan;
 use crate::volume::Volume;
@@ -88,6 +88,14 @@ pub(crate) fn orphans(volume: &Volume<'_>) -> HashSet<u32> {
         volume.findings.note(format!("{count} orphans, which the next mount deletes or truncates"));
     }
     orphans
+}
+
+/// Reports that inodes look like parts of a list of orphans.
+pub(crate) fn refugees(volume: &Volume<'_>, found: &Found) {
+    if found.refugees > 0 {
+        let problem = format_args!("{} inodes look like parts of a damaged list of orphans", found.refugees);
+        volume.report(FormatError::new("orphan list", "i_dtime", problem), PR_1_ORPHAN_LIST_REFUGEES);
+    }
 }
 
 /// Walks the list that begins in the superblock. `i_dtime` of an orphan is the next one.

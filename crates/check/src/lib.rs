@@ -265,6 +265,7 @@ fn passes(mut volume: Volume<'_>, options: &CheckOptions, report: &mut Report) {
     volume.orphans = journal::orphans(&volume);
 
     let mut found = inodes::check(&volume, threads);
+    journal::refugees(&volume, &found);
     journal::check(&volume, &found);
     owners::check(&volume, threads);
     report.directories = (found.dirs.len() + found.inline_dirs.len()) as u64;

@@ -5,7 +5,11 @@ use parext4_format::{FormatError, InodeNo};
 
 use crate::found::DirRun;
 use crate::map::{Run, Sink};
-use crate::problem::{PR_1_MISALIGNED_CLUSTER, PR_1_UNINIT_DBLOCK, PR_1B_DUP_BLOCK, Problem};
+use crate::problem::{
+    PR_1_BADBLOCKS_IN_BADBLOCKS, PR_1_BB_ILLEGAL_BLOCK_NUM, PR_1_ILLEGAL_BLOCK_NUM, PR_1_MISALIGNED_CLUSTER,
+    PR_1_UNINIT_DBLOCK, PR_1B_DUP_BLOCK, Problem,
+};
+use crate::scan::BAD_BLOCKS;
 use crate::volume::Volume;
 
 /// A sink that claims what it is passed.
@@ -50,6 +54,20 @@ impl<'a, 'v> Mapper<'a, 'v> {
     fn most_blocks(&self) -> u64 {
         let sb = &self.volume.sb;
         if sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) { u64::MAX } else { sb.blocks_count() }
+    }
+
+    fn is_bad_blocks(&self) -> bool {
+        self.ino.get() == BAD_BLOCKS
+    }
+
+    /// Checks that the list of bad blocks does not have the block of the list's own inode, the first one of the first inode table.
+    fn check_own_block(&self, run: &Run) {
+        let table = self.volume.descs.first().and_then(Option::as_ref).map(|desc| desc.inode_table.get());
+        if table.is_some_and(|table| (run.physical..run.physical + run.len).contains(&table)) {
+            let problem = "the list of bad blocks has the block of its own inode";
+            let error = FormatError::new("inode", "i_block", problem).of_inode(self.ino);
+            self.volume.report(error, PR_1_BADBLOCKS_IN_BADBLOCKS);
+        }
     }
 
     /// Claims the clusters of a run. Returns true if no other file has them.
@@ -100,6 +118,9 @@ impl Sink for Mapper<'_, '_> {
             }
             return;
         }
+        if self.is_bad_blocks() {
+            self.check_own_block(&run);
+        }
         let is_fresh = self.claim(&run);
         let end = run.logical + run.len;
         self.mapped.first_block = self.mapped.first_block.or(Some(run.physical));
@@ -118,6 +139,8 @@ impl Sink for Mapper<'_, '_> {
     }
 
     fn wrong(&mut self, error: FormatError, problem: Problem) {
+        let is_listed = problem == PR_1_ILLEGAL_BLOCK_NUM && self.is_bad_blocks();
+        let problem = if is_listed { PR_1_BB_ILLEGAL_BLOCK_NUM } else { problem };
         self.mapped.is_complete = false;
         self.volume.report(error.of_inode(self.ino), problem);
     }

@@ -9,10 +9,9 @@ use crate::problem::{
     PR_0_CLEAR_RESIZE_INODE, PR_1_INVALID_BAD_INODE, PR_1_JOURNAL_INODE_NOT_CLEAR,
     PR_1_ORPHAN_FILE_NOT_CLEAR, PR_1_QUOTA_INODE_NOT_CLEAR,
 };
+use crate::scan::BAD_BLOCKS;
 use crate::volume::Volume;
 
-/// `EXT4_BAD_INO`
-const BAD_BLOCKS: u32 = 1;
 /// `EXT4_USR_QUOTA_INO`
 const USER_QUOTA: u32 = 3;
 /// `EXT4_GRP_QUOTA_INO`

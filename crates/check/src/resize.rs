@@ -9,7 +9,7 @@ use parext4_format::features::Compat;
 use parext4_format::inode::Inode;
 use parext4_format::{FormatError, FsBlock, GroupNo, InodeNo};
 
-use crate::problem::{PR_0_RESIZE_INODE_INVALID, Problem};
+use crate::problem::{PR_0_RESIZE_INODE_INVALID, PR_1_ILLEGAL_BLOCK_NUM, Problem};
 use crate::volume::Volume;
 
 const PROBLEM: Problem = PR_0_RESIZE_INODE_INVALID;
@@ -27,10 +27,24 @@ pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
         let error = FormatError::new("resize inode", "i_block", problem).of_inode(InodeNo::RESIZE);
         volume.report(error.in_block(FsBlock(block)), PROBLEM);
     };
+    // A pointer that leads out of the volume is a problem of its own.
+    let illegal = |pointer: u64, block| {
+        if pointer != 0 && !volume.has_blocks(pointer, 1) {
+            let error =
+                FormatError::new("resize inode", "i_block", format_args!("{pointer} is out of range"));
+            volume.report(error.of_inode(InodeNo::RESIZE).in_block(FsBlock(block)), PR_1_ILLEGAL_BLOCK_NUM);
+        }
+    };
+    let wrong_entry = |entries: &[u8], slot: usize, expected: u64, block: u64| {
+        let found = word(entries, slot);
+        fail(format!("entry {slot} is {found}, not {expected}"), block);
+        illegal(found.into(), block);
+    };
     let double = u64::from(word(&inode.block, DOUBLE / 4));
     let is_alone = (0..15).all(|index| index == DOUBLE / 4 || word(&inode.block, index) == 0);
     if !is_alone || !volume.has_blocks(double, 1) {
-        return fail("is not one double indirect block".to_owned(), double);
+        fail("is not one double indirect block".to_owned(), double);
+        return (0..15).for_each(|index| illegal(word(&inode.block, index).into(), 0));
     }
     volume.claim_blocks(double, 1);
     let (mut table, mut copies) = (volume.buffer(1), volume.buffer(PIECE / volume.block_size));
@@ -44,7 +58,7 @@ pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
         reserved.insert((gdt_blocks + index) as usize % per_block, first + index);
     }
     if let Err((slot, expected)) = has_entries(&table, |slot| reserved.get(&slot).copied()) {
-        return fail(format!("entry {slot} is {}, not {expected}", word(&table, slot)), double);
+        return wrong_entry(&table, slot, expected, double);
     }
     let backups: Vec<u32> =
         (1..volume.sb.group_count()).filter(|&group| volume.sb.has_backup(GroupNo(group))).collect();
@@ -58,7 +72,7 @@ pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
         for copies in pieces.chunks_exact(volume.block_size) {
             let copy = |group: &u32| block + u64::from(*group) * u64::from(volume.sb.blocks_per_group());
             if let Err((slot, expected)) = has_entries(copies, |slot| backups.get(slot).map(copy)) {
-                return fail(format!("entry {slot} is {}, not {expected}", word(copies, slot)), block);
+                return wrong_entry(copies, slot, expected, block);
             }
             block += 1;
         }

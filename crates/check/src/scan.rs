@@ -59,8 +59,8 @@ fn scan_group(volume: &Volume<'_>, group: u32, buf: &mut [u8], mut each: impl Fn
     }
 }
 
-/// The inode of bad blocks, which has neither mode nor links.
-const BAD_BLOCKS: u32 = 1;
+/// The inode of bad blocks, which has neither mode nor links (`EXT4_BAD_INO`).
+pub(crate) const BAD_BLOCKS: u32 = 1;
 
 /// Calls `each` with every inode in use, as far as it can be parsed.
 pub(crate) fn for_each_inode(volume: &Volume<'_>, threads: usize, each: &(dyn Fn(InodeNo, &Inode) + Sync)) {

@@ -13,8 +13,8 @@ use parext4_format::inode::{Inode, InodeFlags, Timestamp};
 use parext4_format::{FormatError, InodeNo};
 
 use crate::problem::{
-    PR_1_ATTR_HASH, PR_1_ATTR_SET_EA_INODE_FL, PR_1_ATTR_VALUE_EA_INODE, PR_4_BAD_REF_COUNT,
-    PR_4_EA_INODE_REF_COUNT, PR_4_UNATTACHED_INODE, Problem,
+    PR_1_ATTR_HASH, PR_1_ATTR_NO_EA_INODE_FL, PR_1_ATTR_SET_EA_INODE_FL, PR_1_ATTR_VALUE_EA_INODE,
+    PR_4_BAD_REF_COUNT, PR_4_EA_INODE_REF_COUNT, PR_4_UNATTACHED_INODE, Problem,
 };
 use crate::scan::{self, for_each_inode};
 use crate::usage::Used;
@@ -94,28 +94,32 @@ impl Values {
     /// Counts the reference of an entry of inode `ino`.
     ///
     /// # Errors
-    /// The field by which the entry disagrees with the inode of its value, and the problem.
+    /// The field by which the entry disagrees with the inode of its value, and the problems.
     pub(crate) fn refer(
         &self,
         volume: &Volume<'_>,
         ino: InodeNo,
         inode: &Inode,
         entry: &Entry<'_>,
-    ) -> Result<(), (FormatError, Problem)> {
+    ) -> Result<(), (FormatError, &'static [Problem])> {
         let fail = |field, problem: String, e2fsck| Err((FormatError::new("xattr", field, problem), e2fsck));
         let number = entry.value_inode;
         let Some(value) = self.0.get(&number) else {
             let is_unmarked = unmarked(volume, number).is_some_and(|value| value.fits_hash(entry));
-            let problem = if is_unmarked { PR_1_ATTR_SET_EA_INODE_FL } else { PR_1_ATTR_VALUE_EA_INODE };
-            return fail("e_value_inum", format!("inode {number} holds no value"), problem);
+            // e2fsck offers to set the flag, and if that is declined, to remove the entry.
+            let problems: &[Problem] = match is_unmarked {
+                true => &[PR_1_ATTR_SET_EA_INODE_FL, PR_1_ATTR_NO_EA_INODE_FL],
+                false => &[PR_1_ATTR_VALUE_EA_INODE],
+            };
+            return fail("e_value_inum", format!("inode {number} holds no value"), problems);
         };
         value.references.fetch_add(1, Ordering::Relaxed);
         if u64::from(entry.value_size) != value.size {
             let problem = format!("{}, but inode {number} has {} bytes", entry.value_size, value.size);
-            return fail("e_value_size", problem, PR_1_ATTR_VALUE_EA_INODE);
+            return fail("e_value_size", problem, &[PR_1_ATTR_VALUE_EA_INODE]);
         }
         if !value.fits_hash(entry) && !value.is_of_lustre(ino, inode, entry) {
-            return fail("e_hash", format!("{:#x}", entry.hash), PR_1_ATTR_HASH);
+            return fail("e_hash", format!("{:#x}", entry.hash), &[PR_1_ATTR_HASH]);
         }
         Ok(())
     }

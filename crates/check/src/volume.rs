@@ -197,6 +197,14 @@ impl<'a> Volume<'a> {
         (ino < self.sb.first_inode() && ino != InodeNo::ROOT.get()) || is_file || is_orphan_file
     }
 
+    /// Returns true if a time of deletion looks like the number of an inode, which it is in a list of orphans. As e2fsck does, accepts any
+    /// time if a clock that shows such times has set one in the superblock.
+    pub(crate) fn may_be_orphan(&self, dtime: u32) -> bool {
+        let (raw, inodes) = (self.sb.raw(), 1..self.sb.inodes_count());
+        let times = [raw.s_wtime, raw.s_mtime, raw.s_mkfs_time];
+        inodes.contains(&dtime) && !times.iter().any(|time| inodes.contains(&time.get()))
+    }
+
     /// Reads the bytes of an inode at its place in the table.
     pub(crate) fn inode_bytes(&self, ino: u32, buf: &mut AlignedBuf) -> Option<Vec<u8>> {
         let index = ino.checked_sub(1).filter(|_| ino <= self.sb.inodes_count())?;

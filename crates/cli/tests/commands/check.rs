@@ -1,5 +1,6 @@
 //! `check`: finds what e2fsck finds, and nothing in sound volumes.
 
+mod beside;
 mod formats;
 mod names;
 mod sound;

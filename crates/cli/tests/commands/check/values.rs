@@ -39,6 +39,7 @@ fn references_to_values_in_inodes_are_checked() {
     let inode = inode_offset(&image, &format!("<{value}>"), BLOCK);
     // Without the flag of values.
     assert_found(&image, inode + 32, &0x80000_u32.to_le_bytes(), "PR_1_ATTR_SET_EA_INODE_FL");
+    assert_found(&image, inode + 32, &0x80000_u32.to_le_bytes(), "PR_1_ATTR_NO_EA_INODE_FL");
     assert_found(&image, inode + 12, &number(7), "PR_4_EA_INODE_REF_COUNT");
     assert_found(&image, inode + 36, &number(7), "PR_4_EA_INODE_REF_COUNT");
     assert_found(&image, inode + 26, &[2, 0], "PR_4_BAD_REF_COUNT");

@@ -42,8 +42,8 @@ pub fn journal() -> Option<&'static Path> {
 }
 
 /// Opens the journal device that the command line names, if it does.
-fn open_journal(read_only: bool) -> Result<Option<Arc<dyn Device>>> {
-    journal().map(|device| open_device(device, &DeviceOptions::new().read_only(read_only))).transpose()
+pub fn open_journal(options: &DeviceOptions) -> Result<Option<Arc<dyn Device>>> {
+    journal().map(|device| open_device(device, options)).transpose()
 }
 
 /// Opens the device of a volume that a user named.
@@ -100,17 +100,24 @@ fn not_opened(image: &Path, error: io::Error) -> Error {
 
 /// Opens the volume in `image`.
 pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions) -> Result<Volume> {
-    open_volume_on(image, &open_device(image, device)?, options)
+    let device = open_device(image, device)?;
+    let journal = open_journal(&DeviceOptions::new().read_only(options.read_only))?;
+    open_volume_on(image, &device, journal, options)
 }
 
-/// Opens the volume on the device of `image`.
-pub fn open_volume_on(image: &Path, device: &Arc<dyn Device>, options: &VolumeOptions) -> Result<Volume> {
+/// Opens the volume on the device of `image`, with its journal on `journal` if that is a device of its own.
+pub fn open_volume_on(
+    image: &Path,
+    device: &Arc<dyn Device>,
+    journal: Option<Arc<dyn Device>>,
+    options: &VolumeOptions,
+) -> Result<Volume> {
     let judge_by_time = options.mmp.judge_by_time;
     if !judge_by_time {
         mmp::announce_wait(image, &**device, options.read_only);
     }
     let mmp_options = mmp::options(image).judge_by_time(judge_by_time);
-    let options = options.clone().mmp(mmp_options).journal_device(open_journal(options.read_only)?);
+    let options = options.clone().mmp(mmp_options).journal_device(journal);
     let opened = Volume::open_device(Arc::clone(device), &options);
     let volume = opened.map_err(|error| not_a_volume(image, &**device, error))?;
     mmp::warn_reader(image, &volume);
@@ -121,7 +128,8 @@ pub fn open_volume_on(image: &Path, device: &Arc<dyn Device>, options: &VolumeOp
 pub fn replay_journal(image: &Path) -> Result<Replayed> {
     let device = open_device(image, &DeviceOptions::new())?;
     mmp::announce_wait(image, &*device, false);
-    let options = VolumeOptions::new().mmp(mmp::options(image)).journal_device(open_journal(false)?);
+    let options =
+        VolumeOptions::new().mmp(mmp::options(image)).journal_device(open_journal(&DeviceOptions::new())?);
     options.replay_journal(Arc::clone(&device)).map_err(|error| not_a_volume(image, &*device, error))
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::lock_handover::LockHandover;
+
 /// Whether I/O bypasses the operating system's page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -39,6 +41,9 @@ pub struct DeviceOptions {
     /// second by default, because some uses are short: the kernel releases the files of an io_uring some time after the process
     /// has ended, and udev locks a device while it probes one that has changed.
     pub lock_wait: Duration,
+    /// A writer takes over the lock that this holds, and passes it back if it closes the file while the handover exists. Devices other
+    /// than files ignore it.
+    pub handover: Option<LockHandover>,
     /// Create the file, or truncate it, as a hole of this many bytes. Block devices refuse it. Images on a network are created
     /// if there is none; one that exists is opened as it is if it has as many bytes or more.
     pub create: Option<u64>,
@@ -60,6 +65,7 @@ impl Default for DeviceOptions {
             direct: Direct::Auto,
             lock: true,
             lock_wait: Duration::from_millis(500),
+            handover: None,
             create: None,
             takeover: false,
             takeover_from: None,
@@ -113,6 +119,13 @@ impl DeviceOptions {
     #[must_use]
     pub fn lock_wait(mut self, time: Duration) -> Self {
         self.lock_wait = time;
+        self
+    }
+
+    /// Sets [`handover`](field@Self::handover).
+    #[must_use]
+    pub fn handover(mut self, handover: impl Into<Option<LockHandover>>) -> Self {
+        self.handover = handover.into();
         self
     }
 

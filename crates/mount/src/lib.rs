@@ -33,6 +33,6 @@ pub use client::{
 };
 pub use connection::{control, mounts};
 pub use options::{Atime, Cache, MountOptions, OptionError};
-pub use server::{Access, Reopen};
+pub use server::{Access, Reopen, Reopening};
 pub use session::{MountError, MountState, Mounted};
 pub use transport::Transport;

@@ -1,12 +1,16 @@
 //! The volume of a mount: how it is opened, and opened again when a read-only mount becomes writable.
+//!
+//! While the volume is opened again, its image and its journal stay locked ([`LockHandover`]): a process that waits for the lock could
+//! otherwise get it in between, and the mount would have no volume.
 
 use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
-use parext4::device::AlignedBuf;
+use parext4::device::{AlignedBuf, LockHandover};
+use parext4::storage::Location;
 use parext4::{Device, DeviceOptions, Volume};
-use parext4_mount::{Access, MountOptions, Reopen};
+use parext4_mount::{Access, MountOptions, Reopen, Reopening};
 use parking_lot::Mutex;
 use rustix::fs::access;
 use rustix::io::Errno;
@@ -40,22 +44,25 @@ impl Source {
     /// warning then.
     pub fn open_first(&mut self) -> Result<(Volume, Option<String>)> {
         let access = if self.options.read_only { Access::Read } else { Access::Write };
-        let error = match self.open_as(access) {
+        let (device, journal) = (self.device.clone(), DeviceOptions::new());
+        let error = match self.open_as(access, device, journal) {
             Err(error) if access == Access::Write && is_write_protected(&self.image, &error) => error,
             opened => return Ok((opened?, None)),
         };
-        let Ok(volume) = self.open_as(Access::Read) else { return Err(error) };
+        let (device, journal) = (self.device.clone(), DeviceOptions::new());
+        let Ok(volume) = self.open_as(Access::Read, device, journal) else { return Err(error) };
         self.options = self.options.clone().read_only(true);
         Ok((volume, Some(format!("{}: write-protected, mounted read-only", self.image.display()))))
     }
 
-    fn open_as(&self, access: Access) -> Result<Volume> {
+    fn open_as(&self, access: Access, device: DeviceOptions, journal: DeviceOptions) -> Result<Volume> {
         let read_only = access == Access::Read;
-        let device = image::open_device(&self.image, &self.device.clone().read_only(read_only))?;
+        let device = image::open_device(&self.image, &device.read_only(read_only))?;
+        let journal = image::open_journal(&journal.read_only(read_only))?;
         let mut start = self.start.lock();
         self.compare(start.as_ref(), &*device)?;
         let options = self.options.clone().read_only(read_only).open_options();
-        let opened = image::open_volume_on(&self.image, &device, &options);
+        let opened = image::open_volume_on(&self.image, &device, journal, &options);
         // An open that failed may have replayed the journal.
         *start = read_start(&*device).ok();
         opened
@@ -74,14 +81,49 @@ impl Source {
 }
 
 impl Reopen for Source {
-    fn check_unchanged(&self) -> Result<(), String> {
-        let device = image::open_device(&self.image, &self.device.clone().read_only(true));
-        let checked = device.and_then(|device| self.compare(self.start.lock().as_ref(), &*device));
-        checked.map_err(|error| error::describe(&error))
+    fn begin(&self) -> Result<Box<dyn Reopening + '_>, String> {
+        let begun = || -> Result<Locked<'_>> {
+            let device = image::open_device(&self.image, &self.device.clone().read_only(true))?;
+            self.compare(self.start.lock().as_ref(), &*device)?;
+            let journal = image::journal().map(hold).transpose()?.flatten();
+            Ok(Locked { source: self, image: hold(&self.image)?, journal })
+        };
+        Ok(Box::new(begun().map_err(|error| error::describe(&error))?))
     }
+}
 
+/// Keeps the lock of an image. `None` for an image on a network, whose locks are of another kind.
+fn hold(image: &Path) -> Result<Option<LockHandover>> {
+    let location = Location::parse(image::disk(image))?;
+    Ok(location.path().map(LockHandover::hold).transpose()?)
+}
+
+/// A source whose files stay locked.
+struct Locked<'a> {
+    source: &'a Source,
+    image: Option<LockHandover>,
+    journal: Option<LockHandover>,
+}
+
+impl Locked<'_> {
+    fn open_as(&self, access: Access, lock: bool) -> Result<Volume> {
+        let device = self.source.device.clone().handover(self.image.clone()).lock(lock);
+        let journal = DeviceOptions::new().handover(self.journal.clone()).lock(lock);
+        self.source.open_as(access, device, journal)
+    }
+}
+
+impl Reopening for Locked<'_> {
     fn open(&self, access: Access) -> Result<Volume, String> {
-        self.open_as(access).map_err(|error| error::describe(&error))
+        let opened = self.open_as(access, true).or_else(|error| match access {
+            Access::Read => {
+                // Another process got the lock after all. Reading goes on, because the mount would have no volume otherwise.
+                ::log::error!("{}: not locked any more", error::describe(&error));
+                self.open_as(access, false)
+            }
+            _ => Err(error),
+        });
+        opened.map_err(|error| error::describe(&error))
     }
 }
 

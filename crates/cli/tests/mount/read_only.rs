@@ -3,11 +3,14 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::process::{Command, Output};
+use std::thread::JoinHandle;
 
 use testkit::command::{run, text};
 use testkit::fuse_mount::{FuseMount, errors, tool, umount};
 use testkit::kernel_mount::KernelMount;
+use testkit::poll::until;
 
 fn remount(fuse: &FuseMount, options: &str) -> Output {
     run(&["mount", "-o", &format!("remount,{options}"), &text(&fuse.scratch().image()), &text(fuse.dir())])
@@ -143,6 +146,50 @@ fn a_mount_that_cannot_become_writable_goes_on_as_it_is() {
     refused("has changed it since it was mounted");
     drop(open);
     umount(fuse.dir());
+    fuse.scratch().fsck();
+}
+
+/// A process that may only read the image, and waits for its lock.
+struct Waiting(JoinHandle<()>);
+
+impl Waiting {
+    fn start(image: &Path) -> Self {
+        let file = File::open(image).unwrap();
+        let inode = file.metadata().unwrap().ino();
+        let waiting = Self(std::thread::spawn(move || file.lock().unwrap()));
+        let is_listed = || {
+            let locks = std::fs::read_to_string("/proc/locks").unwrap();
+            locks.lines().any(|line| line.contains("-> FLOCK") && line.contains(&format!(":{inode} ")))
+        };
+        assert!(until(is_listed));
+        waiting
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.0.is_finished()
+    }
+}
+
+#[test]
+fn a_process_that_waits_for_the_lock_gets_it_when_the_mount_has_ended() {
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    let image = fuse.scratch().image();
+    for round in 0..10 {
+        fuse.mount("ro");
+        let reader = File::open(&image).unwrap();
+        reader.lock_shared().unwrap();
+        let waiting = Waiting::start(&image);
+        let output = remount(&fuse, "rw");
+        assert!(!output.status.success() && errors(&output).contains("in use"), "{}", errors(&output));
+        assert!(fuse.path("lost+found").is_dir());
+        drop(reader);
+        becomes_writable(&fuse);
+        std::fs::write(fuse.path("file"), format!("{round}")).unwrap();
+        assert!(waiting.is_waiting());
+        fuse.umount();
+        waiting.0.join().unwrap();
+        assert_eq!(fuse.scratch().ok(&["cat", &fuse.scratch().inside("/file")]), format!("{round}"));
+    }
     fuse.scratch().fsck();
 }
 

@@ -14,6 +14,7 @@ use super::{direct, open, transfer};
 use crate::alignment::Alignment;
 use crate::check;
 use crate::device::Device;
+use crate::lock_handover::LockReturn;
 use crate::options::{DeviceOptions, Direct};
 use crate::queue::Queue;
 use crate::sharing::Sharing;
@@ -33,6 +34,7 @@ pub struct FileDevice {
     read_only: bool,
     is_block_device: bool,
     is_locked: bool,
+    lock_return: Option<LockReturn>,
     direct: Option<Alignment>,
 }
 
@@ -59,7 +61,8 @@ impl FileDevice {
         let path = Path::new("open file");
         // The largest offset of a file, rounded down to sectors of any size.
         let size = i64::MAX as u64 & !0xf_ffff;
-        let opened = Opened { file, is_block_device: false, is_locked: false, base: 0, size };
+        let opened =
+            Opened { file, is_block_device: false, is_locked: false, lock_return: None, base: 0, size };
         let mode = if direct { Direct::Always } else { Direct::Never };
         let direct = direct::set_up(&opened, path, mode)?;
         let sector = direct.map_or(1, |alignment| alignment.offset);
@@ -76,6 +79,7 @@ impl FileDevice {
             read_only,
             is_block_device: opened.is_block_device,
             is_locked: opened.is_locked,
+            lock_return: opened.lock_return,
             direct,
         }
     }
@@ -191,6 +195,9 @@ impl Drop for FileDevice {
     fn drop(&mut self) {
         // Another holder of the same open file may have locked it, and then that lock stays.
         if self.is_locked {
+            if let Some(lock_return) = &self.lock_return {
+                lock_return.pass_back(&self.file);
+            }
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
+use crate::lock_handover::{LockHandover, LockReturn, retry_while_busy};
 use crate::options::DeviceOptions;
 
 /// Permissions of a new file. It will hold files of any permissions, and a user that may read it may also lock it.
@@ -22,6 +22,8 @@ pub(super) struct Opened {
     pub(super) is_block_device: bool,
     /// Whether `open` locked the file.
     pub(super) is_locked: bool,
+    /// Where the lock goes when the file is closed.
+    pub(super) lock_return: Option<LockReturn>,
     /// Start of the volume in the file, bytes.
     pub(super) base: u64,
     /// Length of the volume in bytes, not yet rounded down to sectors.
@@ -42,9 +44,7 @@ pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
     if is_block_device && !options.read_only && is_write_protected(&file)? {
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, "is write-protected"));
     }
-    if options.lock {
-        lock(&file, path, options)?;
-    }
+    let lock_return = if options.lock { lock(&file, path, options)? } else { None };
     if let Some(size) = options.create {
         // Truncating to zero first drops the old contents.
         file.set_len(0)?;
@@ -54,7 +54,7 @@ pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
     // The metadata of a block device has no length, so seek to its end.
     let file_size = (&file).seek(SeekFrom::End(0))?;
     let size = volume_size(path, options, file_size)?;
-    Ok(Opened { file, is_block_device, is_locked: options.lock, base: options.offset, size })
+    Ok(Opened { file, is_block_device, is_locked: options.lock, lock_return, base: options.offset, size })
 }
 
 /// Returns whether the path is a block device. This must be known before opening, because the flags depend on it and
@@ -110,33 +110,17 @@ fn is_write_protected(device: &File) -> io::Result<bool> {
     Ok(std::fs::read_to_string(protection).is_ok_and(|protected| protected.trim() == "1"))
 }
 
-/// Time between two attempts to open or lock a file.
-const RETRY_AFTER: Duration = Duration::from_millis(10);
-
-/// Repeats `attempt` for up to `time` while the file is in use.
-fn retry_while_busy<T>(
-    time: Duration,
-    mut attempt: impl FnMut() -> rustix::io::Result<T>,
-) -> rustix::io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match attempt() {
-            Err(Errno::BUSY | Errno::WOULDBLOCK) if start.elapsed() < time => std::thread::sleep(RETRY_AFTER),
-            other => return other,
-        }
-    }
-}
-
 /// Locks the file: shared for a reader, exclusive for a writer. A flock(2) lock belongs to the open file description, so two
-/// opens by one process exclude each other too.
-fn lock(file: &File, path: &Path, options: &DeviceOptions) -> io::Result<()> {
-    let operation = if options.read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
+/// opens by one process exclude each other too. Returns where the lock goes when the file is closed.
+fn lock(file: &File, path: &Path, options: &DeviceOptions) -> io::Result<Option<LockReturn>> {
+    let handover = options.handover.as_ref().filter(|_| !options.read_only);
+    let attempt = || match handover {
+        Some(handover) => handover.pass_to(file),
+        None if options.read_only => flock(file, FlockOperation::NonBlockingLockShared),
+        None => flock(file, FlockOperation::NonBlockingLockExclusive),
     };
-    match retry_while_busy(options.lock_wait, || flock(file, operation)) {
-        Ok(()) => Ok(()),
+    match retry_while_busy(options.lock_wait, attempt) {
+        Ok(()) => Ok(handover.map(LockHandover::downgrade)),
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         Err(error) => Err(name_path(path, error.into())),
     }

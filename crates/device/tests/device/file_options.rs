@@ -1,7 +1,8 @@
 //! Tests of the options that open a file as a device.
 
 use super::{read, write};
-use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
+use parext4_device::{Device, DeviceOptions, Direct, FileDevice, LockHandover};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -49,6 +50,77 @@ fn a_lock_that_is_released_soon_is_waited_for() {
         drop(open);
         second.join().unwrap().unwrap();
     });
+}
+
+/// A process that may only read the image, and waits for its lock.
+struct Waiting(thread::JoinHandle<File>);
+
+impl Waiting {
+    fn start(path: &Path) -> Self {
+        let file = File::open(path).unwrap();
+        let waiting = Self(thread::spawn(move || {
+            file.lock().unwrap();
+            file
+        }));
+        // Long enough for the call to be in the kernel.
+        thread::sleep(Duration::from_millis(20));
+        waiting
+    }
+
+    fn is_waiting(&self) -> bool {
+        // Long enough for a lock that was released to be noticed.
+        thread::sleep(Duration::from_millis(2));
+        !self.0.is_finished()
+    }
+
+    /// Waits for the lock, and releases it.
+    fn gets_the_lock(self) {
+        drop(self.0.join().unwrap());
+    }
+}
+
+#[test]
+fn a_lock_that_is_handed_over_is_not_lost_to_a_process_that_waits_for_it() {
+    let (_dir, path) = image(1 << 20);
+    let reader = DeviceOptions::new().read_only(true);
+    for _ in 0..20 {
+        let open = FileDevice::open(&path, &reader).unwrap();
+        let waiting = Waiting::start(&path);
+        let handover = LockHandover::hold(&path).unwrap();
+        drop(open);
+        assert!(waiting.is_waiting());
+        let writer = DeviceOptions::new().handover(handover.clone());
+        // A writer that closes the image again passes the lock back.
+        drop(FileDevice::open(&path, &writer).unwrap());
+        assert!(waiting.is_waiting());
+        drop(FileDevice::open(&path, &reader).unwrap());
+        let open = FileDevice::open(&path, &writer).unwrap();
+        drop((handover, writer));
+        assert!(waiting.is_waiting());
+        assert_eq!(refusal(&path, &reader), ErrorKind::ResourceBusy);
+        drop(open);
+        waiting.gets_the_lock();
+    }
+}
+
+#[test]
+fn a_lock_that_others_share_stays_with_the_handover() {
+    let (_dir, path) = image(1 << 20);
+    let reader = DeviceOptions::new().read_only(true);
+    for _ in 0..20 {
+        let [open, other] = [(); 2].map(|()| FileDevice::open(&path, &reader).unwrap());
+        let waiting = Waiting::start(&path);
+        let handover = LockHandover::hold(&path).unwrap();
+        drop(open);
+        assert_eq!(refusal(&path, &DeviceOptions::new().handover(handover.clone())), ErrorKind::ResourceBusy);
+        drop(other);
+        assert!(waiting.is_waiting());
+        let open = FileDevice::open(&path, &reader).unwrap();
+        drop(handover);
+        assert!(waiting.is_waiting());
+        drop(open);
+        waiting.gets_the_lock();
+    }
 }
 
 #[test]

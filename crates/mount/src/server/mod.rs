@@ -40,7 +40,7 @@ pub(crate) use inode_flags::sets_flags;
 pub(crate) use names::NewName;
 pub(crate) use refused::Refused;
 pub(crate) use served::Served;
-pub use served::{Access, Reopen};
+pub use served::{Access, Reopen, Reopening};
 pub(crate) use volume_ioctls::EXT4_IOC_SHUTDOWN;
 pub(crate) use xattrs::{is_report, is_switch, is_sync};
 

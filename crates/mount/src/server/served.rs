@@ -3,12 +3,13 @@
 //! The volume is replaced in these steps, because the engine of a read-only volume cannot be changed into one that writes, and an image
 //! cannot be opened for writing while it is open for reading:
 //!
-//! 1. Requests are [paused](crate::in_flight), so that none uses the volume.
-//! 2. Queue threads, open files and the server drop their references to the volume. The last one closes the image.
-//! 3. The volume is opened for writing. If that fails, it is opened for reading again.
-//! 4. Open files and queue threads get the new volume, and requests go on.
+//! 1. [`Reopen::begin`] checks that the image is unchanged, and keeps it locked until step 5.
+//! 2. Requests are [paused](crate::in_flight), so that none uses the volume.
+//! 3. Queue threads, open files and the server drop their references to the volume. The last one closes the image.
+//! 4. The volume is opened for writing. If that fails, it is opened for reading again.
+//! 5. Open files and queue threads get the new volume, and requests go on.
 //!
-//! Invariant: nothing but recovery and the deletion of orphans has changed the volume between steps 2 and 4, so the kernel keeps what it
+//! Invariant: nothing but recovery and the deletion of orphans has changed the volume between steps 3 and 5, so the kernel keeps what it
 //! knows of the volume. [`Reopen`] checks it.
 
 use std::fmt;
@@ -83,10 +84,14 @@ impl ServedVolume {
 
 /// Opens the volume of a mount again. Errors are lines of text.
 pub trait Reopen: fmt::Debug + Send + Sync {
-    /// Fails if another program has changed the volume since the mount began.
-    fn check_unchanged(&self) -> Result<(), String>;
+    /// Keeps other processes from writing to the image until the returned value is dropped, also while the volume is closed. Fails if
+    /// another program has changed the volume since the mount began.
+    fn begin(&self) -> Result<Box<dyn Reopening + '_>, String>;
+}
 
-    /// Opens the volume, after it was closed. Fails also as [`check_unchanged`](Self::check_unchanged) does.
+/// A volume that is opened again.
+pub trait Reopening {
+    /// Opens the volume, after it was closed. Fails also if another program has changed it.
     fn open(&self, access: Access) -> Result<Volume, String>;
 }
 
@@ -120,12 +125,12 @@ impl Server {
         drop(volume);
         let reopen = self.reopen.get().ok_or("its server cannot open the image again")?;
         // Before the volume is closed: afterwards it could not be opened for reading either.
-        reopen.check_unchanged()?;
+        let reopening = reopen.begin()?;
         let _pause = self.in_flight.pause().ok_or("requests are under way that do not end")?;
-        self.replace(&**reopen, queues)
+        self.replace(&*reopening, queues)
     }
 
-    fn replace(&self, source: &dyn Reopen, queues: &QueueThreads) -> Result<(), String> {
+    fn replace(&self, source: &dyn Reopening, queues: &QueueThreads) -> Result<(), String> {
         queues.stop();
         let files = self.open_files.release_volume();
         let outcome = self.close_last_use().and_then(|()| source.open(Access::Write));

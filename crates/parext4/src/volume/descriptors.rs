@@ -52,6 +52,26 @@ pub(super) fn read_descriptors(
     Ok((blocks, descs))
 }
 
+/// Sets the counts of bitmaps that were never written, whatever the descriptors say: all blocks are free but the file system's own
+/// ones, and so are all inodes. The kernel counts the blocks so, too (`ext4_free_clusters_after_init`). `layout` has the system zone.
+pub(super) fn count_unwritten(superblock: &Superblock, layout: &Layout, descs: &mut [GroupDesc]) {
+    let clusters = layout.in_clusters();
+    for (group, desc) in (0..).map(GroupNo).zip(descs) {
+        if is_unwritten(superblock, desc, GroupFlags::BLOCK_UNINIT) {
+            let system: u32 = clusters.system_blocks_in(group).map(|run| run.len).sum();
+            desc.free_blocks = clusters.group_blocks(group) - system;
+        }
+        if is_unwritten(superblock, desc, GroupFlags::INODE_UNINIT) {
+            (desc.free_inodes, desc.used_dirs) = (layout.inodes_per_group, 0);
+        }
+    }
+}
+
+/// Returns true if `flag` says that a bitmap of the group was never written. Without group checksums the flags have no meaning.
+fn is_unwritten(superblock: &Superblock, desc: &GroupDesc, flag: GroupFlags) -> bool {
+    superblock.has_group_checksums() && desc.flags.contains(flag)
+}
+
 /// Returns true if the error is a count that no group can have.
 pub(super) fn is_count(error: &FormatError) -> bool {
     const COUNTS: [&str; 4] =
@@ -68,20 +88,18 @@ struct Recount<'a> {
 }
 
 impl Recount<'_> {
-    /// Returns the descriptor with the counts of its bitmaps. Keeps the counts of a bitmap that was never written, which no
-    /// bitmap shows.
+    /// Returns the descriptor with the counts of its bitmaps. Keeps the counts of a bitmap that was never written, which
+    /// [`count_unwritten`] corrects.
     ///
     /// # Errors
     /// The errors of reading and checking the bitmaps.
     fn counted(&self, mut desc: GroupDesc) -> Result<GroupDesc> {
-        let is_written = |flag| !(self.superblock.has_group_checksums() && desc.flags.contains(flag));
-        let (blocks, inodes) = (is_written(GroupFlags::BLOCK_UNINIT), is_written(GroupFlags::INODE_UNINIT));
-        if blocks {
+        if !is_unwritten(self.superblock, &desc, GroupFlags::BLOCK_UNINIT) {
             let bytes = self.bitmap(desc.block_bitmap)?;
             bitmap::verify_block_bitmap(&desc, &bytes, self.superblock).map_err(|e| self.located(e))?;
             desc.free_blocks = bitmap::count_zeros(&bytes, self.layout.group_blocks(self.group));
         }
-        if inodes {
+        if !is_unwritten(self.superblock, &desc, GroupFlags::INODE_UNINIT) {
             let bytes = self.bitmap(desc.inode_bitmap)?;
             bitmap::verify_inode_bitmap(&desc, &bytes, self.superblock).map_err(|e| self.located(e))?;
             let per_group = self.layout.inodes_per_group;

@@ -13,7 +13,7 @@ use parext4_format::superblock::{Access, STATE_ERROR, STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::Volume;
-use super::descriptors::read_descriptors;
+use super::descriptors::{count_unwritten, read_descriptors};
 use super::options::VolumeOptions;
 use super::recover::{self, JournalPlace, ReplayTarget};
 use crate::allocator::{AllocationOptions, Allocator, SuperCounts};
@@ -282,9 +282,12 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     let cache = MetaCache::new(Arc::clone(&device), layout.block_size.bytes(), layout.blocks_count, &budget);
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
-    let (desc_blocks, descs) = read_descriptors(&cache, &superblock, &layout, read_only.is_some())?;
+    let (desc_blocks, mut descs) = read_descriptors(&cache, &superblock, &layout, read_only.is_some())?;
     let log = journal.iter().filter(|journal| !journal.map.external).flat_map(|journal| &journal.map.extents);
     layout.set_system_zone(&superblock, &descs, log.map(|extent| (extent.physical, extent.len)))?;
+    if read_only.is_none() {
+        count_unwritten(&superblock, &layout, &mut descs);
+    }
     let layout = Arc::new(layout);
 
     let counts = open_counts(&cache, &superblock, &descs, read_only.is_some())?;

@@ -369,6 +369,46 @@ fn counts_that_no_group_can_have_are_taken_from_its_bitmaps() {
     }
 }
 
+/// Groups that were never used: their bitmaps are made from the layout. The kernel takes the count of blocks from there, too.
+#[test]
+fn counts_of_bitmaps_that_were_never_written_are_taken_from_the_layout() {
+    for (mib, options, count) in [
+        (64, &["-O", "metadata_csum"][..], 60_000),
+        (64, &["-O", "^metadata_csum,uninit_bg"], 3),
+        (256, &["-O", "bigalloc", "-C", "4096"], 9),
+    ] {
+        let options = [&["-b", "1024", "-N", "1024"][..], options].concat();
+        let Some(image) = Image::mke2fs(mib, &options) else { return };
+        let mut bytes = std::fs::read(image.path()).unwrap();
+        let superblock = superblock(&bytes);
+        let unwritten = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+        let mut unused = 0;
+        let descs = bytes[DESCRIPTORS..].chunks_mut(superblock.desc_size().into());
+        for (group, raw) in (0..superblock.group_count()).map(GroupNo).zip(descs) {
+            let mut desc = GroupDesc::parse(raw, &superblock, group).unwrap();
+            if desc.flags.contains(unwritten) {
+                (desc.free_blocks, desc.free_inodes, desc.used_dirs) = (count, count, count);
+                desc.encode(raw, &superblock, group);
+                unused += 1;
+            }
+        }
+        assert!(unused > 3, "{options:?}: {unused} groups");
+        std::fs::write(image.path(), bytes).unwrap();
+        let volume = image.open();
+        let room = volume.space().free_blocks;
+        assert!(room > mib * 900 && room < mib * 1024, "{options:?}: {room} blocks");
+        for dir in 0..superblock.group_count() {
+            volume.mkdir(format!("/{dir}"), 0o755).unwrap();
+        }
+        // Most of the space, so in all groups.
+        for file in 0..room * 7 / 8 / 4096 {
+            volume.write(format!("/file{file}"), vec![7; 4 << 20]).unwrap();
+        }
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
 /// A read-only mount of the kernel does not read the blocks of an empty log, either.
 #[test]
 fn a_hole_in_an_empty_journal_does_not_prevent_reading() {

@@ -5,6 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::{Group, User};
+use parext4_format::xattr::acl::{GROUP, GROUP_OBJ, MASK, NO_ID, OTHER, USER, USER_OBJ, XATTR_VERSION};
 
 /// The attributes that contain lists.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -13,21 +14,10 @@ pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// The rights of the group in a mode. For a file with a list, they are the upper bound of the list, which can be more than the group has.
 const OF_GROUP: u16 = 0o070;
 
-/// `POSIX_ACL_XATTR_VERSION`
-const VERSION: u32 = 2;
-/// The number in an entry that names no user or group.
-const NO_ID: u32 = u32::MAX;
 /// Entries that fit the largest value of an attribute.
 const MOST_ENTRIES: usize = (65536 - 4) / 8;
 /// Bytes of a text that a message has at most.
 const SHOWN: usize = 64;
-
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
 
 /// An entry of a list, in the order of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +45,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<u8>> {
         list.push(Entry::parse(entry).with_context(|| shown(entry))?);
     }
     list.sort_unstable();
-    let mut bytes = VERSION.to_le_bytes().to_vec();
+    let mut bytes = XATTR_VERSION.to_le_bytes().to_vec();
     for Entry { tag, id, permissions } in list {
         bytes.extend(tag.to_le_bytes());
         bytes.extend(permissions.to_le_bytes());
@@ -66,7 +56,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<u8>> {
 
 /// Converts a list in the form of setxattr(2) to a text with numbers. Returns `None` if it is malformed.
 pub fn to_text(list: &[u8]) -> Option<String> {
-    let entries = list.strip_prefix(&VERSION.to_le_bytes())?.chunks(8).map(|entry| {
+    let entries = list.strip_prefix(&XATTR_VERSION.to_le_bytes())?.chunks(8).map(|entry| {
         let number = |at: usize| Some(u16::from_le_bytes(entry.get(at..at + 2)?.try_into().ok()?));
         let (tag, permissions) = (number(0)?, number(2)?);
         let id = u32::from_le_bytes(entry.get(4..8)?.try_into().ok()?);
@@ -185,7 +175,7 @@ mod tests {
             list,
         );
         same("u::rw,u:33:rw,u:0:rwx,g::r,g:0:r,m:r,o:-", list);
-        assert_eq!(parse(b"").unwrap(), VERSION.to_le_bytes());
+        assert_eq!(parse(b"").unwrap(), XATTR_VERSION.to_le_bytes());
     }
 
     #[test]

@@ -4,25 +4,25 @@
 
 use crate::{FormatError, Result};
 
-/// The owner.
-const USER_OBJ: u16 = 0x01;
-/// A user by number.
-const USER: u16 = 0x02;
-/// The group.
-const GROUP_OBJ: u16 = 0x04;
-/// A group by number.
-const GROUP: u16 = 0x08;
-/// The upper bound of the permissions of `USER`, `GROUP_OBJ` and `GROUP`.
-const MASK: u16 = 0x10;
-/// All other users.
-const OTHER: u16 = 0x20;
+/// The tag of the entry of the owner.
+pub const USER_OBJ: u16 = 0x01;
+/// The tag of an entry of a user by number.
+pub const USER: u16 = 0x02;
+/// The tag of the entry of the group.
+pub const GROUP_OBJ: u16 = 0x04;
+/// The tag of an entry of a group by number.
+pub const GROUP: u16 = 0x08;
+/// The tag of the upper bound of the permissions of `USER`, `GROUP_OBJ` and `GROUP`.
+pub const MASK: u16 = 0x10;
+/// The tag of the entry of all other users.
+pub const OTHER: u16 = 0x20;
 
 /// `EXT4_ACL_VERSION`
 const DISK_VERSION: u32 = 1;
-/// `POSIX_ACL_XATTR_VERSION`
-const XATTR_VERSION: u32 = 2;
+/// `POSIX_ACL_XATTR_VERSION`, with which a list in the format of system calls begins.
+pub const XATTR_VERSION: u32 = 2;
 /// The number in an entry of version 2 that names no user or group.
-const NO_ID: u32 = u32::MAX;
+pub const NO_ID: u32 = u32::MAX;
 
 /// An access control list whose entries are complete and in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

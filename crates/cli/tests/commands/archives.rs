@@ -1,6 +1,7 @@
 //! Tar archives of other programs, and for them; archives that are incomplete.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -278,6 +279,23 @@ fn an_archive_without_an_end_is_unpacked_with_a_warning() {
         let error = scratch.fails(&["put", "-q", "--tar", &text(&archive), &scratch.inside("/")]);
         assert!(error.contains("the archive ends within"), "{cut}: {error}");
     }
+    scratch.fsck();
+}
+
+#[test]
+fn rules_apply_once_to_members() {
+    let scratch = ScratchImage::new(&[]);
+    let archive = scratch.path("in.tar");
+    fs::write(&archive, [header("f").as_bytes(), &[0; 1024][..]].concat()).unwrap();
+    // `X` means execution if some class has it before, and not if the rule gives it to one.
+    let rule = ["put", "-q", "--mode", "o=X,u+x"];
+    scratch.ok(&[&rule[..], &["--tar", &text(&archive), &scratch.inside("/")]].concat());
+    assert!(scratch.ok(&["ls", "-l", &scratch.inside("/f")]).starts_with("-rwxr-----"));
+    let outside = scratch.path("f");
+    fs::write(&outside, "").unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o644)).unwrap();
+    scratch.ok(&[&rule[..], &[&text(&outside), &scratch.inside("/g")]].concat());
+    assert!(scratch.ok(&["ls", "-l", &scratch.inside("/g")]).starts_with("-rwxr-----"));
     scratch.fsck();
 }
 

@@ -86,17 +86,41 @@ fn a_signal_that_is_ignored_does_not_interrupt_put() {
 
 #[test]
 fn an_interrupted_put_leaves_complete_files_on_a_closed_volume() {
+    let mut second = header("second");
+    second.set_size(4 << 20);
+    second.set_cksum();
+    interrupt_within(&[&second.as_bytes()[..], &vec![7; MORE_THAN_BUFFERS]].concat());
+}
+
+#[test]
+fn a_put_that_is_interrupted_within_the_map_of_a_sparse_file_names_the_file() {
+    let records = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n31 GNU.sparse.realsize=2000000\n";
+    let mut extended = header("extended");
+    extended.set_entry_type(tar::EntryType::XHeader);
+    extended.set_size(records.len() as u64);
+    extended.set_cksum();
+    let mut block = records.to_vec();
+    block.resize(512, 0);
+    let mut second = header("second");
+    second.set_size(2 * MORE_THAN_BUFFERS as u64);
+    second.set_cksum();
+    // A number with many zeros, which is the count of runs and the place of each.
+    let number = format!("{:020}\n", 200_000);
+    let map = number.repeat(MORE_THAN_BUFFERS.div_ceil(number.len()));
+    interrupt_within(&[&extended.as_bytes()[..], &block, second.as_bytes(), map.as_bytes()].concat());
+}
+
+/// More bytes than a pipe and the buffer of the reader hold: the command has begun to read what they belong to when they are written.
+const MORE_THAN_BUFFERS: usize = 3 << 20;
+
+/// Interrupts `put` after it has unpacked an empty file `first`, and has begun to unpack `second`, whose rest never comes.
+fn interrupt_within(second: &[u8]) {
     let scratch = ScratchImage::new(&[]);
     let dest = scratch.inside("/");
     let Some(mut put) = start_with_signals("--default-signal", &dest) else { return };
     let mut input = put.stdin.take().unwrap();
-    let mut second = header("second");
-    second.set_size(4 << 20);
-    second.set_cksum();
     input.write_all(header("first").as_bytes()).unwrap();
-    input.write_all(second.as_bytes()).unwrap();
-    // More than a pipe and the buffer of the reader hold: the command has begun to copy the second file.
-    input.write_all(&vec![7; 3 << 20]).unwrap();
+    input.write_all(second).unwrap();
     let mut line = String::new();
     BufReader::new(put.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "synced /first\n");

@@ -120,7 +120,9 @@ impl Unpacker {
             member.header.entry_type() == EntryType::Regular && member.name.ends_with(b"/");
         let kind = if is_old_directory { EntryType::Directory } else { member.header.entry_type() };
         let is_directory = kind == EntryType::Directory;
-        let mut attributes = self.shared.rules.applied(attributes(&member)?, is_directory);
+        // The rules apply once, to what the archive says, access lists included.
+        let mut attributes = attributes(&member)?;
+        let new = self.shared.rules.applied(attributes, is_directory).new_inode();
         let Some(place) = self.inside.place(&member.name)? else {
             ensure!(is_directory, "replaces the destination");
             let root = self.inside.root().clone();
@@ -128,7 +130,7 @@ impl Unpacker {
         };
         match kind {
             EntryType::Directory => {
-                let made = place.directory(&attributes.new_inode())?;
+                let made = place.directory(&new)?;
                 if made.has_replaced {
                     self.inside.forget();
                 }
@@ -140,19 +142,24 @@ impl Unpacker {
             }
             EntryType::Symlink => {
                 let target = member.target.as_deref().context("no target")?;
-                let new = attributes.new_inode();
                 let node = place.replace(|dir, name| dir.symlink(name, target, &new))?.node;
                 self.inside.forget();
                 self.xattrs(&node, &member, &mut attributes)?;
                 node.set_attributes(&attributes.of_symlink())?;
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                let (special, new) = (special(&member, kind)?, attributes.new_inode());
+                let special = special(&member, kind)?;
                 let node = self.replace(&place, |dir, name| dir.mknod(name, special, &new))?;
                 self.complete(&node, attributes, &member)?;
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                self.file(input, &place, attributes, member)?;
+                let node = self.replace(&place, |dir, name| dir.create(name, &new))?;
+                self.data(input, &node, &mut member).inspect_err(|error| {
+                    if interrupt::requested() && error.is::<Last>() {
+                        self.shared.incomplete(&place.path);
+                    }
+                })?;
+                self.complete(&node, attributes, &member)?;
             }
             kind => {
                 // The kind of a hostile archive may be any byte.
@@ -200,48 +207,31 @@ impl Unpacker {
         place.link(&node)
     }
 
-    fn file(
-        &mut self,
-        input: &mut Input,
-        place: &Place,
-        attributes: Attributes,
-        mut member: Member,
-    ) -> Result<()> {
-        let new = attributes.new_inode();
-        let node = self.replace(place, |dir, name| dir.create(name, &new))?;
+    /// Copies the data of a member to its file.
+    fn data(&mut self, input: &mut Input, node: &Node, member: &mut Member) -> Result<()> {
         let file = parext4::File::new(node.clone(), &parext4::OpenOptions::read_write())?;
         let (size, runs) = match &mut member.records.sparse {
-            Some(sparse) => (sparse.size, sparse.runs(input)?),
+            Some(sparse) => (sparse.size, sparse.runs(input).map_err(unreadable)?),
             None => (member.size, vec![(0, member.size)]),
         };
         for (offset, len) in runs {
             let end = offset.checked_add(len).filter(|&end| end <= size);
             ensure!(end.is_some(), "a run of data passes the end of the file");
-            self.data(input, &file, offset, len).inspect_err(|error| {
-                if interrupt::requested() && error.is::<Last>() {
-                    self.shared.incomplete(&place.path);
-                }
-            })?;
+            self.run(input, &file, offset, len)?;
         }
         if file.size() != size {
             file.set_len(size)?;
         }
-        drop(file);
-        self.complete(&node, attributes, &member)
+        Ok(())
     }
 
     /// Copies `len` bytes to `offset`.
-    fn data(&mut self, input: &mut Input, file: &parext4::File, mut offset: u64, mut len: u64) -> Result<()> {
+    fn run(&mut self, input: &mut Input, file: &parext4::File, mut offset: u64, mut len: u64) -> Result<()> {
         while len > 0 {
             on_error::check_interrupt()?;
             let here = usize::try_from(len).unwrap_or(CHUNK).min(CHUNK);
             let bytes = &mut self.buf[..here];
-            input.read_exact(bytes).map_err(|error| {
-                Last::Source(match error.kind() {
-                    ErrorKind::UnexpectedEof => "the archive ends within the file".to_owned(),
-                    _ => error.to_string(),
-                })
-            })?;
+            input.read_exact(bytes).map_err(|error| unreadable(error.into()))?;
             file.write_at(bytes, offset)?;
             self.shared.progress.moved(here as u64);
             offset += here as u64;
@@ -328,6 +318,17 @@ impl Unpacker {
             on_error::skip(progress, set.with_context(shown))?;
         }
         Ok(())
+    }
+}
+
+/// Makes an error of reading the archive one that ends the copy. Errors of another kind stay as they are.
+fn unreadable(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<io::Error>() {
+        Some(of_archive) if of_archive.kind() == ErrorKind::UnexpectedEof => {
+            Last::Source("the archive ends within the file".to_owned()).into()
+        }
+        Some(of_archive) => Last::Source(of_archive.to_string()).into(),
+        None => error,
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn files_of<'a>(path: &'a Path, suffix: &'a str) -> impl Iterator<Ite
     places().into_iter().filter(|dir| is_private(dir)).map(move |dir| dir.join(file_name(path, suffix)))
 }
 
-/// Returns the name of a file for a path, such as `mnt-data.log` for `/mnt/data`.
+/// Returns the name of a file for a path, such as `mnt-data.log` for `/mnt/data`. Of a long path it has the start and a hash of the whole.
 #[must_use]
 pub fn file_name(path: &Path, suffix: &str) -> String {
     let bytes = path.as_os_str().as_bytes();
@@ -46,9 +46,19 @@ pub fn file_name(path: &Path, suffix: &str) -> String {
             _ => name.push_str(&format!("\\x{byte:02x}")),
         }
     }
-    // The end of a long path differs more often than its start.
-    name.replace_range(..name.len().saturating_sub(MAX_NAME), "");
+    if name.len() > MAX_NAME {
+        let hash = format!("~{:016x}", fnv_1a(bytes));
+        name.truncate(MAX_NAME - hash.len());
+        name += &hash;
+    }
     name + suffix
+}
+
+/// Returns a hash that is the same in all versions of the program, because processes of several versions find each other's files.
+fn fnv_1a(bytes: &[u8]) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    bytes.iter().fold(BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 /// Returns where the directory may be, the best place first.
@@ -73,6 +83,7 @@ fn is_private(dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -82,8 +93,19 @@ mod tests {
     fn names_are_made_of_paths() {
         assert_eq!(file_name(Path::new("/mnt/my data"), ".log"), "mnt-my\\x20data.log");
         assert_ne!(file_name(Path::new("/a-b"), ""), file_name(Path::new("/a/b"), ""));
-        let long = file_name(Path::new(&"/x".repeat(1000)), ".log");
-        assert!(long.len() <= 255 && long.ends_with("-x.log"), "{long}");
+        assert_eq!(fnv_1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn the_names_of_long_paths_differ() {
+        let (start, end) = ("/x".repeat(1000), "/y".repeat(1000));
+        let paths = [&start, &format!("{start}/a"), &format!("/a{end}"), &end];
+        let names = paths.map(|path| file_name(Path::new(path), ".log"));
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{names:?}");
+        for (path, name) in paths.iter().zip(&names) {
+            assert!(name.len() <= 255 && name.starts_with(&path[1..9].replace('/', "-")), "{name}");
+            assert!(name.ends_with(".log"), "{name}");
+        }
     }
 
     #[test]

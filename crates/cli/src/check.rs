@@ -112,9 +112,9 @@ fn check_image(args: &Args) -> Result<(Report, Option<Replayed>)> {
         && state.usage == MmpUse::InUse
     {
         let image = args.image.display();
-        eprintln!(
-            "parext4: warning: {image}: in use, or not closed ({state}); its owner may be changing what is checked"
-        );
+        error::say(&format!(
+            "warning: {image}: in use, or not closed ({state}); its owner may be changing what is checked"
+        ));
     }
     let mut options = CheckOptions::new().limit(args.limit);
     if let Some(threads) = args.threads {

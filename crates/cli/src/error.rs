@@ -22,6 +22,11 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "parext4: {line}");
 }
 
+/// Prints a text of whole lines on stderr, with errors as by [`say`].
+pub fn explain(text: &str) {
+    let _ = write!(std::io::stderr(), "{text}");
+}
+
 /// Returns the error with its causes as one line, and what to do about it if that is known.
 pub fn describe(error: &anyhow::Error) -> String {
     let mut line = printable(&join(error.chain().map(|cause| plain(&cause.to_string()))));

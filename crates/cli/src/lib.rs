@@ -1,5 +1,7 @@
 //! `parext4`: ext4 images and devices from the command line. A library, so that the fuzzer reaches its parsers.
 #![forbid(unsafe_code)]
+// `output` and `error` print, and survive a reader that has ended.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod access_list;
 mod activity;

@@ -25,9 +25,9 @@ pub fn announce_wait(image: &Path, device: &dyn Device, read_only: bool) {
     }
     let seconds = state.stale_after().as_secs() * if read_only { 1 } else { 2 };
     let image = image.display();
-    eprintln!(
-        "parext4: {image}: in use, or not closed ({state}); waiting up to {seconds} seconds to find out"
-    );
+    crate::error::say(&format!(
+        "{image}: in use, or not closed ({state}); waiting up to {seconds} seconds to find out"
+    ));
 }
 
 /// Prints what to expect of a volume that another machine changes.

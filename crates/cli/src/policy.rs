@@ -28,7 +28,7 @@ impl PolicyArgs {
     /// Prints what there is to explain of a volume that was opened with [`options`](Self::options), if asked.
     pub fn report(self, volume: &Volume) {
         if self.explain {
-            eprint!("{}", explain::describe(volume));
+            crate::error::explain(&explain::describe(volume));
         }
     }
 }

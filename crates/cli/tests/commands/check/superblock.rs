@@ -1,8 +1,11 @@
 //! Fields of the superblock, and the structures to which they lead.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
 
 use testkit::Image;
+use testkit::command::{program, text};
 
 use super::{assert_found, check};
 
@@ -54,4 +57,20 @@ fn the_block_of_multi_mount_protection_is_checked() {
             assert_found(&image, NUMBER, &[0; 8], "PR_0_MMP_INVALID_BLK");
         }
     }
+}
+
+#[test]
+fn a_warning_that_cannot_be_printed_does_not_end_the_check() {
+    const NUMBER: usize = SUPERBLOCK as usize + 0x168;
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "mmp,^metadata_csum"]) else { return };
+    let bytes = fs::read(image.path()).unwrap();
+    let number = bytes[NUMBER..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap();
+    let file = fs::File::options().write(true).open(image.path()).unwrap();
+    // The sequence number of a volume that is in use.
+    file.write_all_at(&1_u32.to_le_bytes(), number * 1024 + 4).unwrap();
+    let (_, printed) = check(&image.path());
+    assert!(printed.contains("in use, or not closed"), "{printed}");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(program()).args(["check", &text(&image.path())]).stderr(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, bounded};
 use parext4_mount::report::{Report, ReportError, report};
 
-use super::{json, print, text};
+use super::{explained, json, print, text};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Moves the cursor to the upper left and clears the screen.
@@ -22,7 +22,7 @@ pub fn run(dir: &Path, as_json: bool) -> Result<()> {
     loop {
         let now = match report(dir) {
             Ok(now) if before.as_ref().is_none_or(|before| is_same(before, &now)) => now,
-            Err(error) if before.is_none() || !is_gone(&error) => return Err(error.into()),
+            Err(error) if before.is_none() || !is_gone(&error) => return Err(explained(dir, error)),
             Ok(_) | Err(_) => {
                 return if as_json { Ok(()) } else { print("not mounted any more\n") };
             }

@@ -110,6 +110,9 @@ fn stat_explains_why_there_is_no_report() {
     fails(&text(fuse.dir()), "not a mount of parext4");
     fails("/proc", "not a mount of parext4");
     fails("/no/such/dir", "/no/such/dir");
+    for image in [&text(&fuse.scratch().image()), "nbd://localhost/export"] {
+        fails(image, &format!("{image}: not a directory; \"parext4 info {image}\" shows"));
+    }
     let mut server = fuse.serve("rw");
     std::fs::create_dir(fuse.path("dir")).unwrap();
     fails(&text(&fuse.path("dir")), "is inside of a mount");

@@ -83,6 +83,25 @@ fn runtime_file(dir: &Path) -> Option<PathBuf> {
     Some(runtime_dir::make().ok()?.join(runtime_dir::file_name(dir, ".log")))
 }
 
+/// Ends the log of a server that has ended as it should. Removes a log in the runtime directory unless it has a warning or an error, of
+/// this server or of one before.
+pub fn end() {
+    let state = &mut *LOGGER.0.lock();
+    if let Sink::Runtime(file) = std::mem::replace(&mut state.sink, Sink::Nowhere) {
+        // A log that stays does no harm.
+        let _ = file.remove_if(has_normal_lines_only);
+    }
+}
+
+/// Returns true if each line of a log says only what a server does.
+fn has_normal_lines_only(log: &str) -> bool {
+    let is_normal = |line: &str| {
+        let level = line.split_once("]: ").map(|(_, rest)| rest.split(':').next().unwrap_or_default());
+        level == Some(Level::Info.as_str())
+    };
+    log.lines().all(is_normal)
+}
+
 /// Returns where the log is, and its last lines.
 pub fn recent() -> (String, Vec<String>) {
     let state = LOGGER.0.lock();
@@ -177,5 +196,16 @@ mod tests {
         let len = heard.recv(&mut bytes).unwrap();
         let expected = format!("<27>parext4[{}]: it burns", std::process::id());
         assert_eq!(str::from_utf8(&bytes[..len]).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_log_with_a_warning_or_an_error_is_kept() {
+        let normal = "2026-01-01 00:00:00 parext4[1]: INFO: a.img is mounted on /mnt\n";
+        assert!(has_normal_lines_only("") && has_normal_lines_only(&normal.repeat(2)));
+        for line in
+            ["2026-01-01 00:00:00 parext4[1]: ERROR: it burns: INFO: no\n", "the second line of a panic\n"]
+        {
+            assert!(!has_normal_lines_only(&[normal, line, normal].concat()), "{line}");
+        }
     }
 }

@@ -93,7 +93,10 @@ pub fn run(args: &Args) -> Result<()> {
     let served = serve(&image, &dir, options, &args.options, &mut startup);
     if startup.has_returned() {
         match &served {
-            Ok(()) => ::log::info!("{} is unmounted", image.display()),
+            Ok(()) => {
+                ::log::info!("{} is unmounted", image.display());
+                log::end();
+            }
             Err(error) => ::log::error!("{}", error::describe(error)),
         }
     }

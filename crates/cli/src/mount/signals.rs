@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use parext4_mount::{MountState, call_umount, is_held_elsewhere};
 use parking_lot::Mutex;
 
+use super::log;
+
 /// What a server does when a signal arrives.
 #[derive(Clone, Debug)]
 pub enum Stage {
@@ -63,6 +65,7 @@ impl Signals {
         match &state.stage {
             Stage::StandsBy => {
                 ::log::info!("{}: no longer standing by", self.dir.display());
+                log::end();
                 std::process::exit(0);
             }
             Stage::Opens => {}
@@ -71,6 +74,7 @@ impl Signals {
                 self.detach();
                 if is_held_elsewhere(connection) && state.is_read_only() {
                     ::log::info!("{} is unmounted, also in other mount namespaces", self.dir.display());
+                    log::end();
                     std::process::exit(0);
                 }
             }

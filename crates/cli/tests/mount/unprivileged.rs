@@ -323,9 +323,16 @@ fn the_log_is_in_the_runtime_directory_and_stat_shows_it() {
         "$parext4" stat "$dir" | grep -A 9 '^log:'
         ls -ld /run/parext4 | cut -c 1-10
         user "$parext4" stat "$dir" | grep '^log:' || true
+        # The log goes with the server, unless it has an error.
+        log=$(echo /run/parext4/*.log)
+        cat "$log"
         umounts "$dir"
-        waits grep -q 'is unmounted' /run/parext4/*.log
-        cat /run/parext4/*
+        waits [ ! -e "$log" ]
+        echo '2026-01-01 00:00:00 parext4[1]: ERROR: of an earlier server' > "$log"
+        "$parext4" mount "$image" "$dir"
+        umounts "$dir"
+        waits grep -q 'is unmounted' "$log"
+        cat "$log"
     "#;
     let Some(said) = unmounts(&fuse, script) else { return };
     let lines: Vec<&str> = said.lines().collect();

@@ -42,7 +42,7 @@ use walk::Walker;
 ///
 /// An error of one file, such as a file that may not be read or an attribute that does not fit, is reported, and the copy goes on with the next
 /// file; the exit status is 1 then. A full volume ends the copy. Ctrl-C ends it, too, and closes the volume: the files that are complete
-/// are durable, and the others are named. A second Ctrl-C ends the command at once.
+/// are durable, and the files that the copy had begun are named. A second Ctrl-C ends the command at once.
 ///
 /// With --tar, SRC are archives, whose contents go into an existing directory; no name in an archive leads out of it. With
 /// SOURCE_DATE_EPOCH in the environment, copies of the same files into the same volume give the same bytes each time: they are made in the

@@ -41,6 +41,38 @@ fn a_source_that_cannot_be_copied_does_not_end_put() {
     scratch.fsck();
 }
 
+/// A file that is incomplete is named, and one that was not begun is missing.
+#[test]
+fn files_that_a_full_volume_has_cut_are_named() {
+    const SIZE: usize = 1 << 20;
+    for threads in ["1", "4"] {
+        let scratch = ScratchImage::empty();
+        let image = text(&scratch.path("small.img"));
+        scratch.ok(&["mkfs", "-q", &image, "--size", "16M"]);
+        let tree = scratch.path("tree");
+        fs::create_dir(&tree).unwrap();
+        for n in 0..30 {
+            fs::write(tree.join(format!("file-{n}.")), vec![7; SIZE]).unwrap();
+        }
+        let output = run(&["put", "-q", "--threads", threads, &text(&tree.join(".")), &image]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("no space left"), "{said}");
+        let out = scratch.path("out");
+        scratch.ok(&["get", "-q", &format!("{image}:/."), &text(&out)]);
+        let (mut complete, mut missing) = (0, 0);
+        for n in 0..30 {
+            let name = format!("file-{n}.");
+            match fs::read(out.join(&name)) {
+                Ok(bytes) if bytes == vec![7; SIZE] => complete += 1,
+                Ok(_) => assert!(said.contains(&name), "{name}: {said}"),
+                Err(_) => missing += 1,
+            }
+        }
+        assert!(complete > 8 && missing > 0, "{complete} complete, {missing} missing: {said}");
+    }
+}
+
 #[test]
 fn an_entry_that_cannot_be_read_does_not_end_get() {
     let Some(scratch) = damaged() else { return };

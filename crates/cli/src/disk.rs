@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
-use parext4::DeviceOptions;
-use parext4::device::signature;
+use anyhow::{Context, Result};
+use parext4::device::signature::{self, Scan, Unreadable};
 use parext4::storage::{Partition, PartitionTable, partitions};
+use parext4::{DeviceOptions, find_info};
 use serde_json::json;
 
 use crate::output::Output;
-use crate::{error, image, json, size};
+use crate::{image, json, size};
 
 /// A disk without a volume of its own.
 pub struct Disk {
@@ -21,21 +21,21 @@ pub struct Disk {
     damage: Option<String>,
 }
 
-/// Reads the partitions of the disk in `image`. `None` if it holds a volume, or has no partition table. Prints a warning for each
-/// part of the image that cannot be read.
-pub fn read(image: &Path) -> Result<Option<Disk>> {
+/// Reads the partitions of the disk in `image`; `None` if it holds a volume, or has no partition table. Also returns the parts of the image
+/// that may hold a signature and cannot be read.
+pub fn read(image: &Path) -> Result<(Option<Disk>, Vec<Unreadable>)> {
     let device = image::open_device(image, &DeviceOptions::new().read_only(true))?;
     let size = device.size();
-    let scan = signature::scan(&*device, 0..size);
-    for part in &scan.unreadable {
-        let part = error::describe(&anyhow!("{}: {part}", image.display()));
-        error::say(&format!("warning: {part}"));
+    let Scan { contents, unreadable } = signature::scan(&*device, 0..size);
+    if contents.is_some_and(|contents| contents.has_ext()) {
+        return Ok((None, unreadable));
     }
-    if scan.contents.is_some_and(|contents| contents.has_ext()) {
-        return Ok(None);
-    }
-    let table = partitions(image, &*device).with_context(|| image.display().to_string())?;
-    let Some(PartitionTable { partitions, damage, .. }) = table else { return Ok(None) };
+    let table = match partitions(image, &*device) {
+        // It is a volume whose superblock cannot be read.
+        Err(_) if !unreadable.is_empty() && find_info(&*device).is_some() => None,
+        table => table.with_context(|| image.display().to_string())?,
+    };
+    let Some(PartitionTable { partitions, damage, .. }) = table else { return Ok((None, unreadable)) };
     // Through the device of the disk: opening a partition would read the table again for each of up to 8192.
     let contents = |partition: &Partition| {
         let end = partition.start.saturating_add(partition.len);
@@ -44,7 +44,7 @@ pub fn read(image: &Path) -> Result<Option<Disk>> {
     };
     let partitions = partitions.into_iter().map(|partition| (contents(&partition), partition));
     let partitions = partitions.map(|(contents, partition)| (partition, contents)).collect();
-    Ok(Some(Disk { size, partitions, damage }))
+    Ok((Some(Disk { size, partitions, damage }), unreadable))
 }
 
 /// Prints the partitions.

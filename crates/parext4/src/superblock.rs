@@ -2,7 +2,7 @@
 
 mod backups;
 
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::superblock::{Access, Superblock};
@@ -10,19 +10,34 @@ use parext4_format::superblock::{Access, Superblock};
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 
+pub(crate) use backups::first_backup;
 pub use backups::{Backups, find_backups};
+
+/// Reads the first 4 KiB of a device, which cover the superblock, and whole sectors of every size that a device may have. If they cannot
+/// be read, only the sectors of the superblock, with zeros beside them.
+///
+/// # Errors
+/// These sectors cannot be read, either.
+pub(crate) fn read_start(device: &dyn Device) -> io::Result<AlignedBuf> {
+    let mut bytes = AlignedBuf::zeroed(4096);
+    if device.read_at(0, &mut [IoSliceMut::new(&mut bytes)]).is_err() {
+        bytes.fill(0);
+        let sector = device.sector_size() as usize;
+        let offset = to_usize(Superblock::OFFSET);
+        let start = offset - offset % sector;
+        let end = (offset + Superblock::SIZE).next_multiple_of(sector).min(bytes.len());
+        device.read_at(start as u64, &mut [IoSliceMut::new(&mut bytes[start..end])])?;
+    }
+    Ok(bytes)
+}
 
 /// Reads and checks the superblock.
 pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
-    // 4 KiB cover the superblock, and whole sectors of every size that a device may have.
-    let mut bytes = AlignedBuf::zeroed(4096);
-    if device.size() < bytes.len() as u64 {
-        let size = device.size();
+    let size = device.size();
+    if size < 4096 {
         return Err(Error::corrupt(format_args!("superblock: the device is only {size} bytes long")));
     }
-    device
-        .read_at(0, &mut [IoSliceMut::new(&mut bytes)])
-        .map_err(|e| Error::device("reading the superblock", e))?;
+    let bytes = read_start(device).map_err(|e| Error::device("reading the superblock", e))?;
     let start = to_usize(Superblock::OFFSET);
     Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
 }
@@ -35,7 +50,7 @@ pub(crate) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock,
     Ok((superblock, access))
 }
 
-fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+pub(crate) fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
     let needed = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
     if device.size() < needed {
         return Err(Error::Truncated { needed, size: device.size() });

@@ -101,6 +101,44 @@ fn info_names_a_sector_that_cannot_be_read_and_goes_on() {
     assert!(printed.contains(&format!("512 bytes from byte {BAD} cannot be read")), "{printed}");
 }
 
+#[test]
+fn info_shows_what_is_left_of_a_volume_that_cannot_be_opened() {
+    const SECTOR: u64 = 512;
+    let Some(image) = Image::mke2fs(24, &["-b", "1024", "-L", "kept", "-O", "^has_journal"]) else { return };
+    let place = image.debugfs("imap <2>");
+    let (block, offset) = place.split_once("located at block ").unwrap().1.split_once(", offset 0x").unwrap();
+    let root = block.parse::<u64>().unwrap() * 1024 + u64::from_str_radix(offset.trim(), 16).unwrap();
+    let root = root / SECTOR * SECTOR;
+    let bytes = fs::read(image.path()).unwrap();
+    for (sector, structure, backup) in [
+        (1024, Some("superblock"), Some(8193)),
+        (1536, Some("superblock"), Some(8193)),
+        (2048, Some("group descriptors"), None),
+        (root, Some("root directory's inode"), None),
+        // Beside the superblock: the volume can be opened.
+        (0, None, None),
+        (512, None, None),
+        (3072, None, None),
+    ] {
+        let server = serve_worn(&bytes, sector);
+        let output = run(&["info", &server.url("")]);
+        let (said, shown) =
+            (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        let all = format!("{sector}: {said}{shown}");
+        assert_eq!(output.status.code(), Some(i32::from(structure.is_some())), "{all}");
+        let named = structure.map_or(String::new(), |structure| format!("{structure}: "));
+        let warning = format!("{named}512 bytes from byte {sector} cannot be read: ");
+        assert_eq!(said.matches(&warning).count(), 1, "{all}");
+        assert!(shown.contains("label     kept") && shown.contains("inodes"), "{all}");
+        let from = backup.map(|block| format!("from block {block},"));
+        assert!(from.is_none_or(|from| shown.contains(&from)), "{all}");
+        assert_eq!(shown.contains("  backup "), backup.is_some(), "{all}");
+        let output = run(&["info", "--json", &server.url("")]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&json["label"], &json["backup"]), (&"kept".into(), &backup.into()), "{json}");
+    }
+}
+
 /// The table is read once, not for each partition.
 #[test]
 fn the_reads_of_info_follow_the_number_of_partitions() {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::device::Device;
 use table::SIGNATURES;
 
-pub use zone::Unreadable;
+pub use zone::{Unreadable, read_around};
 
 /// A signature on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,8 +120,8 @@ impl Ends {
         // The first bytes are all bytes of a small range.
         let last_offset = if size > ZONE { size - ZONE } else { size };
         let mut unreadable = Vec::new();
-        let first = zone::read(device, range.start, len, &mut unreadable);
-        let last = zone::read(device, range.start + last_offset, size - last_offset, &mut unreadable);
+        let first = read_around(device, range.start, len, &mut unreadable);
+        let last = read_around(device, range.start + last_offset, size - last_offset, &mut unreadable);
         unreadable.dedup_by(|later, earlier| later.offset <= earlier.offset);
         (Self { first, last, last_offset, size }, unreadable)
     }

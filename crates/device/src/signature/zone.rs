@@ -35,14 +35,13 @@ impl From<Unreadable> for io::Error {
 }
 
 /// Returns `len` bytes from `offset`, which lie on the device, with zeros in place of the pieces that cannot be read. Adds these
-/// to `unreadable`, neighbours as one part.
-pub(super) fn read(device: &dyn Device, offset: u64, len: u64, unreadable: &mut Vec<Unreadable>) -> Vec<u8> {
+/// to `unreadable`, neighbours as one part. Whole pages of 4 KiB are read, so a piece may lie beside the range.
+pub fn read_around(device: &dyn Device, offset: u64, len: u64, unreadable: &mut Vec<Unreadable>) -> Vec<u8> {
     if len == 0 {
         return Vec::new();
     }
     let first = offset - offset % GRAIN;
     let end = (offset + len).next_multiple_of(GRAIN).min(device.size());
-    // A zone has less than 1 MiB.
     let mut buf = AlignedBuf::zeroed((end - first) as usize);
     if device.read_at(first, &mut [IoSliceMut::new(&mut buf)]).is_err() {
         let piece = PIECE.max(device.sector_size()) as usize;
@@ -92,7 +91,7 @@ mod tests {
         inner.write_at(0, &[IoSlice::new(&AlignedBuf::from_slice(&[7; 64 << 10]))]).unwrap();
         let device = Worn { inner, bad: 9000 };
         let mut unreadable = Vec::new();
-        let bytes = read(&device, 512, 20_000, &mut unreadable);
+        let bytes = read_around(&device, 512, 20_000, &mut unreadable);
         assert_eq!(bytes.len(), 20_000);
         let zeros = bytes.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(at, _)| at + 512);
         assert!(zeros.eq(8704..9216));

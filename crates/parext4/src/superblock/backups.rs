@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 
+use parext4_device::signature::read_around;
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockSize, GroupNo};
@@ -48,6 +49,19 @@ pub struct Backups {
 /// ```
 #[must_use]
 pub fn find_backups(device: &dyn Device) -> Option<Backups> {
+    let (superblock, blocks) = find(device)?;
+    Some(Backups { block_size: superblock.block_size(), blocks })
+}
+
+/// Returns the block of the first valid backup, and what it says.
+pub(crate) fn first_backup(device: &dyn Device) -> Option<(u64, Superblock)> {
+    let (superblock, blocks) = find(device)?;
+    let block = *blocks.first()?;
+    Some((block, at(device, block.checked_mul(superblock.block_size().into())?)?))
+}
+
+/// Returns a valid backup, and the blocks of the valid backups of the same volume.
+fn find(device: &dyn Device) -> Option<(Superblock, Vec<u64>)> {
     let superblock = first_by_search(device).or_else(|| first_by_geometry(device))?;
     let groups = 1..superblock.group_count().min(MOST_GROUPS);
     let is_valid = |block: &u64| {
@@ -57,7 +71,7 @@ pub fn find_backups(device: &dyn Device) -> Option<Backups> {
     };
     let blocks = groups.filter(|&group| superblock.has_backup(GroupNo(group)));
     let blocks = blocks.map(|group| start_of(&superblock, group)).filter(is_valid).take(MOST).collect();
-    Some(Backups { block_size: superblock.block_size(), blocks })
+    Some((superblock, blocks))
 }
 
 /// Returns the first block of a group.
@@ -74,7 +88,7 @@ fn first_by_search(device: &dyn Device) -> Option<Superblock> {
     let end = SEARCHED.min(device.size());
     let step = to_usize(u64::from(BlockSize::MIN.bytes()));
     (0..end).step_by(to_usize(PIECE)).find_map(|start| {
-        let bytes = read(device, start, PIECE.min(end - start))?;
+        let bytes = read_around(device, start, PIECE.min(end - start), &mut Vec::new());
         let places = (start..).step_by(step).zip(bytes.chunks_exact(step));
         let mut found = places.filter_map(|(offset, bytes)| parse(bytes, offset));
         found.next()

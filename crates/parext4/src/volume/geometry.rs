@@ -1,6 +1,7 @@
 //! Describes a volume: identity, features, space, and whether it can be changed.
 
 use parext4_format::features;
+use parext4_format::superblock::Superblock;
 
 use super::{RecordedErrors, Volume};
 use crate::error::{Error, Result};
@@ -76,6 +77,52 @@ pub struct Space {
     pub free_inodes: u32,
 }
 
+impl Info {
+    /// Describes a volume by its superblock alone, as one that may be changed.
+    pub(super) fn of(superblock: &Superblock) -> Self {
+        Self {
+            label: superblock.label(),
+            uuid: superblock.uuid(),
+            type_name: superblock.type_name(),
+            block_size: superblock.block_size(),
+            inode_size: superblock.inode_size(),
+            groups: superblock.group_count(),
+            features: superblock.feature_names(),
+            journal: superblock.compat().contains(features::Compat::HAS_JOURNAL),
+            read_only: None,
+            live: None,
+            errors: RecordedErrors::of(superblock),
+            on_error: if superblock.continues_on_error() { OnError::Continue } else { OnError::ReadOnly },
+            reserved_for: superblock.reserved_for(),
+            group_of_directory: superblock.gives_group_of_directory(),
+            space: Space::of(superblock),
+        }
+    }
+}
+
+impl Space {
+    /// Returns the numbers in a superblock. The overhead is 0 unless the superblock has it.
+    fn of(superblock: &Superblock) -> Self {
+        let (free_blocks, reserved_blocks) = (superblock.free_blocks(), superblock.reserved_blocks());
+        Self {
+            block_size: superblock.block_size(),
+            blocks: superblock.blocks_count(),
+            overhead_blocks: overhead(superblock),
+            free_blocks,
+            reserved_blocks,
+            available_blocks: free_blocks.saturating_sub(reserved_blocks),
+            inodes: superblock.inodes_count(),
+            free_inodes: superblock.free_inodes(),
+        }
+    }
+}
+
+/// Returns the blocks of overhead that the superblock states; 0 if it states none, as of older versions of mke2fs.
+fn overhead(superblock: &Superblock) -> u64 {
+    let cluster_blocks = superblock.blocks_per_group() / superblock.clusters_per_group();
+    u64::from(superblock.raw().s_overhead_clusters.get()) * u64::from(cluster_blocks)
+}
+
 impl Volume {
     /// Returns a description of the volume.
     ///
@@ -87,23 +134,11 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn info(&self) -> Info {
-        let superblock = self.engine.counts().current();
         Info {
-            label: superblock.label(),
-            uuid: superblock.uuid(),
-            type_name: superblock.type_name(),
-            block_size: superblock.block_size(),
-            inode_size: superblock.inode_size(),
-            groups: superblock.group_count(),
-            features: superblock.feature_names(),
-            journal: superblock.compat().contains(features::Compat::HAS_JOURNAL),
             read_only: self.engine.read_only.clone(),
             live: self.engine.live.clone(),
-            errors: RecordedErrors::of(&superblock),
-            on_error: if superblock.continues_on_error() { OnError::Continue } else { OnError::ReadOnly },
-            reserved_for: superblock.reserved_for(),
-            group_of_directory: superblock.gives_group_of_directory(),
             space: self.space(),
+            ..Info::of(&self.engine.counts().current())
         }
     }
 
@@ -159,13 +194,12 @@ impl Volume {
         }
     }
 
-    /// Returns the superblock's own figure, or computes it if the superblock has none: older versions of mke2fs do not set it.
+    /// Returns the superblock's own figure, or computes it if the superblock has none.
     fn overhead_blocks(&self) -> u64 {
-        let (superblock, layout) = (&self.engine.superblock, &self.engine.layout);
-        let cluster_blocks = u64::from(superblock.blocks_per_group() / superblock.clusters_per_group());
-        match superblock.raw().s_overhead_clusters.get() {
+        let layout = &self.engine.layout;
+        match overhead(&self.engine.superblock) {
             0 => u64::from(layout.first_data_block) + layout.system_blocks(),
-            clusters => u64::from(clusters) * cluster_blocks,
+            blocks => blocks,
         }
     }
 

@@ -9,6 +9,7 @@ mod descriptors;
 mod dir_stack;
 mod early_changes;
 mod fast_commit;
+mod found_info;
 mod geometry;
 mod held;
 mod journal_device;
@@ -31,6 +32,7 @@ mod statistics;
 mod tree;
 mod trim;
 
+pub use found_info::{FoundInfo, find_info};
 pub use geometry::{Info, OnError, Space};
 pub use held::Held;
 pub use journal_device::is_journal_device;

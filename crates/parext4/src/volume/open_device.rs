@@ -1,12 +1,13 @@
 //! Opens the device that holds a volume.
 
 use std::ffi::OsStr;
-use std::io::{self, IoSliceMut};
+use std::io;
 
-use parext4_device::{AlignedBuf, Device, DeviceOptions};
+use parext4_device::{Device, DeviceOptions};
 use parext4_storage::{Location, open_device_with_sectors};
 
 use super::dead_owner::dead_owner;
+use crate::superblock::read_start;
 use crate::sync::Arc;
 
 /// Opens the device of a volume that a user named: direct where possible, locked against other writers.
@@ -44,26 +45,19 @@ pub fn open_volume_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> 
 }
 
 fn open(typed: &OsStr, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
-    open_device_with_sectors(typed, options, |device| {
-        block_size(device)
-            .map_err(|error| io::Error::new(error.kind(), format!("reading {}: {error}", typed.display())))
-    })
+    open_device_with_sectors(typed, options, |device| Ok(block_size(device)))
 }
 
 fn is_on_network(typed: &OsStr) -> bool {
     Location::parse(typed).is_ok_and(|location| location.path().is_none())
 }
 
-/// Returns the block size in bytes that a superblock states, `None` if there is none or it is not plausible. Opening the
+/// Returns the block size in bytes that a superblock states, `None` if there is none, it cannot be read or it is not plausible. Opening the
 /// volume checks the superblock.
-fn block_size(device: &dyn Device) -> io::Result<Option<u32>> {
+fn block_size(device: &dyn Device) -> Option<u32> {
     // kernel documentation, "The Super Block": s_log_block_size, at 0x18 of the superblock at 1024.
     const LOG_BLOCK_SIZE: usize = 1024 + 0x18;
-    let mut start = AlignedBuf::zeroed(4096);
-    if device.size() < start.len() as u64 {
-        return Ok(None);
-    }
-    device.read_at(0, &mut [IoSliceMut::new(&mut start)])?;
+    let start = (device.size() >= 4096).then(|| read_start(device))?.ok()?;
     let field = start[LOG_BLOCK_SIZE..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    Ok(1024_u32.checked_shl(field).filter(|_| field <= 6))
+    1024_u32.checked_shl(field).filter(|_| field <= 6)
 }

@@ -4,7 +4,7 @@
 //! [`Mounted::new`] mounts a volume. [`Mounted::serve`] answers the kernel's requests until the directory is unmounted and
 //! then closes the volume. Other processes end the mount with [`unmount()`], change it with [`remount()`], and read its
 //! counters with [`report()`](report::report).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod client;
 mod connection;

@@ -26,7 +26,7 @@ use crate::protocol::Outcome;
 use crate::report::Requests;
 use crate::server::Server;
 use crate::threads::{
-    Latency, MemoryBudget, QueueThreads, RequestThreads, Reservation, SharedBuffers, WorkerPool,
+    IdleHeap, Latency, MemoryBudget, QueueThreads, RequestThreads, Reservation, SharedBuffers, WorkerPool,
 };
 use deferred::Deferred;
 use reply::Reply;
@@ -69,8 +69,12 @@ impl Dispatcher {
             buffers,
             invalidation: Invalidation::new(server.notifier.clone()),
         });
-        let logged = Arc::clone(&server);
-        let _watchdog = Watchdog::start(Arc::clone(&server.in_flight), move || logged.log_refused())?;
+        let (checked, received, mut heap) =
+            (Arc::clone(&server), Arc::clone(&request_threads), IdleHeap::default());
+        let _watchdog = Watchdog::start(Arc::clone(&server.in_flight), move || {
+            checked.log_refused();
+            heap.check(received.received());
+        })?;
         let (closer, memory) = (WorkerPool::new("parext4-close", 1), Arc::default());
         Ok(Self { server, request_threads, workers, closer, queue_threads, memory, deferred, _watchdog })
     }

@@ -21,7 +21,7 @@ impl Watchdog {
     /// Starts the thread, which also calls `check` each time.
     pub fn start(
         requests: Arc<InFlightRequests>,
-        check: impl Fn() + Send + 'static,
+        mut check: impl FnMut() + Send + 'static,
     ) -> std::io::Result<Self> {
         let (stop, stopped) = channel::<()>();
         let watch = move || {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hashlink::LinkedHashMap;
 
 use crate::clock::Instant;
+use crate::memory::shrink_if_sparse;
 
 /// The identity of a file.
 type Key = usize;
@@ -74,6 +75,8 @@ impl<T: Clone> FlushOrder<T> {
     pub fn remove(&mut self, key: Key) {
         self.waiting.remove(&key);
         self.due.remove(&key);
+        shrink_if_sparse(&mut self.waiting);
+        shrink_if_sparse(&mut self.due);
     }
 
     /// Returns all files, in the order of their turns.

@@ -5,9 +5,11 @@
 
 mod budget;
 mod shards;
+mod shrink;
 
 pub(crate) use budget::{Budget, Charge, Evict, NEVER};
 pub(crate) use shards::Shards;
+pub(crate) use shrink::shrink_if_sparse;
 
 /// Metadata that a volume has in memory, from [`Volume::metadata_cache_stats`](crate::Volume::metadata_cache_stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

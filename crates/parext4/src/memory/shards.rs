@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use hashlink::LinkedHashMap;
 
 use super::budget::{Budget, NEVER};
+use super::shrink::shrink_if_sparse;
 use crate::convert::to_usize;
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -112,7 +113,7 @@ impl<V: Debug> Shards<V> {
         self.skip();
         let Some((&number, entry)) = shard.entries.front() else { return };
         let evicted = if may_evict(&entry.value) {
-            shard.entries.remove(&number)
+            shard.remove(number)
         } else {
             self.get(&mut shard, number);
             None
@@ -127,7 +128,13 @@ impl<V> Shard<V> {
     #[must_use]
     pub(crate) fn remove_if(&mut self, number: u64, matches: impl FnOnce(&V) -> bool) -> Option<V> {
         let found = self.entries.get(&number).is_some_and(|entry| matches(&entry.value));
-        if found { self.entries.remove(&number).map(|entry| entry.value) } else { None }
+        if found { self.remove(number).map(|entry| entry.value) } else { None }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<CachedEntry<V>> {
+        let removed = self.entries.remove(&number);
+        shrink_if_sparse(&mut self.entries);
+        removed
     }
 }
 

@@ -85,6 +85,10 @@ pub enum Fault {
     ClaimsIgnored,
     /// H40: a thread that finds no space ignores that blocks have come back since its attempt.
     EventsIgnored,
+    /// H40: a thread that finds no space waits for claims that began after its attempt.
+    LaterClaimsAwaited,
+    /// H40: an epoch of claims begins although claims of the epoch before the last one are in flight.
+    EpochUnfinished,
     /// H14: the size is stored instead of raised to a maximum.
     SizeLowered,
     /// H27: a write withdraws its announced end after it has released its range.

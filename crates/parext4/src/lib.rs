@@ -123,6 +123,7 @@ mod writeback;
 mod xattr;
 
 pub use block_io::Verity;
+pub use body_update::SpaceWait;
 #[cfg(not(shuttle))]
 pub use clock::stop_clock;
 pub use credentials::Credentials;

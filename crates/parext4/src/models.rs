@@ -6,7 +6,7 @@ use std::time::Duration;
 use parext4_device::Device;
 use parext4_format::{BlockRange, FileBlock};
 
-use crate::allocator::Growth;
+use crate::allocator::{Growth, Reservation};
 use crate::body::Body;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::{Error, Result};
@@ -37,6 +37,20 @@ pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
 /// that are reserved for metadata.
 pub fn leave_blocks(volume: &Volume, blocks: i32) {
     volume.engine.allocator.leave(blocks.into());
+}
+
+/// Blocks that an operation in flight has claimed. Dropping it returns them.
+#[derive(Debug)]
+pub struct ClaimedBlocks<'a> {
+    _claim: Reservation<'a>,
+}
+
+/// Claims `blocks`, of which some may be reserved for metadata.
+///
+/// # Errors
+/// [`Error::NoSpace`](crate::Error::NoSpace).
+pub fn claim_blocks(volume: &Volume, blocks: u32) -> Result<ClaimedBlocks<'_>> {
+    Ok(ClaimedBlocks { _claim: volume.engine.allocator.reserve(blocks)? })
 }
 
 /// Makes the number of links of a file too low by one, as a damaged volume has it.

@@ -5,6 +5,7 @@
 
 use parext4_format::{FsBlock, GroupNo};
 
+use super::claims::{note_freed, note_lacking};
 use super::free_extents::End;
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
 use crate::credentials::Credentials;
@@ -82,6 +83,7 @@ impl Allocator {
         reservation: &mut Reservation<'_>,
     ) -> Result<FsBlock> {
         if !reservation.take(1) {
+            note_lacking(1);
             return Err(Error::NoSpace);
         }
         let mut runs = Runs::new();
@@ -302,6 +304,7 @@ impl Allocator {
         }
         self.counts.add_blocks(handle, self.blocks_in(clusters.len.into()));
         self.held.fetch_add(u64::from(clusters.len), Ordering::Relaxed);
+        note_freed(clusters.len.into());
         self.claims.note_event();
         Ok(())
     }
@@ -313,7 +316,7 @@ impl Allocator {
             for (group, run) in self.split(clusters) {
                 self.group(group).release([run]);
             }
-            self.unclaim(u64::from(clusters.len));
+            self.unclaim_released(u64::from(clusters.len));
             // Last, because a thread that found no space gives up if no block is held and none was released. Release pairs with
             // the Acquire in `has_held_blocks`.
             self.held.fetch_sub(u64::from(clusters.len), Ordering::Release);

@@ -40,6 +40,7 @@ use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
 pub(crate) use blocks::{Run, Taking};
+pub(crate) use claims::{Failure, Waiter, forget_lacking, lacking};
 pub(crate) use neighbours::Neighbours;
 pub(crate) use request::{BlockRequest, BlockSource, Growth};
 pub(crate) use reserve::{Reservation, SuspendedReservation};
@@ -171,7 +172,12 @@ impl Allocator {
 
     /// Returns true if a commit would make blocks allocatable.
     pub(crate) fn has_held_blocks(&self) -> bool {
-        self.held.load(Ordering::Acquire) > 0
+        self.held_clusters() > 0
+    }
+
+    /// Returns the number of freed clusters that wait for a commit.
+    pub(crate) fn held_clusters(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
     }
 
     /// Returns true if directories should use as few blocks as possible, because the volume is to be filled and has little space.
@@ -201,6 +207,6 @@ impl Allocator {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod window_tests;

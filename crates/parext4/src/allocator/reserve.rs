@@ -4,6 +4,7 @@
 //! are claimed and not yet allocated.
 
 use super::Allocator;
+use super::claims::{Epoch, note_lacking};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
@@ -15,25 +16,37 @@ use crate::sync::atomic::Ordering;
 pub(crate) struct Reservation<'a> {
     allocator: &'a Allocator,
     blocks: u32,
-    is_counted: bool,
+    counted: Option<Counted>,
+}
+
+/// How a reservation counts as a claim in flight.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// When it began to count.
+    epoch: Epoch,
+    /// Whether blocks were claimed before that.
+    has_earlier: bool,
 }
 
 /// A reservation that borrows nothing. It still counts as a claim in flight, and must be [resumed](Allocator::resume).
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct SuspendedReservation(u32);
+pub(crate) struct SuspendedReservation {
+    blocks: u32,
+    counted: Option<Counted>,
+}
 
 impl SuspendedReservation {
     /// Returns true if it has no blocks.
     pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
+        self.blocks == 0
     }
 }
 
 impl<'a> Reservation<'a> {
     /// Claims `blocks`, if at least `leave` blocks stay unclaimed.
     fn claim(allocator: &'a Allocator, blocks: u32, leave: i64) -> Result<Self> {
-        let mut reservation = Self { allocator, blocks: 0, is_counted: false };
+        let mut reservation = Self { allocator, blocks: 0, counted: None };
         reservation.extend(blocks, leave)?;
         Ok(reservation)
     }
@@ -45,24 +58,22 @@ impl<'a> Reservation<'a> {
             return Ok(());
         }
         // Threads that find no space at the same time would wait for each other if they counted these claims.
-        if !self.allocator.has_unclaimed(more.into(), leave) {
-            return Err(Error::NoSpace);
-        }
-        self.count();
+        self.allocator.check_unclaimed(more.into(), leave)?;
+        self.count(false);
         self.allocator.claim(more.into(), leave)?;
         self.blocks += more;
         Ok(())
     }
 
-    fn count(&mut self) {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            self.allocator.claims.begin();
-        }
+    /// Has the reservation count as a claim in flight. `has_earlier` says whether it gets blocks that were claimed before.
+    fn count(&mut self, has_earlier: bool) {
+        let begin = || Counted { epoch: self.allocator.claims.begin(), has_earlier: false };
+        self.counted.get_or_insert_with(begin).has_earlier |= has_earlier;
     }
 
     /// Removes `blocks` from the reservation, to allocate them, or because another owner keeps them claimed. Returns false, without
     /// effect, if it has fewer.
-    pub(super) fn take(&mut self, blocks: u32) -> bool {
+    pub(crate) fn take(&mut self, blocks: u32) -> bool {
         let enough = self.blocks >= blocks;
         if enough {
             self.blocks -= blocks;
@@ -72,7 +83,7 @@ impl<'a> Reservation<'a> {
 
     /// Adds the blocks of `other`.
     pub(crate) fn add(&mut self, other: Reservation<'_>) {
-        self.count();
+        self.count(true);
         self.blocks += other.detach();
     }
 
@@ -83,8 +94,8 @@ impl<'a> Reservation<'a> {
 
     /// Suspends the reservation, for an owner that cannot borrow the volume.
     pub(crate) fn suspend(mut self) -> SuspendedReservation {
-        self.is_counted &= self.blocks == 0;
-        SuspendedReservation(std::mem::take(&mut self.blocks))
+        let blocks = std::mem::take(&mut self.blocks);
+        SuspendedReservation { blocks, counted: if blocks > 0 { self.counted.take() } else { None } }
     }
 
     /// Returns true if it has at least `blocks`.
@@ -103,11 +114,13 @@ impl<'a> Reservation<'a> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
+        let counted = self.counted.take();
         if self.blocks > 0 {
-            self.allocator.unclaim(u64::from(self.blocks));
+            let later = counted.filter(|counted| !counted.has_earlier);
+            self.allocator.unclaim_of(u64::from(self.blocks), later.map(|counted| counted.epoch));
         }
-        if self.is_counted {
-            self.allocator.claims.end();
+        if let Some(Counted { epoch, .. }) = counted {
+            self.allocator.claims.end(epoch);
         }
     }
 }
@@ -115,16 +128,17 @@ impl Drop for Reservation<'_> {
 impl Allocator {
     /// Returns a reservation of blocks that are claimed already.
     pub(crate) fn attach(&self, blocks: u32) -> Reservation<'_> {
-        let mut reservation = Reservation { allocator: self, blocks, is_counted: false };
+        let mut reservation = Reservation { allocator: self, blocks, counted: None };
         if blocks > 0 {
-            reservation.count();
+            reservation.count(true);
         }
         reservation
     }
 
     /// Returns a reservation that was suspended.
-    pub(crate) fn resume(&self, SuspendedReservation(blocks): SuspendedReservation) -> Reservation<'_> {
-        Reservation { allocator: self, blocks, is_counted: blocks > 0 }
+    pub(crate) fn resume(&self, suspended: SuspendedReservation) -> Reservation<'_> {
+        let SuspendedReservation { blocks, counted } = suspended;
+        Reservation { allocator: self, blocks, counted }
     }
 
     /// Claims `blocks` for metadata. May use the pool.
@@ -184,9 +198,10 @@ impl Allocator {
             self.unclaimed.fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| Some(free.min(keep)));
     }
 
-    /// Returns true if a claim of `blocks` would succeed now.
-    fn has_unclaimed(&self, blocks: u64, leave: i64) -> bool {
-        rest_of(self.unclaimed.load(Ordering::SeqCst), blocks, leave).is_some()
+    /// Fails if a claim of `blocks` would fail now.
+    fn check_unclaimed(&self, blocks: u64, leave: i64) -> Result<()> {
+        let free = self.unclaimed.load(Ordering::SeqCst);
+        rest_of(free, blocks, leave).map(drop).ok_or_else(|| lacks(free, blocks, leave))
     }
 
     pub(super) fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
@@ -195,17 +210,35 @@ impl Allocator {
         self.unclaimed
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |free| rest_of(free, blocks, leave))
             .map(drop)
-            .map_err(|_| Error::NoSpace)
+            .map_err(|free| lacks(free, blocks, leave))
     }
 
     /// Releases a claim, or counts blocks that became allocatable. They must be in their groups before.
     pub(super) fn unclaim(&self, blocks: u64) {
+        self.unclaim_of(blocks, None);
+    }
+
+    /// Like [`unclaim`](Self::unclaim), for blocks that a commit makes allocatable.
+    pub(super) fn unclaim_released(&self, blocks: u64) {
         self.unclaimed.fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::SeqCst);
-        self.claims.note_event();
+        self.claims.note_released(blocks);
+    }
+
+    /// Like [`unclaim`](Self::unclaim). All the blocks were claimed in `epoch` or later, `None` if it is not known when.
+    fn unclaim_of(&self, blocks: u64, epoch: Option<Epoch>) {
+        self.unclaimed.fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::SeqCst);
+        self.claims.note_returned(blocks, epoch);
     }
 }
 
 /// Returns what a claim of `blocks` leaves of `free` blocks, if that is at least `leave`.
 fn rest_of(free: i64, blocks: u64, leave: i64) -> Option<i64> {
     free.checked_sub(i64::try_from(blocks).ok()?).filter(|&rest| rest >= leave)
+}
+
+/// Returns the error of a claim of `blocks` out of `free` blocks, of which it may leave no fewer than `leave`. Notes what is lacking.
+fn lacks(free: i64, blocks: u64, leave: i64) -> Error {
+    let needed = i64::try_from(blocks).unwrap_or(i64::MAX).saturating_add(leave);
+    note_lacking(needed.saturating_sub(free).max(1).unsigned_abs());
+    Error::NoSpace
 }

@@ -13,7 +13,7 @@ use crate::{Credentials, Error, MemDevice, MkfsOptions, OpenOptions, Volume, Vol
 use parext4_format::{BlockRange, FileBlock, FsBlock, InodeNo};
 
 /// A volume of four groups, of which the last is short.
-pub(super) fn volume() -> Volume {
+pub(crate) fn volume() -> Volume {
     let device = Arc::new(MemDevice::new(28 << 20));
     let options = MkfsOptions::new().block_size(1024).device_is_zero(true);
     mkfs(&*device, &options).unwrap();

@@ -17,3 +17,4 @@ mod unmap;
 pub(crate) use blocks::FillOptions;
 pub(crate) use inline::MOVE_CREDITS;
 pub(crate) use shift::CUT_BLOCKS;
+pub use space::SpaceWait;

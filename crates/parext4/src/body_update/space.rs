@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::allocator::{Failure, Waiter, forget_lacking, lacking};
 use crate::clock::Instant;
 use crate::engine::{Departure, Engine};
 use crate::error::{Error, Result};
@@ -16,39 +17,72 @@ const LONGEST_IF_UNSURE: Duration = Duration::from_secs(1);
 /// Number of attempts after which a waiting thread no longer retries at once after an event.
 const TURNS: u32 = 16;
 
+/// The wait for space of an operation, or of several that make up one request: they wait for 10 seconds in all, and no operation waits for
+/// as many blocks as an earlier one has waited for in vain.
+#[derive(Debug, Default)]
+pub struct SpaceWait {
+    /// When the first operation began to wait.
+    began: Option<Instant>,
+    /// The fewest blocks for which one has waited in vain.
+    in_vain: Option<u64>,
+}
+
+impl SpaceWait {
+    /// Returns a wait for space of which nothing has passed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Runs an attempt of an operation. Returns its result, and whether a wait for what it lacked may help.
+    pub(crate) fn attempt<R>(&self, operation: impl FnOnce() -> Result<R>) -> (Result<R>, bool) {
+        forget_lacking();
+        let result = operation();
+        let may_help = self.in_vain.is_none_or(|in_vain| lacking().is_some_and(|blocks| blocks < in_vain));
+        (result, may_help)
+    }
+
+    /// Returns how long it has lasted.
+    fn elapsed(&mut self) -> Duration {
+        let now = Instant::now();
+        now.saturating_duration_since(*self.began.get_or_insert(now))
+    }
+}
+
 impl Engine {
     /// Runs `operation`, and while it fails with [`Error::NoSpace`], has space come back and retries it:
     ///
     /// 1. It frees the preallocated blocks of files that no operation extends, and commits if freed blocks wait for that.
-    /// 2. While other operations have claimed blocks, removed files are about to be deleted, or flush threads write back pages that have
-    ///    more reserved than they will need, it waits for them.
+    /// 2. It retries, and if that fails, waits until as many blocks have come back as the operation lacked.
     ///
-    /// Gives up once nothing is in flight that may return blocks, and after 10 seconds in any case. If a quota is exceeded, or no inode is
-    /// free, retries while removed files are about to be deleted. A failed attempt must have changed nothing. The caller holds no handle, no lock or range of
-    /// an inode without names and users, and no [reservation](crate::allocator::Reservation). It may hold ranges and the locks before
-    /// `Rank::Handle`: a thread that has claimed blocks waits for none of them.
+    /// Gives up once all operations have ended that had claimed blocks when the attempt failed, no removed files are about to be deleted, and
+    /// no flush threads write back pages that have more reserved than they will need; and after 10 seconds in any case. If a quota is
+    /// exceeded, or no inode is free, retries while removed files are about to be deleted. A failed attempt must have changed nothing. The
+    /// caller holds no handle, no lock or range of an inode without names and users, and no
+    /// [reservation](crate::allocator::Reservation). It may hold ranges and the locks before `Rank::Handle`: a thread that has claimed blocks
+    /// waits for none of them.
     ///
     /// # Errors
     /// Returns the error of `operation`, or of the commit.
     pub(crate) fn with_space<R>(&self, operation: impl FnMut() -> Result<R>) -> Result<R> {
-        self.with_space_besides(0, operation)
+        self.with_space_of(&mut SpaceWait::new(), operation)
     }
 
-    /// Like [`with_space`](Self::with_space), for a caller that holds `own` reservations.
-    pub(crate) fn with_space_besides<R>(
+    /// Like [`with_space`](Self::with_space), for one of the operations that share a wait.
+    pub(crate) fn with_space_of<R>(
         &self,
-        own: i64,
+        wait: &mut SpaceWait,
         mut operation: impl FnMut() -> Result<R>,
     ) -> Result<R> {
-        match operation() {
-            Err(Error::NoSpace) => self.retry_for_space(own, operation),
+        match wait.attempt(&mut operation) {
+            (Err(Error::NoSpace), true) => self.retry_for_space(wait, operation),
             // Preallocated blocks count for their user, too.
-            Err(Error::QuotaExceeded(_)) => {
+            (Err(Error::QuotaExceeded(_)), _) => {
                 self.free_preallocated_of_idle()?;
                 self.retry_after_deletions(operation)
             }
-            Err(Error::NoInodes) => self.retry_after_deletions(operation),
-            other => other,
+            (Err(Error::NoInodes), _) => self.retry_after_deletions(operation),
+            (other, _) => other,
         }
     }
 
@@ -75,40 +109,80 @@ impl Engine {
         }
     }
 
-    fn retry_for_space<R>(&self, own: i64, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-        let (waiter, start) = (self.allocator.begin_waiting(), Instant::now());
+    fn retry_for_space<R>(
+        &self,
+        wait: &mut SpaceWait,
+        mut operation: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        let waiter = self.allocator.begin_waiting();
         let flushes = self.allocator.delayed_blocks() > 0 && self.dirty.make_all_due();
         for turn in 0_u32.. {
-            let seen = waiter.events();
             self.free_preallocated_of_idle()?;
             if self.allocator.has_held_blocks() {
                 self.journal.commit_all()?;
             }
+            waiter.begin_attempt();
             match operation() {
                 Err(Error::NoSpace) => {}
                 other => return other,
             }
-            let waited = Instant::now().saturating_duration_since(start);
-            match self.patience(waiter.claims() - own, flushes) {
-                Some(patience) if waited < patience => {}
-                Some(_) => {
-                    self.await_no_more();
-                    return Err(Error::NoSpace);
-                }
-                // What ended before the check has caused an event.
-                None if guarded!(Fault::EventsIgnored, waiter.events() != seen) && waited < LONGEST => {}
-                None => return Err(Error::NoSpace),
+            let Some(failure) = waiter.fail_attempt() else { break };
+            if !self.await_space(&waiter, failure, wait, flushes)? {
+                wait.in_vain = wait.in_vain.into_iter().chain([failure.lacking]).min();
+                break;
             }
-            // Attempts of several waiting threads are events for each other.
-            if turn < TURNS { waiter.wait(seen) } else { waiter.pause() }
+            // Several waiting threads take blocks from each other, which all of them return.
+            if let Some(pauses) = turn.checked_sub(TURNS) {
+                waiter.pause(pauses);
+            }
         }
         Err(Error::NoSpace)
     }
 
-    /// Returns how long a thread waits at most for what is in flight; `None` if nothing is. Other threads have `claims`, and `flushes` says
-    /// whether flush threads write back all files.
-    fn patience(&self, claims: i64, flushes: bool) -> Option<Duration> {
-        if guarded!(Fault::ClaimsIgnored, claims > 0) {
+    /// Blocks until other threads have returned as many blocks as a failed attempt lacked. Returns false if they will not, or if the
+    /// longest time has passed. `flushes` says whether flush threads write back all files.
+    ///
+    /// # Errors
+    /// The error of a transaction that frees preallocated blocks.
+    fn await_space(
+        &self,
+        waiter: &Waiter<'_>,
+        failure: Failure,
+        wait: &mut SpaceWait,
+        flushes: bool,
+    ) -> Result<bool> {
+        let suffices = || {
+            // Held blocks first: they wait for a commit until they are returned.
+            let held = self.allocator.held_clusters();
+            guarded!(Fault::EventsIgnored, held + waiter.returned() >= failure.missing())
+        };
+        loop {
+            let seen = waiter.events();
+            // Before the blocks are counted, because a claim or a deletion returns its blocks before it ends.
+            let patience = self.patience(!waiter.has_outlasted_claims(failure), flushes);
+            let waited = wait.elapsed();
+            if suffices() {
+                return Ok(waited < LONGEST);
+            }
+            match patience {
+                Some(patience) if waited < patience => waiter.wait(seen),
+                Some(_) => {
+                    self.await_no_more();
+                    return Ok(false);
+                }
+                None => {
+                    // A claim that has ended may have preallocated blocks.
+                    self.free_preallocated_of_idle()?;
+                    return Ok(suffices() && waited < LONGEST);
+                }
+            }
+        }
+    }
+
+    /// Returns how long a thread waits at most for what is in flight; `None` if nothing is. `has_claims` says whether other threads have
+    /// claims, and `flushes` whether flush threads write back all files.
+    fn patience(&self, has_claims: bool, flushes: bool) -> Option<Duration> {
+        if guarded!(Fault::ClaimsIgnored, has_claims) {
             return Some(LONGEST);
         }
         match self.departure() {
@@ -117,5 +191,33 @@ impl Engine {
             Departure::None if flushes && self.allocator.delayed_blocks() > 0 => Some(LONGEST_IF_UNSURE),
             Departure::None => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::allocator::tests::volume;
+
+    #[test]
+    fn operations_that_share_a_wait_wait_in_vain_once() {
+        let volume = volume();
+        let engine = &volume.engine;
+        let mut wait = SpaceWait::new();
+        let mut attempts = |blocks: u32| {
+            let count = Cell::new(0);
+            let result = engine.with_space_of(&mut wait, || {
+                count.set(count.get() + 1);
+                engine.allocator.reserve(blocks).map(drop)
+            });
+            (result.is_ok(), count.get())
+        };
+        assert_eq!(attempts(u32::MAX), (false, 2));
+        assert_eq!(attempts(u32::MAX), (false, 1));
+        assert_eq!(attempts(u32::MAX - 1), (false, 2), "fewer blocks may come back");
+        assert_eq!(attempts(u32::MAX), (false, 1));
+        assert_eq!(attempts(1), (true, 1));
     }
 }

@@ -160,7 +160,15 @@ impl<'a, 'b> Batch<'a, 'b> {
         let mut filled = self.node.fill_segments(cached, &segments, &mut kept);
         if matches!(filled, Err(Error::NoSpace)) {
             self.flush();
-            filled = engine.with_space_besides(1, || self.node.fill_segments(cached, &segments, &mut kept));
+            // Two threads that waited with a claim would wait for each other (H40).
+            let mut blocks = kept.detach();
+            filled = engine.with_space(|| {
+                let mut claim = engine.allocator.attach(blocks);
+                let filled = self.node.fill_segments(cached, &segments, &mut claim);
+                blocks = claim.detach();
+                filled
+            });
+            kept = engine.allocator.attach(blocks);
         }
         let page_run = &mut self.page_runs[of];
         if let Err(error) = filled {

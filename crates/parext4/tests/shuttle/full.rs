@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+
 use parext4::fault::Fault;
-use parext4::models::{leave_blocks, limit_nodes};
-use parext4::{AlignedBuf, DirectFile, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume};
+use parext4::models::{claim_blocks, leave_blocks, limit_nodes};
+use parext4::{AlignedBuf, DirectFile, Error, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -127,12 +129,54 @@ fn a_write_gets_the_space_that_another_one_returns() {
         );
         leave_blocks(&volume, 0);
         let writer = spawn(&other, |f| write_block(f, 2, 0));
-        yield_randomly(60);
+        yield_randomly(200);
         let mut done = Vec::new();
         while queue.in_flight() > 0 {
             queue.harvest(true, &mut done).unwrap();
         }
         writer.join().unwrap();
         assert_eq!((blocks_of(&file, BLOCKS), blocks_of(&other, 1)), (with(&[(6, 1)]), vec![2]));
+    });
+}
+
+/// An operation has blocks claimed from before the first of two writes that lack space, and returns them at an arbitrary moment.
+#[test]
+fn several_writes_get_the_space_that_one_operation_returns() {
+    let faults = [Fault::ClaimsIgnored, Fault::EventsIgnored, Fault::EpochUnfinished];
+    check(300, &faults, |image| {
+        let volume = volume(image);
+        let (one, other) = (volume.create_direct("/one").unwrap(), volume.create_direct("/other").unwrap());
+        leave_blocks(&volume, 2);
+        let claim = claim_blocks(&volume, 2).unwrap();
+        let writers = [one, other].map(|file| spawn(&file, |f| write_block(f, 1, 0)));
+        yield_randomly(200);
+        drop(claim);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+}
+
+/// Another thread always has blocks claimed, but no claim lasts.
+#[test]
+fn a_write_that_does_not_fit_waits_for_no_later_claim() {
+    check(30, &[Fault::LaterClaimsAwaited], |image| {
+        let volume = volume(image);
+        let file = volume.create_direct("/f").unwrap();
+        leave_blocks(&volume, 4);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut claim = claim_blocks(&volume, 1).unwrap();
+        let writer = {
+            let is_over = Arc::clone(&is_over);
+            spawn(&file, move |f| {
+                let written = f.write_at(&[1; BLOCKS * BLOCK], 0);
+                assert!(matches!(written, Err(Error::NoSpace)), "{written:?}");
+                is_over.store(true, Ordering::SeqCst);
+            })
+        };
+        while !is_over.load(Ordering::SeqCst) {
+            let next = claim_blocks(&volume, 1).unwrap();
+            drop(std::mem::replace(&mut claim, next));
+            shuttle::thread::yield_now();
+        }
+        writer.join().unwrap();
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo};
-use parext4::{DirectFile, File, InodeFlags, Node};
+use parext4::{DirectFile, File, InodeFlags, Node, SpaceWait};
 
 use super::Server;
 use super::names::NewName;
@@ -205,15 +205,18 @@ impl Server {
 }
 
 /// Writes through the volume's page cache, and returns the number of bytes written: fewer than `data` has if the volume is full or a limit
-/// of a quota is reached. With `skips`, the pieces after one that does not fit are written, too, and the result is then an error.
+/// of a quota is reached. With `skips`, the pieces after one that does not fit are written, too, and the result is then an error. All pieces
+/// share one wait for space.
 ///
 /// # Errors
 /// `ENOSPC` or `EDQUOT` if nothing was written, and with `skips` if any piece was not. Any other error of a piece.
 pub(crate) fn write_what_fits(file: &File, data: &[u8], offset: u64, skips: bool) -> Outcome<usize> {
     let skew = usize::try_from(offset % PIECE as u64).unwrap_or(0);
     let (mut done, mut next, mut full) = (0, data.len(), None);
+    let mut wait = SpaceWait::new();
     while done < data.len() {
-        match file.write_at(&data[done..next], offset + done as u64).map_err(Failure::from) {
+        let at = offset + done as u64;
+        match file.write_at_waiting(&data[done..next], at, &mut wait).map_err(Failure::from) {
             Ok(()) => done = next,
             Err(failure) if !failure.lacks_space() => return Err(failure),
             Err(_) if done == 0 && next == data.len() && next > PIECE => {}

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{io, thread};
 
-use parext4::{Device, Error, File, OpenOptions, Policy, ResearchOptions, SetAttributes, Timestamp, Volume};
+use parext4::{
+    Device, Error, File, OpenOptions, Policy, ResearchOptions, SetAttributes, SpaceWait, Timestamp, Volume,
+};
 use testkit::device::{HookedDevice, Hooks};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
 use testkit::rng::Rng;
@@ -58,7 +60,7 @@ fn appends_until_space_runs_out_are_stored_once() {
         let data: Vec<u8> = sectors.collect();
         let long_ago = Timestamp { seconds: 1, nanoseconds: 0 };
         file.direct().node().set_attributes(&SetAttributes::new().mtime(long_ago)).unwrap();
-        match file.append_partial(&data) {
+        match file.append_partial(&data, &mut SpaceWait::new()) {
             Ok(appended) => {
                 assert_ne!(file.direct().node().metadata().mtime, long_ago, "of {appended} bytes");
                 stored.extend(&data[..appended]);

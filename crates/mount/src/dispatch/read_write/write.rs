@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use fuser::{Errno, INodeNo, ReplyWrite, WriteFlags};
-use parext4::{InodeFlags, IoRequest};
+use parext4::{InodeFlags, IoRequest, SpaceWait};
 
 use super::{Origin, is_aligned, latency};
 use crate::dispatch::Dispatcher;
@@ -142,9 +142,9 @@ impl Server {
     /// limit of a quota is reached.
     fn append(&self, open: &OpenFile, data: &[u8]) -> Outcome<u64> {
         let file = open.buffered()?;
-        let (mut done, mut next) = (0, data.len());
+        let (mut done, mut next, mut wait) = (0, data.len(), SpaceWait::new());
         while done < data.len() {
-            match file.append_partial(&data[done..next]).map_err(Failure::from) {
+            match file.append_partial(&data[done..next], &mut wait).map_err(Failure::from) {
                 Ok(appended) => done += appended,
                 Err(failure) if done == 0 => {
                     let is_whole = next == data.len() && next > PIECE;

@@ -4,6 +4,7 @@ use rangelock::RangeLock;
 
 use super::File;
 use crate::admission::Transfer;
+use crate::body_update::SpaceWait;
 use crate::error::{Error, Result};
 use crate::node::Hold;
 use crate::operation::Operation;
@@ -26,7 +27,9 @@ impl File {
         // A page of contents in the inode is never dirty.
         self.file.ensure_blocks()?;
         let _at_work = engine.begin_writing(&self.file.node)?;
-        self.with_all_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
+        self.with_all_space(&mut SpaceWait::new(), || {
+            self.until_there_is_room(|| self.fault_to_write(offset))
+        })
     }
 
     /// Retries until there is memory for the page. Between attempts it holds no range, so every page can be written

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::{File, SyncMode};
 use crate::admission::{HeldRange, Transfer};
+use crate::body_update::SpaceWait;
 use crate::convert::to_usize;
 use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
@@ -81,14 +82,36 @@ impl File {
     /// # Errors
     /// The errors of [`write_at`](Self::write_at).
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        self.write_vectored_waiting(bufs, offset, &mut SpaceWait::new())
+    }
+
+    /// Like [`write_at`](Self::write_at), for one of several writes that wait for space together: they wait no longer than one write, and
+    /// after one has waited in vain, the others do not wait.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// let mut wait = parext4::SpaceWait::new();
+    /// file.write_at_waiting(b"one", 0, &mut wait)?;
+    /// file.write_at_waiting(b"two", 3, &mut wait)?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`write_at`](Self::write_at).
+    pub fn write_at_waiting(&self, data: &[u8], offset: u64, wait: &mut SpaceWait) -> Result<()> {
+        self.write_vectored_waiting(&[IoSlice::new(data)], offset, wait)
+    }
+
+    fn write_vectored_waiting(&self, bufs: &[IoSlice<'_>], offset: u64, wait: &mut SpaceWait) -> Result<()> {
         if self.options.append {
-            return self.append_vectored(bufs).map(drop);
+            return self.append_with(bufs, wait)?.1.map_or(Ok(()), |partial| Err(partial.error));
         }
         let end = self.file.node.end_of(offset, total(bufs))?;
         let cached = self.cached()?;
         cached.pages.prefetch(cached.pages.page_size().page_at(offset));
         let mut partial = None;
-        self.write_with(bufs, self.file.refusing, || {
+        self.write_with(bufs, self.file.refusing, wait, || {
             if self.file.write_inline(bufs, InlineWrite::At(offset))?.is_some() {
                 return Ok(offset);
             }
@@ -124,19 +147,20 @@ impl File {
     }
 
     /// Like [`append`](Self::append), but if space runs out after a first part of `data` has become visible, succeeds with that part.
-    /// Returns the number of bytes that were appended.
+    /// Returns the number of bytes that were appended. Appends with one `wait` wait for space together.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// assert_eq!(file.append_partial(b"text")?, 4);
+    /// let mut wait = parext4::SpaceWait::new();
+    /// assert_eq!(file.append_partial(b"text", &mut wait)?, 4);
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at). After [`Error::NoSpace`] and [`Error::QuotaExceeded`] the file has nothing of `data`.
-    pub fn append_partial(&self, data: &[u8]) -> Result<usize> {
-        let (_, partial) = self.append_with(&[IoSlice::new(data)])?;
+    pub fn append_partial(&self, data: &[u8], wait: &mut SpaceWait) -> Result<usize> {
+        let (_, partial) = self.append_with(&[IoSlice::new(data)], wait)?;
         Ok(partial.map_or(data.len(), |partial| to_usize(partial.visible)))
     }
 
@@ -155,16 +179,16 @@ impl File {
     /// # Errors
     /// The errors of [`append`](Self::append).
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
-        match self.append_with(bufs)? {
+        match self.append_with(bufs, &mut SpaceWait::new())? {
             (offset, None) => Ok(offset),
             (_, Some(partial)) => Err(partial.error),
         }
     }
 
     /// Appends, and returns the offset of the data. If space ran out after a part was stored, also returns that part.
-    fn append_with(&self, bufs: &[IoSlice<'_>]) -> Result<(u64, Option<PartialWrite>)> {
+    fn append_with(&self, bufs: &[IoSlice<'_>], wait: &mut SpaceWait) -> Result<(u64, Option<PartialWrite>)> {
         let (len, mut partial) = (total(bufs), None);
-        let offset = self.write_with(bufs, InodeFlags::IMMUTABLE, || {
+        let offset = self.write_with(bufs, InodeFlags::IMMUTABLE, wait, || {
             if let Some(offset) = self.file.write_inline(bufs, InlineWrite::AtEnd)? {
                 return Ok(offset);
             }
@@ -189,6 +213,7 @@ impl File {
         &self,
         bufs: &[IoSlice<'_>],
         forbidden: InodeFlags,
+        wait: &mut SpaceWait,
         write: impl FnMut() -> Result<u64>,
     ) -> Result<u64> {
         let _in_flight = self.file.begin_change(forbidden)?;
@@ -196,7 +221,7 @@ impl File {
             return Ok(self.size());
         }
         let at_work = self.file.engine().begin_writing(&self.file.node)?;
-        let offset = self.with_all_space(write)?;
+        let offset = self.with_all_space(wait, write)?;
         drop(at_work);
         match self.options.sync {
             SyncMode::None => {}
@@ -208,17 +233,21 @@ impl File {
 
     /// Runs `operation`. If space runs out, frees the space that can be freed and runs it again. The caller holds no
     /// range.
-    pub(super) fn with_all_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-        match operation() {
-            Err(Error::NoSpace) => {
+    pub(super) fn with_all_space<R>(
+        &self,
+        wait: &mut SpaceWait,
+        mut operation: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        match wait.attempt(&mut operation) {
+            (Err(Error::NoSpace), true) => {
                 let engine = self.file.engine();
                 // Cached data reserves more than it will need, and freed blocks may wait for a commit. Files that fail here report that
                 // to their own syncs.
                 let _ = engine.write_back_all();
-                engine.with_space(operation)
+                engine.with_space_of(wait, operation)
             }
-            Err(Error::QuotaExceeded(_)) => self.file.engine().with_space(operation),
-            other => other,
+            (Err(Error::QuotaExceeded(_)), _) => self.file.engine().with_space(operation),
+            (other, _) => other,
         }
     }
 }

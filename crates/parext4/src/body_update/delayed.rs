@@ -25,7 +25,7 @@ impl Engine {
     /// Reserves space for `blocks` of a file, holes that are about to be dirty, on behalf of a caller with `credentials`.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::Error::NoSpace). The file may keep blocks reserved for indirect blocks.
+    /// [`NoSpace`](crate::Error::NoSpace), with nothing reserved.
     pub(crate) fn delay(
         &self,
         inode: &Arc<Inode>,
@@ -33,9 +33,7 @@ impl Engine {
         blocks: &[FileBlock],
         credentials: Credentials,
     ) -> Result<()> {
-        // Held until the blocks count as delayed.
-        let _map = self.reserve_for_delayed(inode, blocks)?;
-        self.delay_data(inode, cached, blocks, credentials)
+        self.delay_with_pointers(inode, blocks, || self.delay_data(inode, cached, blocks, credentials))
     }
 
     /// Fails if [`delay`](Self::delay) of `blocks`, a part after the other, would. Reserves nothing, also no indirect blocks.

@@ -7,13 +7,14 @@
 use std::iter::Peekable;
 
 use parext4_format::extent::{self, Extent};
-use parext4_format::{BlockRange, FileBlock, FsBlock, indirect};
+use parext4_format::indirect::{self, PointerBlock};
+use parext4_format::{BlockRange, FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::FillOptions;
 use super::clusters::pair;
 use super::unmap::{REVOKES_PER_HANDLE, REVOKES_PER_STEP};
-use crate::allocator::{BlockRequest, BlockSource, FREE_CREDITS, Runs, Taking};
+use crate::allocator::{BlockRequest, BlockSource, FREE_CREDITS, Reservation, Runs, Taking};
 use crate::body::Body;
 use crate::convert::saturating_u32;
 use crate::engine::Engine;
@@ -24,6 +25,23 @@ use crate::inode::{Cached, Inode, PastEnd};
 use crate::journal::Handle;
 use crate::mapping::State;
 use crate::sync::Arc;
+
+/// Pointer blocks that are missing above holes, and the claim of blocks for them. Dropping it releases the claim, so a write that finds no
+/// space for its data waits without one (H40).
+#[must_use]
+struct ClaimedPointers<'a> {
+    missing: SmallVec<[PointerBlock; 3]>,
+    claim: Reservation<'a>,
+}
+
+impl ClaimedPointers<'_> {
+    /// Passes the claim to the map, except for pointer blocks that another thread has reserved since. The map has been locked since the
+    /// claim was made.
+    fn keep(mut self, map: &IndirectMap) {
+        let kept = self.claim.take(map.reserve_missing(&self.missing));
+        debug_assert!(kept, "a block is claimed for each");
+    }
+}
 
 impl Engine {
     /// As [`fill_holes`](Self::fill_holes). Unless `options.written`, claims the new blocks and changes nothing on the
@@ -50,9 +68,7 @@ impl Engine {
         let writer = if options.written || options.in_order { map.lock() } else { map.lock_shared() };
         let holes = holes_of(map, blocks)?;
         let (Some(first), Some(last)) = (holes.first(), holes.last()) else { return Ok(blocks.count()) };
-        for hole in &holes {
-            self.reserve_pointers(map, *hole)?;
-        }
+        let pointers = self.claim_pointers(map, holes.iter().copied())?;
         let goal = self.goal(inode, map, first.start())?;
         let taking = if options.written {
             inode.join(handle);
@@ -69,6 +85,7 @@ impl Engine {
             }
             Taking::Claim => self.claim_for_holes(inode, &request, &mut options.source)?,
         };
+        pointers.keep(map);
         let mut pieces = pair(&holes, &runs, extent::MAX_UNWRITTEN, options.written).peekable();
         let filled = self.fill_pieces(handle, inode, &writer, &mut pieces, options.written);
         for rest in pieces {
@@ -164,39 +181,47 @@ impl Engine {
         Ok(saturating_u32(end.map_or(0, |end| end - start)))
     }
 
-    /// Reserves the pointer blocks that are missing above `blocks`.
+    /// Claims blocks for the pointer blocks that are missing above `holes`. The map is locked.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::FileTooLarge`]; a corrupt pointer block.
-    fn reserve_pointers(&self, map: &IndirectMap, blocks: BlockRange) -> Result<()> {
-        // The map keeps the claim.
-        let reserve = |count| self.allocator.reserve(count).map(|claim| _ = claim.detach());
-        let mut rest = blocks;
-        while !rest.is_empty() {
-            map.reserve_path(rest.start(), reserve)?;
-            rest = rest.skip(map.rest_of_leaf(rest.start()));
+    fn claim_pointers(
+        &self,
+        map: &IndirectMap,
+        holes: impl Iterator<Item = BlockRange>,
+    ) -> Result<ClaimedPointers<'_>> {
+        let mut missing = SmallVec::new();
+        for mut rest in holes {
+            while !rest.is_empty() {
+                map.add_missing(rest.start(), &mut missing)?;
+                rest = rest.skip(map.rest_of_leaf(rest.start()));
+            }
         }
-        Ok(())
+        let claim = self.allocator.reserve(saturating_u32(missing.len()))?;
+        Ok(ClaimedPointers { missing, claim })
     }
 
-    /// Reserves the pointer blocks that are missing above `blocks`, holes that are about to be dirty. The existing ones stay while the
-    /// caller keeps the returned lock, and after that while the file has delayed blocks ([`may_remove`](Self::may_remove)).
+    /// Has `delay` reserve space for `blocks` of a file, holes that are about to be dirty, and reserves the pointer blocks that are missing
+    /// above them. The existing ones stay while the file has delayed blocks ([`may_remove`](Self::may_remove)).
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; a corrupt pointer block.
-    pub(super) fn reserve_for_delayed<'a>(
+    /// The error of `delay`. [`Error::NoSpace`]; a corrupt pointer block.
+    pub(super) fn delay_with_pointers(
         &self,
-        inode: &'a Arc<Inode>,
+        inode: &Arc<Inode>,
         blocks: &[FileBlock],
-    ) -> Result<Option<Writer<'a>>> {
-        let Body::Indirect(map) = self.body(inode)? else { return Ok(None) };
+        delay: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Body::Indirect(map) = self.body(inode)? else { return delay() };
         self.note_preallocated(inode);
+        // Held until the blocks count as delayed.
         let mut writer = Some(map.lock_shared());
         when_planted!(Fault::DelayedUnlocked, writer = None);
-        for &block in blocks {
-            self.reserve_pointers(map, BlockRange::of_block(block))?;
-        }
-        Ok(writer)
+        let pointers = self.claim_pointers(map, blocks.iter().map(|&block| BlockRange::of_block(block)))?;
+        delay()?;
+        pointers.keep(map);
+        drop(writer);
+        Ok(())
     }
 
     /// Returns true if an operation that unmaps the blocks of `part` may remove the leaf, which is empty then: no dirty page relies

@@ -23,15 +23,14 @@ pub(crate) struct Released {
 }
 
 impl IndirectMap {
-    /// Reserves a block for each pointer block that is missing between the inode and `block`, and is not reserved yet.
-    /// `reserve` reserves a number of blocks.
+    /// Adds the pointer blocks to `missing` that are missing between the inode and `block`, and are not reserved yet.
     ///
     /// # Errors
-    /// The error of `reserve`, with nothing reserved; a corrupt pointer block.
-    pub(crate) fn reserve_path(
+    /// [`Error::FileTooLarge`]; a corrupt pointer block.
+    pub(crate) fn add_missing(
         &self,
         block: FileBlock,
-        reserve: impl FnOnce(u32) -> Result<()>,
+        missing: &mut SmallVec<[PointerBlock; 3]>,
     ) -> Result<()> {
         let Place::Leaf(number, _) = self.source.shape.place(block) else { return Ok(()) };
         if number > self.max_leaf() {
@@ -42,13 +41,22 @@ impl IndirectMap {
         }
         let mut nodes = self.nodes.write();
         nodes.loaded_pointer(&self.source, PointerBlock::Leaf(number))?;
-        let missing: SmallVec<[PointerBlock; 3]> =
-            self.missing(&nodes, number).filter(|block| !nodes.reserved.contains(block)).collect();
-        if !missing.is_empty() {
-            reserve(saturating_u32(missing.len()))?;
-            nodes.reserved.extend(missing);
+        for block in self.missing(&nodes, number).filter(|block| !nodes.reserved.contains(block)) {
+            if !missing.contains(&block) {
+                missing.push(block);
+            }
         }
         Ok(())
+    }
+
+    /// Notes that a block is reserved for each of the `missing` pointer blocks. Returns the number of those for which no other thread has
+    /// noted one. The caller holds the map's lock since it found them missing.
+    pub(crate) fn reserve_missing(&self, missing: &[PointerBlock]) -> u32 {
+        if missing.is_empty() {
+            return 0;
+        }
+        let mut nodes = self.nodes.write();
+        saturating_u32(missing.iter().filter(|&&block| nodes.reserved.insert(block)).count())
     }
 
     /// Returns the pointer blocks that a leaf needs and that do not exist, the leaf first. Those above are in memory.

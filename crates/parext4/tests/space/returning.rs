@@ -28,6 +28,15 @@ fn volume(mib: u64, options: &VolumeOptions) -> (Arc<MemDevice>, Volume) {
     (device, volume)
 }
 
+/// Like [`volume`], with files that are mapped by indirect blocks.
+fn volume_without_extents(mib: u64) -> (Arc<MemDevice>, Volume) {
+    let device = Arc::new(MemDevice::new(mib << 20));
+    let format = MkfsOptions::new().block_size(4096).reserved_percent(0.0).features("^extent").unwrap();
+    mkfs(&*device, &format.device_is_zero(true)).unwrap();
+    let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).unwrap();
+    (device, volume)
+}
+
 /// Allocates all blocks for data but about `left` to one file.
 fn fill(volume: &Volume, left: u64) {
     let file = volume.create_direct("/fill").unwrap();
@@ -244,4 +253,36 @@ fn preallocated_blocks_of_a_file_in_use_are_available() {
     drop((queue, log, other));
     volume.close().unwrap();
     assert_clean(&device, "preallocated blocks were used");
+}
+
+/// A write into a hole needs two indirect blocks and one for its data, but there are two blocks. An operation in flight holds another range
+/// of the file, so that claims which the write leaves in it stay.
+#[test]
+fn a_failed_write_of_a_file_without_extents_keeps_no_blocks() {
+    let (device, volume) = volume_without_extents(4);
+    let (file, other) = (volume.create_direct("/file").unwrap(), volume.create_direct("/other").unwrap());
+    /// The first file block below the double indirect block.
+    const DOUBLE: u64 = 12 + BLOCK as u64 / 4;
+    file.write_at(&[1; BLOCK], 0).unwrap();
+    for file in [&file, &other] {
+        file.set_len((DOUBLE + 1) * BLOCK as u64).unwrap();
+    }
+    let fill = volume.create_direct("/fill").unwrap();
+    while volume.space().available_blocks > 2 {
+        fill.append(&[1; BLOCK]).unwrap();
+        volume.sync().unwrap();
+    }
+    assert_eq!(volume.space().available_blocks, 2);
+    let buffered = file.buffered().unwrap();
+    let mut queue = volume.io_queue(1);
+    let overwrite = IoRequest::Write { buf: AlignedBuf::zeroed(BLOCK), len: BLOCK, offset: 0 };
+    queue.submit(&file, overwrite, 0, IoFlags::new());
+    let end = DOUBLE * BLOCK as u64;
+    assert!(matches!(file.write_at(&[2; BLOCK], end), Err(Error::NoSpace)));
+    assert!(matches!(buffered.write_at(b"text", end), Err(Error::NoSpace)));
+    other.write_at(&[3; 2 * BLOCK], 0).unwrap();
+    finish(&mut queue, &mut Vec::new());
+    drop((queue, file, other, fill));
+    volume.close().unwrap();
+    assert_clean(&device, "a failed write of a file without extents");
 }

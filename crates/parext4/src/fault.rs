@@ -89,6 +89,8 @@ pub enum Fault {
     LaterClaimsAwaited,
     /// H40: an epoch of claims begins although claims of the epoch before the last one are in flight.
     EpochUnfinished,
+    /// H40: blocks that were allocated and could not be mapped wait for a commit, and are lost to the claim that they came from.
+    UnmappedFreed,
     /// H14: the size is stored instead of raised to a maximum.
     SizeLowered,
     /// H27: a write withdraws its announced end after it has released its range.

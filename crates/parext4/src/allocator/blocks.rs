@@ -260,6 +260,23 @@ impl Allocator {
         Ok(())
     }
 
+    /// Returns clusters of data to `claim` that `handle` has allocated from it, and that nothing refers to. They are allocatable at once:
+    /// they were free in the last durable state, too (I7).
+    ///
+    /// # Errors
+    /// As [`free_data`](Self::free_data).
+    pub(crate) fn take_back(
+        &self,
+        handle: &Handle<'_>,
+        blocks: Run,
+        claim: &mut Reservation<'_>,
+    ) -> Result<()> {
+        let clusters = self.clear(handle, blocks.start, blocks.len)?;
+        self.release_to_groups(clusters);
+        claim.put_back(clusters.len);
+        Ok(())
+    }
+
     /// Frees metadata blocks under `handle`, with the rest of their clusters.
     ///
     /// # Errors
@@ -288,13 +305,20 @@ impl Allocator {
     /// Makes claimed blocks allocatable again.
     pub(crate) fn release_claimed(&self, start: FsBlock, len: u32) {
         let clusters = self.clusters_of(start, len);
-        for (group, run) in self.split(clusters) {
-            self.group(group).release([run]);
-        }
+        self.release_to_groups(clusters);
         self.unclaim(u64::from(clusters.len));
     }
 
     fn mark_free(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
+        let clusters = self.clear(handle, start, len)?;
+        self.held.fetch_add(u64::from(clusters.len), Ordering::Relaxed);
+        note_freed(clusters.len.into());
+        self.claims.note_event();
+        Ok(())
+    }
+
+    /// Marks blocks free in the bitmaps and the counters, but not in the free extents. Returns their clusters.
+    fn clear(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<Run> {
         self.layout.check_data_range(start, u64::from(len))?;
         let clusters = self.clusters_of(start, len);
         for (group, run) in self.split(clusters) {
@@ -303,19 +327,21 @@ impl Allocator {
             }
         }
         self.counts.add_blocks(handle, self.blocks_in(clusters.len.into()));
-        self.held.fetch_add(u64::from(clusters.len), Ordering::Relaxed);
-        note_freed(clusters.len.into());
-        self.claims.note_event();
-        Ok(())
+        Ok(clusters)
+    }
+
+    /// Adds clusters to the free extents.
+    fn release_to_groups(&self, clusters: Run) {
+        for (group, run) in self.split(clusters) {
+            self.group(group).release([run]);
+        }
     }
 
     /// Makes freed blocks allocatable. Their transaction is durable.
     pub(crate) fn release(&self, freed: &[Freed]) {
         for freed in freed {
             let clusters = self.clusters_of(freed.start, freed.len);
-            for (group, run) in self.split(clusters) {
-                self.group(group).release([run]);
-            }
+            self.release_to_groups(clusters);
             self.unclaim_released(u64::from(clusters.len));
             // Last, because a thread that found no space gives up if no block is held and none was released. Release pairs with
             // the Acquire in `has_held_blocks`.

@@ -3,6 +3,8 @@
 //! Responsible for the counter of unclaimed blocks. Invariant: the groups and windows have at least as many free blocks as
 //! are claimed and not yet allocated.
 
+use parext4_format::BlockRange;
+
 use super::Allocator;
 use super::claims::{Epoch, note_lacking};
 use crate::credentials::Credentials;
@@ -81,6 +83,25 @@ impl<'a> Reservation<'a> {
         enough
     }
 
+    /// Adds blocks again that [`take`](Self::take) has removed.
+    pub(super) fn put_back(&mut self, blocks: u32) {
+        self.blocks += blocks;
+    }
+
+    /// Returns all blocks but `most`. Blocks that were [attached](Allocator::attach) are not among them.
+    pub(crate) fn release_over(&mut self, most: u32) {
+        let over = self.blocks.saturating_sub(most);
+        self.blocks -= over;
+        if over > 0 {
+            self.allocator.unclaim_of(over.into(), self.counted.map(|counted| counted.epoch));
+        }
+    }
+
+    /// Returns the number of blocks.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
     /// Adds the blocks of `other`.
     pub(crate) fn add(&mut self, other: Reservation<'_>) {
         self.count(true);
@@ -155,6 +176,18 @@ impl Allocator {
     /// [`Error::NoSpace`].
     pub(crate) fn reserve_data(&self, blocks: u32, credentials: Credentials) -> Result<Reservation<'_>> {
         Reservation::claim(self, blocks, self.left_by_data(credentials))
+    }
+
+    /// Claims the clusters of `holes` for data of a caller with `credentials`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub(crate) fn reserve_for_holes(
+        &self,
+        holes: &[BlockRange],
+        credentials: Credentials,
+    ) -> Result<Reservation<'_>> {
+        self.reserve_data(holes.iter().map(|hole| self.file_clusters(*hole).count()).sum(), credentials)
     }
 
     /// Like [`reserve_data`](Self::reserve_data), with `more` blocks for metadata, which may use the pool.

@@ -151,21 +151,34 @@ impl Engine {
         options: &mut FillOptions<'_, 'a>,
     ) -> Result<Option<u64>> {
         let holes: SmallVec<[BlockRange; 4]> = without_place(parts).collect();
+        let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
+        let mut claimed_now;
+        // Counts as one claim in flight until the blocks are mapped, or have come back because the tree lacks some.
+        let claim = match &mut options.source {
+            BlockSource::Claim(claim) => &mut **claim,
+            BlockSource::Free(credentials) => {
+                claimed_now = self.allocator.reserve_for_holes(&holes, *credentials)?;
+                &mut claimed_now
+            }
+        };
         let mut runs = Runs::new();
         if let Some(first) = holes.first() {
             let goal = self.goal(inode, map, first.start())?;
             let request =
                 BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
-            let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
-            runs = self.allocator.allocate(Taking::InUse(handle), &request, &mut options.source)?;
+            runs = self.allocator.allocate(
+                Taking::InUse(handle),
+                &request,
+                &mut BlockSource::Claim(&mut *claim),
+            )?;
         }
         // After the allocation, so that nothing has changed if a bitmap could not be read.
         inode.join(handle);
         let mut pieces = clusters::pieces(&self.layout, parts, &runs, options.written).into_iter().peekable();
-        let added = self.add_extents(handle, inode, map, writer, &mut pieces, options);
+        let added = self.add_extents(handle, inode, map, writer, &mut pieces, claim);
         // Any other error stops the volume.
         if matches!(added, Ok(_) | Err(Error::NoSpace | Error::FileTooLarge)) {
-            self.free_unmapped(handle, pieces)?;
+            self.return_unmapped(handle, pieces, claim)?;
         }
         added
     }
@@ -195,18 +208,18 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoSpace`] or [`Error::FileTooLarge`], if no piece was mapped. Corruption.
-    fn add_extents<'a, 'm>(
-        &'a self,
+    fn add_extents<'m>(
+        &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         map: &'m ExtentMap,
         writer: &mut Option<Writer<'m>>,
         pieces: &mut Peekable<impl Iterator<Item = Piece>>,
-        options: &mut FillOptions<'_, 'a>,
+        claim: &mut Reservation<'_>,
     ) -> Result<Option<u64>> {
         let mut end = None;
         while let Some(&piece) = pieces.peek() {
-            match self.add_extent(handle, inode, map, writer, piece, options) {
+            match self.add_extent(handle, inode, map, writer, piece, claim) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(Error::NoSpace | Error::FileTooLarge) if end.is_some() => break,
@@ -223,24 +236,33 @@ impl Engine {
         Ok(end)
     }
 
-    /// Frees blocks that this handle allocated and did not map. Needs no further credits.
-    fn free_unmapped(&self, handle: &Handle<'_>, mut pieces: impl Iterator<Item = Piece>) -> Result<()> {
+    /// Returns blocks to `claim` that this handle allocated from it and did not map. Needs no further credits.
+    fn return_unmapped(
+        &self,
+        handle: &Handle<'_>,
+        mut pieces: impl Iterator<Item = Piece>,
+        claim: &mut Reservation<'_>,
+    ) -> Result<()> {
         pieces.try_for_each(|piece| match piece.allocated(&self.layout) {
-            Some(run) => self.allocator.free_data(handle, run.start, run.len),
+            Some(run) => guarded!(
+                Fault::UnmappedFreed,
+                self.allocator.take_back(handle, run, claim),
+                self.allocator.free_data(handle, run.start, run.len)
+            ),
             None => Ok(()),
         })
     }
 
     /// Maps `piece`, within one leaf if possible, otherwise under the map's exclusive lock. Returns false if its blocks are not
     /// a hole any more.
-    fn add_extent<'a, 'm>(
-        &'a self,
+    fn add_extent<'m>(
+        &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         map: &'m ExtentMap,
         writer: &mut Option<Writer<'m>>,
         piece: Piece,
-        options: &mut FillOptions<'_, 'a>,
+        claim: &mut Reservation<'_>,
     ) -> Result<bool> {
         let extent = piece.extent;
         if writer.is_some() || !map.fill_in_leaf(handle.tid(), extent) {
@@ -249,18 +271,8 @@ impl Engine {
                 return Ok(false);
             }
             let plan = writer.plan_fill(handle.tid(), extent)?;
-            let mut reserved_now;
-            let reservation = match &mut options.source {
-                BlockSource::Claim(claim) => {
-                    claim.top_up(plan.blocks)?;
-                    &mut **claim
-                }
-                BlockSource::Free(_) => {
-                    reserved_now = self.allocator.reserve(plan.blocks)?;
-                    &mut reserved_now
-                }
-            };
-            self.edit(handle, inode, extent.physical, reservation, |edit| writer.carry_out(edit, plan))?;
+            claim.top_up(plan.blocks)?;
+            self.edit(handle, inode, extent.physical, claim, |edit| writer.carry_out(edit, plan))?;
         }
         inode.add_blocks(handle, u64::from(piece.new_blocks), self.layout.block_size);
         Ok(true)

@@ -152,19 +152,28 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Maps the holes under the page run `of`. Returns the runs of dirty blocks.
     fn allocate(&mut self, of: usize) -> Result<Segments> {
-        let (units, engine, cached) = (self.node.units(), &self.node.engine, self.cached);
+        let (node, cached) = (self.node, self.cached);
+        let (units, engine) = (node.units(), &node.engine);
         let reserved = self.page_runs[of].reserved_blocks(units);
         // Before the blocks are charged, so that the quotas do not count them twice.
         let mut kept = engine.undelay(&self.node.inode, reserved);
         let segments = self.page_runs[of].segments(units);
-        let mut filled = self.node.fill_segments(cached, &segments, &mut kept);
+        let fill = |claim: &mut Reservation<'a>| {
+            let most = claim.blocks();
+            let filled = node.fill_segments(cached, &segments, claim);
+            if filled.is_err() {
+                claim.release_over(most);
+            }
+            filled
+        };
+        let mut filled = fill(&mut kept);
         if matches!(filled, Err(Error::NoSpace)) {
             self.flush();
             // Two threads that waited with a claim would wait for each other (H40).
             let mut blocks = kept.detach();
             filled = engine.with_space(|| {
                 let mut claim = engine.allocator.attach(blocks);
-                let filled = self.node.fill_segments(cached, &segments, &mut claim);
+                let filled = fill(&mut claim);
                 blocks = claim.detach();
                 filled
             });

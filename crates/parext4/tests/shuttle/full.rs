@@ -180,3 +180,25 @@ fn a_write_that_does_not_fit_waits_for_no_later_claim() {
         writer.join().unwrap();
     });
 }
+
+/// Two write-backs have blocks for their data, but not for their trees: the one that was reserved stays with a third file. Neither gets the
+/// blocks of the other.
+#[test]
+fn write_backs_without_space_for_their_trees_keep_their_blocks() {
+    check(100, &[Fault::UnmappedFreed], |image| {
+        let volume = volume(image);
+        let [one, other, _third] = ["/one", "/other", "/third"].map(|path| {
+            let file = volume.create_direct(path).unwrap();
+            // The root is full then.
+            [0, 2, 4, 6].into_iter().for_each(|block| write_block(&file, 1, block));
+            file.buffered().unwrap().write_at(&[2; BLOCK], 8 * BLOCK as u64).unwrap();
+            file
+        });
+        leave_blocks(&volume, NOTHING);
+        let sync = |f: &DirectFile| {
+            let synced = f.sync_data();
+            assert!(matches!(synced, Err(Error::NoSpace)), "{synced:?}");
+        };
+        race(&one, sync, move |_| sync(&other));
+    });
+}

@@ -53,6 +53,7 @@
 //! | H40 | a write finds no space although another one returns some | `full::a_write_gets_the_space_that_another_one_returns` | `ClaimsIgnored`, `EventsIgnored` |
 //! | H40 | the same, with several writes that find none | `full::several_writes_get_the_space_that_one_operation_returns` | `ClaimsIgnored`, `EventsIgnored`, `EpochUnfinished` |
 //! | H40 | a write waits for claims that began after it had found no space | `full::a_write_that_does_not_fit_waits_for_no_later_claim` | `LaterClaimsAwaited` |
+//! | H40 | write-backs without space take the blocks of each other in turn | `full::write_backs_without_space_for_their_trees_keep_their_blocks` | `UnmappedFreed` |
 //!
 //! Models without a hazard number:
 //!

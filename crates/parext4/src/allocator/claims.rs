@@ -75,7 +75,7 @@ struct Ledger {
     thread: usize,
     /// The epoch in which the attempt failed, `None` before that.
     failed: Option<Epoch>,
-    /// Number of blocks that came back, except for those of claims that began after the failure.
+    /// Number of blocks that came back, except for blocks of claims that began after the failure.
     returned: u64,
     /// Number of changes for which the thread wakes.
     events: u64,
@@ -203,8 +203,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Returns the number of blocks that must come back before another attempt can succeed. Those that the failed one has freed itself come
-    /// back in addition.
+    /// Returns the number of blocks that must come back before another attempt can succeed. The blocks that the failed one has freed itself
+    /// come back in addition.
     pub(crate) fn missing(&self) -> u64 {
         self.lacking.saturating_add(self.freed)
     }
@@ -217,7 +217,7 @@ impl Waiter<'_> {
         look(own.expect("a waiter has a ledger"))
     }
 
-    /// Begins an attempt. All blocks are counted that other threads return from now on, and those that commits make allocatable.
+    /// Begins an attempt. All blocks are counted that other threads return from now on, and all that commits make allocatable.
     pub(crate) fn begin_attempt(&self) {
         forget_lacking();
         self.with(|ledger| (ledger.failed, ledger.returned) = (None, 0));
@@ -236,8 +236,8 @@ impl Waiter<'_> {
         self.claims.have_ended(failure.epoch)
     }
 
-    /// Returns the number of blocks that other threads have returned since the attempt began, except for those that they claimed after
-    /// it had failed, and that commits have made allocatable.
+    /// Returns the number of blocks that other threads have returned since the attempt began, except for blocks that they claimed
+    /// after it had failed, plus the blocks that commits have made allocatable.
     pub(crate) fn returned(&self) -> u64 {
         self.with(|ledger| ledger.returned)
     }

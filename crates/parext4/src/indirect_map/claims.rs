@@ -49,8 +49,7 @@ impl IndirectMap {
         Ok(())
     }
 
-    /// Notes that a block is reserved for each of the `missing` pointer blocks. Returns the number of those for which no other thread has
-    /// noted one. The caller holds the map's lock since it found them missing.
+    /// Notes that a block is reserved for each of the `missing` pointer blocks. Returns how many of them no other thread has noted. The caller holds the map's lock since it found them missing.
     pub(crate) fn reserve_missing(&self, missing: &[PointerBlock]) -> u32 {
         if missing.is_empty() {
             return 0;

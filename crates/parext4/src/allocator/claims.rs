@@ -12,7 +12,8 @@
 //!    threads return.
 //! 3. If the attempt fails, it waits until all claims have ended that began before the failure. If they have returned fewer blocks than it
 //!    lacked, no end of them can have been enough: the volume is full. Claims that began later have only blocks that the attempt has
-//!    seen or that the earlier claims returned, so it neither waits for them nor counts what they return.
+//!    seen or that the earlier claims returned, so it neither waits for them nor counts what they return. The exception are claims that
+//!    get blocks which were claimed before: it waits for all of these.
 //!
 //! **Epochs** tell earlier claims from later ones, as in sleepable RCU. A claim counts in the epoch in which it began. A waiter notes the
 //! epoch `E` of its failure, and begins epoch `E + 1`, once epoch `E - 1` has no claims in flight. When `E` has none either, all earlier
@@ -62,6 +63,8 @@ impl Epoch {
 pub(super) struct Claims {
     /// By the parity of their epoch.
     in_flight: [Stripes<AtomicI64, 16>; 2],
+    /// The claims in flight that have blocks which were claimed before, as for dirty pages, whatever their epoch.
+    attached: Stripes<AtomicI64, 16>,
     epoch: AtomicU64,
     waiters: AtomicU32,
     ledgers: Mutex<Vec<Ledger>>,
@@ -85,6 +88,7 @@ impl Claims {
     pub(super) fn new() -> Self {
         Self {
             in_flight: Default::default(),
+            attached: Stripes::default(),
             epoch: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             ledgers: Mutex::new(Rank::Leaf, Vec::new()),
@@ -112,6 +116,16 @@ impl Claims {
             }
             count.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// Counts a claim, besides [`begin`](Self::begin), that gets blocks which were claimed before.
+    pub(super) fn begin_attached(&self) {
+        self.attached.mine().fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends what [`begin_attached`](Self::begin_attached) began, before the end of the claim.
+    pub(super) fn end_attached(&self) {
+        self.attached.mine().fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Ends a claim that began in `epoch`, whose blocks are used or [were returned](Self::note_returned).
@@ -231,9 +245,10 @@ impl Waiter<'_> {
         Some(Failure { epoch, lacking, freed })
     }
 
-    /// Returns true if all claims have ended that were in flight when the attempt failed.
+    /// Returns true if all claims have ended that were in flight when the attempt failed, and all that have blocks which were claimed before.
     pub(crate) fn has_outlasted_claims(&self, failure: Failure) -> bool {
-        self.claims.have_ended(failure.epoch)
+        let attached: i64 = self.claims.attached.iter().map(|claims| claims.load(Ordering::SeqCst)).sum();
+        attached == 0 && self.claims.have_ended(failure.epoch)
     }
 
     /// Returns the number of blocks that other threads have returned since the attempt began, except for blocks that they claimed

@@ -48,8 +48,10 @@ impl Allocator {
 
     /// Ends the delay of `clusters`, which are about to be allocated or are not needed any more. Returns their claim.
     pub(crate) fn undelay_clusters(&self, clusters: u32) -> Reservation<'_> {
-        self.delayed_clusters.fetch_sub(clusters.into(), Ordering::Relaxed);
-        self.attach(clusters)
+        let mut claim = self.begin_attaching();
+        self.delayed_clusters.fetch_sub(clusters.into(), Ordering::SeqCst);
+        claim.put_back(clusters);
+        claim
     }
 
     /// Delays a cluster again, out of `claim`. If its claim was used, it is claimed even if that exceeds the free clusters.
@@ -63,8 +65,11 @@ impl Allocator {
     /// Ends the delay of `blocks` of data, which are about to be allocated or are not needed any more. Returns their claim.
     pub(crate) fn undelay(&self, blocks: u32) -> Reservation<'_> {
         let blocks = u64::from(blocks);
-        let before = self.delayed.fetch_sub(blocks, Ordering::Relaxed);
-        self.attach(saturating_u32(self.claim_of(before.saturating_sub(blocks), blocks)))
+        // First, so that a thread that waits for space finds the blocks delayed or claimed.
+        let mut claim = self.begin_attaching();
+        let before = self.delayed.fetch_sub(blocks, Ordering::SeqCst);
+        claim.put_back(saturating_u32(self.claim_of(before.saturating_sub(blocks), blocks)));
+        claim
     }
 
     /// Delays `blocks` of data again that could not be allocated, out of the claim that [`undelay`](Self::undelay) returned.
@@ -82,8 +87,8 @@ impl Allocator {
 
     /// Returns the number of claimed blocks, including the tree blocks.
     pub(crate) fn delayed_blocks(&self) -> u64 {
-        let blocks = self.delayed.load(Ordering::Relaxed);
-        let clusters = self.delayed_clusters.load(Ordering::Relaxed);
+        let blocks = self.delayed.load(Ordering::SeqCst);
+        let clusters = self.delayed_clusters.load(Ordering::SeqCst);
         self.blocks_in(self.data(blocks) + clusters + tree_blocks(blocks))
     }
 

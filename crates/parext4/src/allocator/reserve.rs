@@ -70,7 +70,10 @@ impl<'a> Reservation<'a> {
     /// Has the reservation count as a claim in flight. `has_earlier` says whether it gets blocks that were claimed before.
     fn count(&mut self, has_earlier: bool) {
         let begin = || Counted { epoch: self.allocator.claims.begin(), has_earlier: false };
-        self.counted.get_or_insert_with(begin).has_earlier |= has_earlier;
+        let counted = self.counted.get_or_insert_with(begin);
+        if has_earlier && !std::mem::replace(&mut counted.has_earlier, true) {
+            self.allocator.claims.begin_attached();
+        }
     }
 
     /// Removes `blocks` from the reservation, to allocate them, or because another owner keeps them claimed. Returns false, without
@@ -140,7 +143,10 @@ impl Drop for Reservation<'_> {
             let later = counted.filter(|counted| !counted.has_earlier);
             self.allocator.unclaim_of(u64::from(self.blocks), later.map(|counted| counted.epoch));
         }
-        if let Some(Counted { epoch, .. }) = counted {
+        if let Some(Counted { epoch, has_earlier }) = counted {
+            if has_earlier {
+                self.allocator.claims.end_attached();
+            }
             self.allocator.claims.end(epoch);
         }
     }
@@ -153,6 +159,13 @@ impl Allocator {
         if blocks > 0 {
             reservation.count(true);
         }
+        reservation
+    }
+
+    /// Returns an empty reservation that counts as a claim in flight, for blocks that are claimed already.
+    pub(super) fn begin_attaching(&self) -> Reservation<'_> {
+        let mut reservation = Reservation { allocator: self, blocks: 0, counted: None };
+        reservation.count(true);
         reservation
     }
 

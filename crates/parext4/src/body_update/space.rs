@@ -159,7 +159,9 @@ impl Engine {
         loop {
             let seen = waiter.events();
             // Before the blocks are counted, because a claim or a deletion returns its blocks before it ends.
-            let patience = self.patience(!waiter.has_outlasted_claims(failure), flushes);
+            // Delayed blocks first, because they count as a claim before they end to be delayed.
+            let delays = self.allocator.delayed_blocks() > 0;
+            let patience = self.patience(!waiter.has_outlasted_claims(failure), flushes && delays);
             let waited = wait.elapsed();
             if suffices() {
                 return Ok(waited < LONGEST);
@@ -188,7 +190,7 @@ impl Engine {
         match self.departure() {
             Departure::Soon => Some(LONGEST),
             Departure::WithLastUser => Some(LONGEST_IF_UNSURE),
-            Departure::None if flushes && self.allocator.delayed_blocks() > 0 => Some(LONGEST_IF_UNSURE),
+            Departure::None if flushes => Some(LONGEST_IF_UNSURE),
             Departure::None => None,
         }
     }

@@ -128,7 +128,9 @@ impl Case<'_> {
         // The deletion of an unused file has no caller to return a read error to.
         let deletes =
             outcome.during.as_deref().is_some_and(|op| op.starts_with("Remove") || op.starts_with("Rename"));
-        let silent = failed.kind == CallKind::Read && deletes;
+        // The open reads the superblock alone if the first 4 KiB cannot be read as a whole.
+        let is_repeated = failed.offset == 0 && !self.plan.sticky;
+        let silent = failed.kind == CallKind::Read && (deletes || is_repeated);
         assert!(outcome.error.is_some() || silent, "no caller got the error of {what}");
         if !self.shape.journal {
             return;

@@ -91,14 +91,18 @@ fn times_of_deletion_after_1970_are_sound_if_the_volume_was_made_then() {
     assert!(e2fsck(&image.path()).is_none_or(|output| output.status.success()));
 }
 
+/// Returns the offset of the first block of data. The list of all blocks may begin with one of the extent tree.
+fn first_block(image: &Image, path: &str) -> u64 {
+    image.debugfs(&format!("bmap {path} 0")).trim().parse::<u64>().unwrap() * BLOCK
+}
+
 #[test]
 fn names_whose_hashes_do_not_fit_the_bounds_of_their_block_are_found() {
     /// Offset of the first entry with a hash in the root of an index, after the entry with the counts.
     const SECOND: usize = 40;
     let scratch = ScratchImage::empty();
     let Some(base) = populated(&scratch, "^metadata_csum") else { return };
-    let blocks = base.debugfs("blocks /many");
-    let root = blocks.split_whitespace().find_map(|block| block.parse::<u64>().ok()).unwrap() * BLOCK;
+    let root = first_block(&base, "/many");
     let mut bytes = [0; BLOCK as usize];
     File::open(base.path()).unwrap().read_exact_at(&mut bytes, root).unwrap();
     let hash = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap());
@@ -118,8 +122,7 @@ fn names_whose_hashes_do_not_fit_the_bounds_of_their_block_are_found() {
 fn a_parent_that_does_not_name_the_directory_is_found() {
     let scratch = ScratchImage::empty();
     let Some(image) = populated(&scratch, "^metadata_csum") else { return };
-    let blocks = image.debugfs("blocks /a/b/c");
-    let block = blocks.split_whitespace().find_map(|block| block.parse::<u64>().ok()).unwrap() * BLOCK;
+    let block = first_block(&image, "/a/b/c");
     let file = File::options().write(true).open(image.path()).unwrap();
     // The inode of `..`: the root instead of `/a/b`.
     file.write_all_at(&[2], block + 12).unwrap();

@@ -305,8 +305,8 @@ impl<'a, 'v> Check<'a, 'v> {
         }
     }
 
-    /// Compares the type of an entry with the mode that its unused inode has kept. Reads one block for each such entry, so not after the limit
-    /// of findings.
+    /// Compares the type of an entry with the mode that its unused inode has kept. Reads one block for each
+    /// such entry, so not after the limit of findings.
     fn unused_type(&self, entry: &Entry<'_>, block: u64) {
         if self.volume.findings.is_full() {
             return;

@@ -92,8 +92,8 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     state(kind, (links == 0 && is_orphan) || is_value || volume.is_hidden(ino.get()))
 }
 
-/// Stands for the type of an inode whose mode has none, and of a special file or a symbolic link that e2fsck would delete: no type in a
-/// directory entry is right for it.
+/// Stands for the type of an inode whose mode has none, and of a special file or a symbolic link that
+/// e2fsck would delete: no type in a directory entry is right for it.
 const UNKNOWN_TYPE: u8 = 8;
 
 /// An inode that was parsed in spite of errors.

@@ -52,7 +52,7 @@ impl<'a> Handle<'a> {
         self.permit.ensure(credits.saturating_add(self.journal.spare()))
     }
 
-    /// Returns true if the transaction has so many participants that more should join the next one.
+    /// Returns true if the transaction has its limit of participants. What can wait joins the next one.
     pub(crate) fn is_crowded(&self) -> bool {
         self.journal.running.is_crowded()
     }

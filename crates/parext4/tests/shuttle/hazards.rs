@@ -51,7 +51,7 @@
 //! | H38 | a dirty page that relies on a cluster of its file loses it | `clusters::a_dirty_page_keeps_its_space_if_its_cluster_is_freed` | `UnmapBlocksOnly` |
 //! | H39 | writes under way exceed a limit of a quota together | `quotas::writes_under_way_stay_within_the_limit` | `ChargeUnlocked` |
 //! | H40 | a write finds no space although another one returns some | `full::a_write_gets_the_space_that_another_one_returns` | `ClaimsIgnored`, `EventsIgnored` |
-//! | H40 | the same, with several writes that find none | `full::several_writes_get_the_space_that_one_operation_returns` | `ClaimsIgnored`, `EventsIgnored`, `EpochUnfinished` |
+//! | H40 | several writes fail although one operation returns enough for all | `full::several_writes_get_the_space_that_one_operation_returns` | `ClaimsIgnored`, `EventsIgnored`, `EpochUnfinished` |
 //! | H40 | a write waits for claims that began after it had found no space | `full::a_write_that_does_not_fit_waits_for_no_later_claim` | `LaterClaimsAwaited` |
 //! | H40 | write-backs without space take the blocks of each other in turn | `full::write_backs_without_space_for_their_trees_keep_their_blocks` | `UnmappedFreed` |
 //!

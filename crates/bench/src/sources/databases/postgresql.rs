@@ -162,7 +162,8 @@ fn microseconds(line: &str) -> Option<u64> {
     line.split(' ').nth(2)?.parse().ok()
 }
 
-/// Returns the command for a program that refuses to run as root: by an unprivileged user, if this process is root's.
+/// Returns the command for a program that refuses to run as root: by an unprivileged user, if this
+/// process is root's.
 fn unprivileged(program: &str, arguments: impl IntoIterator<Item = impl AsRef<str>>) -> Command {
     let mut command = match rustix::process::geteuid().is_root() {
         true => command("setpriv", ["--reuid=nobody", "--regid=nogroup", "--clear-groups", program]),

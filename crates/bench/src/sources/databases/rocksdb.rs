@@ -75,7 +75,8 @@ struct Line {
 }
 
 impl Line {
-    /// Parses a line such as "fillsync : 57.046 micros/op 34987 ops/sec 0.057 seconds 2000 operations; 14.0 MB/s".
+    /// Parses a line such as
+    /// "fillsync : 57.046 micros/op 34987 ops/sec 0.057 seconds 2000 operations; 14.0 MB/s".
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split([' ', ';']).collect();
         let before = |unit: &str| words.iter().position(|&word| word == unit)?.checked_sub(1);

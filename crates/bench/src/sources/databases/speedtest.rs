@@ -34,8 +34,8 @@ impl Journal {
     }
 }
 
-/// Runs speedtest1 on a database in `root`. Most of its transactions are in files, of a cache of 4 MiB. Each of its tests counts as one
-/// operation.
+/// Runs speedtest1 on a database in `root`. Most of its transactions are in files, of a cache of 4 MiB.
+/// Each of its tests counts as one operation.
 pub fn run(journal: Journal, scale: u32, root: &Path) -> Result<Outcome> {
     interrupt::check()?;
     let size = (20 * scale).to_string();

@@ -60,8 +60,8 @@ impl Inside {
         Ok(Some(Place { parent, name, path, other_kind: OtherKind::IsReplaced }))
     }
 
-    /// Finds the file that the target of a hard link names. The target may have `..`, but not so many that they lead above the
-    /// destination.
+    /// Finds the file that the target of a hard link names. The target may have `..`, but may not lead above
+    /// the destination.
     pub fn find(&mut self, name: &[u8]) -> Result<Node> {
         let mut names = parts(name)?;
         let mut depth = 0_usize;

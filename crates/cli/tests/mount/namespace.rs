@@ -8,8 +8,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, sym
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags, lgetxattr,
-    llistxattr, lremovexattr, lsetxattr, makedev, mknodat, open, renameat_with, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, XattrFlags,
+    lgetxattr, llistxattr, lremovexattr, lsetxattr, makedev, mknodat, open, renameat_with, utimensat,
 };
 use testkit::rng::Rng;
 use testkit::settings;
@@ -150,7 +150,15 @@ impl Side {
             Op::Link { path, to } => std::fs::hard_link(at(path), at(to))?,
             Op::Unlink { path } => rustix::fs::unlink(at(path))?,
             Op::Rmdir { path } => rustix::fs::rmdir(at(path))?,
-            Op::Rename { path, to, flags } => renameat_with(CWD, at(path), CWD, at(to), *flags)?,
+            Op::Rename { path, to, flags } => {
+                let outcome = renameat_with(CWD, at(path), CWD, at(to), *flags);
+                // The kernel's ext4 enters the whiteout before it finds that the target is not empty, and takes it
+                // back. So it sets the directory's time, unlike here.
+                if outcome == Err(rustix::io::Errno::NOTEMPTY) && flags.contains(RenameFlags::WHITEOUT) {
+                    set_to_now(at(path).parent().expect("below the root"))?;
+                }
+                outcome?;
+            }
             Op::Chmod { path, mode } => std::fs::set_permissions(at(path), Permissions::from_mode(*mode))?,
             Op::Chown { path, owner, follow: true } => chown(at(path), Some(*owner), Some(owner + 1))?,
             Op::Chown { path, owner, .. } => lchown(at(path), None, Some(*owner))?,
@@ -193,6 +201,12 @@ impl Side {
         }
         seen
     }
+}
+
+fn set_to_now(path: &Path) -> rustix::io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn look_below(dir: &Path, prefix: &str, seen: &mut BTreeMap<String, String>) {

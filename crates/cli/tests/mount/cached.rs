@@ -2,10 +2,12 @@
 
 use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::PoisonError;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, XattrFlags,
@@ -82,7 +84,7 @@ fn attributes_that_the_server_changes_are_not_cached() {
             for path in [&path, &dir] {
                 attributes(path, AtFlags::empty());
             }
-            std::thread::sleep(std::time::Duration::from_millis(12));
+            sleep(Duration::from_millis(12));
             change(&path);
             for path in [&path, &dir] {
                 let kept = attributes(path, AtFlags::empty());
@@ -95,8 +97,67 @@ fn attributes_that_the_server_changes_are_not_cached() {
     }
 }
 
+/// Write-back by the volume allocates blocks of the extent tree, of which no request tells. Of blocks that
+/// the kernel's write-back allocates with `cache=writeback` it keeps no number either.
+#[test]
+fn the_kernel_learns_of_blocks_that_change_without_a_request() {
+    for options in ["cache=kernel", "cache=direct", "cache=writeback"] {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "1024"], options) else { return };
+        let file = File::create(fuse.path("file")).unwrap();
+        let blocks = || file.metadata().unwrap().blocks();
+        for round in 0..3 {
+            let before = blocks();
+            for nth in 0..400 {
+                file.write_all_at(&[1; 1024], (round * 400 + nth) * 2048).unwrap();
+            }
+            // The kernel keeps this number until it is told.
+            blocks();
+            // Has only the kernel write back: it sends no request for it.
+            rustix::fs::syncfs(&file).unwrap();
+            wait_until(&format!("{options}: the data has blocks"), || blocks() >= before + 800);
+            rustix::fs::fsync(File::open(fuse.dir()).unwrap()).unwrap();
+            wait_until(&format!("{options}: the extent tree has grown"), || blocks() > before + 800);
+        }
+        drop(file);
+        fuse.finish();
+    }
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// Blocks that were preallocated for a writer are freed after close(2), of which no request tells either.
+#[test]
+fn the_kernel_learns_of_preallocated_blocks_that_are_freed() {
+    for options in ["cache=kernel", "cache=direct", "cache=writeback"] {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = fuse.path("file");
+        let file = File::options().create(true).write(true).custom_flags(DIRECT).open(&path).unwrap();
+        for nth in 0..8 {
+            file.write_all_at(&PAGE.0, nth * 4096).unwrap();
+        }
+        let blocks = || std::fs::metadata(&path).unwrap().blocks();
+        assert!(blocks() >= 64, "{options}");
+        drop(file);
+        wait_until(&format!("{options}: only the data has blocks"), || blocks() == 64);
+        fuse.finish();
+    }
+}
+
+const DIRECT: i32 = OFlags::DIRECT.bits().cast_signed();
+
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+static PAGE: Page = Page([1; 4096]);
+
 fn direct(path: &Path) -> File {
-    File::options().write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path).unwrap()
+    File::options().write(true).custom_flags(DIRECT).open(path).unwrap()
 }
 
 #[test]

@@ -65,6 +65,7 @@ impl Filesystem for Dispatcher {
         // The last request may have started new ones.
         self.queue_threads.stop();
         self.closer.join();
+        self.server.changed_blocks.join();
         self.server.log_refused();
         self.server.shut_down();
     }

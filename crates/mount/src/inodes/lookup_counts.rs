@@ -75,15 +75,6 @@ impl LookupCounts {
         Ok(Arc::clone(known.pages.get_or_insert_with(new)))
     }
 
-    /// Notes the number of blocks of an inode for which the kernel has asked.
-    pub fn note_blocks(&self, ino: INodeNo, blocks: u64) {
-        if self.writeback
-            && let Some(pages) = self.shard(ino.0).lock().get(&ino.0).and_then(|known| known.pages.as_ref())
-        {
-            pages.note_blocks(blocks);
-        }
-    }
-
     /// Counts that the kernel is told of an inode. Replaces the entry of an inode that had the number before. The kernel returns the look-ups
     /// of both by the number, so the count includes both.
     pub fn count_lookup(&self, node: &Node) {

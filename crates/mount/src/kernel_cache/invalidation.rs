@@ -34,6 +34,9 @@ pub trait Kernel: fmt::Debug + Send + Sync {
     /// on if `len` is 0. Blocks until the pages are dropped.
     fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64);
 
+    /// Has the kernel drop the attributes of an inode. Blocks while the kernel evicts the inode.
+    fn drop_attributes(&self, ino: INodeNo);
+
     /// Has the kernel forget a name of a directory. Blocks while requests of the kernel hold the directory.
     fn forget_name(&self, parent: INodeNo, name: &OsStr);
 }
@@ -44,6 +47,15 @@ impl Kernel for OnceLock<Notifier> {
         if let Some(notifier) = self.get() {
             // An error means that the kernel does not know the inode, and so has no page of it.
             let _ = notifier.inval_inode(ino, offset, len);
+        }
+    }
+
+    fn drop_attributes(&self, ino: INodeNo) {
+        /// A negative offset: only the attributes, no pages.
+        const ATTRIBUTES_ONLY: i64 = -1;
+        if let Some(notifier) = self.get() {
+            // An error means that the kernel does not know the inode.
+            let _ = notifier.inval_inode(ino, ATTRIBUTES_ONLY, 0);
         }
     }
 

@@ -1,12 +1,14 @@
 //! The kernel's page cache: whether it may hold pages of an inode, and how the server has it drop them.
 
+mod changed_blocks;
 mod invalidation;
 mod pages;
 mod write_back;
 
-pub use invalidation::Invalidation;
+pub use changed_blocks::ChangedBlocks;
 #[cfg(shuttle)]
-pub use invalidation::{Kernel, WaitPermit};
+pub use invalidation::WaitPermit;
+pub use invalidation::{Invalidation, Kernel};
 pub use pages::KernelPages;
 pub(crate) use pages::{PageWriter, WriteAccess};
 pub(crate) use write_back::WriteBackRequest;

@@ -35,8 +35,6 @@ pub struct KernelPages {
     write_back: WriteBack,
     /// Writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
-    /// The file's number of blocks that the kernel knows, or will ask for.
-    shown_blocks: AtomicU64,
 }
 
 /// The write-back requests that have failed.
@@ -84,14 +82,7 @@ impl KernelPages {
             lost,
             write_back,
             writeback,
-            shown_blocks: AtomicU64::new(u64::MAX),
         }
-    }
-
-    /// Notes the file's number of blocks for which the kernel has asked, or before the kernel is told to drop
-    /// the file's attributes. Returns true if it was another number before, or none.
-    pub fn note_blocks(&self, blocks: u64) -> bool {
-        self.shown_blocks.swap(blocks, Ordering::SeqCst) != blocks
     }
 
     /// Counts a file as open for writing until the result is dropped.

@@ -17,7 +17,7 @@ const SET_IDS: u16 = 0o6000;
 pub(crate) struct Entry {
     pub attr: FileAttr,
     pub generation: u64,
-    /// The number of blocks changes only by requests, and not by write-back.
+    /// The number of blocks changes only by requests, or the kernel is told of a change by write-back.
     pub blocks_are_final: bool,
     /// The kernel may cache the name. False in a directory where one entry has several spellings: the kernel knows each spelling on its
     /// own, and would keep one after the entry was removed by another.
@@ -53,6 +53,15 @@ impl Entry {
         Self { attr, generation: 0, blocks_are_final: true, keeps_name: true }
     }
 
+    /// Has the kernel keep the attributes even if write-back may change the number of blocks, because
+    /// the kernel is told of such a change ([`ChangedBlocks`](crate::kernel_cache::ChangedBlocks)).
+    ///
+    /// Only for a reply to a request for attributes: the kernel drops such a reply if it was told of a
+    /// change after it sent the request. Attributes in other replies may be older than the change.
+    pub fn with_watched_blocks(self) -> Self {
+        Self { blocks_are_final: true, ..self }
+    }
+
     /// Returns how long the kernel may cache the name.
     pub fn name_timeout(&self) -> Duration {
         if self.keeps_name { CACHE_FOREVER } else { Duration::ZERO }
@@ -62,7 +71,8 @@ impl Entry {
     ///
     /// * A regular file has set-ID bits. The server clears them when the contents change, which the kernel does not expect. A
     ///   notification after the change does not suffice, because an older reply may still be on its way.
-    /// * The file has data to write back, by which its number of blocks changes without a request.
+    /// * The file has data to write back, by which its number of blocks changes without a request, and
+    ///   the reply may be older than the notification of that.
     /// * The attributes in an entry are the root's. They carry the kernel's number of the root instead of its inode
     ///   number.
     pub fn attr_timeout(&self) -> Duration {

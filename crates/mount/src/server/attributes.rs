@@ -60,10 +60,7 @@ const DAY: i64 = 24 * 60 * 60;
 impl Server {
     /// Returns the attributes of an inode.
     pub fn attributes(&self, ino: INodeNo) -> Outcome<Entry> {
-        let entry = self.entry(&self.node(ino)?);
-        // Not with other replies: the kernel may ignore the attributes in them, and keep its own.
-        self.lookup_counts.note_blocks(ino, entry.attr.blocks);
-        Ok(entry)
+        Ok(self.entry(&self.node(ino)?).with_watched_blocks())
     }
 
     pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<Entry> {

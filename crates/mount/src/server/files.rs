@@ -9,7 +9,6 @@ use super::Server;
 use super::names::NewName;
 use crate::inodes::{OpenFile, ReleasedFile};
 use crate::kernel_cache::KernelPages;
-use crate::options::Cache;
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
 
@@ -95,12 +94,7 @@ impl Server {
             // The kernel has reported what was lost by an earlier call: it sends no fsync(2) that reports a loss.
             self.refused.forget(open.file.node().id());
         }
-        // The kernel keeps the number of blocks that it had before it sent the data.
-        if self.options.effective_cache() == Cache::Writeback
-            && open.pages.note_blocks(open.file.metadata().sectors)
-        {
-            self.invalidate_attributes(open.pages.ino);
-        }
+        self.changed_blocks.tell_of(open.pages.ino);
         Ok(())
     }
 

@@ -26,6 +26,7 @@ use parext4::{Credentials, FileType, InodeFlags, Node, OnError, Quota, Space, Vo
 
 use crate::in_flight::InFlightRequests;
 use crate::inodes::{Durability, LookupCounts, OpenFile, OpenFiles};
+use crate::kernel_cache::{ChangedBlocks, Kernel as _};
 use crate::options::{Cache, MountOptions};
 use crate::protocol::attr::Entry;
 use crate::protocol::{Caller, Failure, Outcome};
@@ -60,6 +61,8 @@ pub(crate) struct Server {
     pub refused: Refused,
     /// Returns the last lines of the log, and where the log is. Set by the program that logs.
     pub log: Arc<OnceLock<RecentLog>>,
+    /// Files whose number of blocks the kernel has wrong.
+    pub changed_blocks: Arc<ChangedBlocks>,
     /// Sends notifications to the kernel. Set once the volume is mounted.
     pub notifier: Arc<OnceLock<Notifier>>,
     block_size: u32,
@@ -88,6 +91,8 @@ impl Server {
     pub fn new(volume: Volume, image: &Path, options: MountOptions) -> parext4::Result<Self> {
         let info = volume.info();
         let (resuid, resgid) = info.reserved_for;
+        let notifier = Arc::<OnceLock<Notifier>>::default();
+        let changed_blocks = Arc::new(ChangedBlocks::new(notifier.clone()));
         Ok(Self {
             lookup_counts: LookupCounts::new(options.effective_cache() == Cache::Writeback),
             open_files: OpenFiles::default(),
@@ -96,7 +101,7 @@ impl Server {
             refused: Refused::default(),
             log: Arc::default(),
             shut_down: AtomicBool::new(false),
-            notifier: Arc::default(),
+            notifier,
             block_size: info.block_size,
             may_ignore_case: info.features.iter().any(|feature| feature == "casefold"),
             stops_on_corruption: options.on_error.unwrap_or(info.on_error) == OnError::ReadOnly,
@@ -105,7 +110,8 @@ impl Server {
             image: image.to_owned(),
             reopen: OnceLock::new(),
             started: Instant::now(),
-            volume: ServedVolume::new(volume)?,
+            volume: ServedVolume::new(volume, &changed_blocks)?,
+            changed_blocks,
             inode_size: info.inode_size,
             has_verity: info.features.iter().any(|feature| feature == "verity"),
             options,
@@ -122,12 +128,7 @@ impl Server {
     /// reference to the inode, as by an open file; so the handler of such a request may call this. Without a reference the
     /// kernel may be evicting the inode, and this would block until its requests for that are answered.
     pub fn invalidate_attributes(&self, ino: INodeNo) {
-        /// A negative offset: only the attributes, no pages.
-        const ATTRIBUTES_ONLY: i64 = -1;
-        if let Some(notifier) = self.notifier.get() {
-            // An error means that the kernel does not know the inode.
-            let _ = notifier.inval_inode(ino, ATTRIBUTES_ONLY, 0);
-        }
+        self.notifier.drop_attributes(ino);
     }
 
     /// Returns the volume.

@@ -19,9 +19,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use fuser::INodeNo;
 use parext4::{Node, Volume};
 
 use super::Server;
+use crate::kernel_cache::ChangedBlocks;
 use crate::protocol::Caller;
 use crate::threads::QueueThreads;
 
@@ -39,7 +41,9 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    fn new(volume: Volume) -> parext4::Result<Self> {
+    fn new(volume: Volume, changed_blocks: &Arc<ChangedBlocks>) -> parext4::Result<Self> {
+        let changed = Arc::clone(changed_blocks);
+        volume.watch_blocks(move |ino| changed.note(INodeNo(ino.get().into())));
         let root = volume.root()?;
         Ok(Self { volume, root })
     }
@@ -68,8 +72,8 @@ impl Deref for Served {
 pub(super) struct ServedVolume(ArcSwapOption<Served>);
 
 impl ServedVolume {
-    pub fn new(volume: Volume) -> parext4::Result<Self> {
-        Ok(Self(ArcSwapOption::from_pointee(Served::new(volume)?)))
+    pub fn new(volume: Volume, changed_blocks: &Arc<ChangedBlocks>) -> parext4::Result<Self> {
+        Ok(Self(ArcSwapOption::from_pointee(Served::new(volume, changed_blocks)?)))
     }
 
     pub fn get(&self) -> Option<Arc<Served>> {
@@ -140,7 +144,8 @@ impl Server {
         };
         let serves = opened.and_then(|volume| {
             queues.restart(&volume).map_err(|error| error.to_string())?;
-            self.volume.0.store(Some(Arc::new(Served::new(volume).map_err(|error| error.to_string())?)));
+            let served = Served::new(volume, &self.changed_blocks).map_err(|error| error.to_string())?;
+            self.volume.0.store(Some(Arc::new(served)));
             Ok(())
         });
         match serves {

@@ -23,6 +23,15 @@ impl Engine {
     /// Like [`free_preallocated`](Self::free_preallocated), past byte `end`. Of a file with extents only operations that end before it are
     /// in flight.
     fn free_preallocated_past(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        let sectors = inode.sectors();
+        let freed = self.free_unrequested_past(inode, end);
+        if inode.sectors() != sectors {
+            self.note_changed_blocks(inode);
+        }
+        freed
+    }
+
+    fn free_unrequested_past(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         if let Some(Body::Indirect(map)) = inode.loaded_body() {
             self.release_claims(inode, map);
             return Ok(());

@@ -3,6 +3,7 @@
 //! Responsible for the parts that all operations need, and for running changes in transactions ([`Engine::transact`]). Not
 //! responsible for operations: modules above this one add their own to [`Engine`], and this one uses none of them.
 
+mod block_watch;
 mod commit_hooks;
 mod commit_timer;
 mod deletions;
@@ -23,6 +24,7 @@ use once_cell::sync::OnceCell;
 use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
+pub(crate) use block_watch::BlockWatch;
 pub(crate) use commit_hooks::Hooks;
 pub(crate) use commit_timer::CommitTimer;
 pub(crate) use deletions::Deletions;
@@ -79,6 +81,8 @@ pub(crate) struct Engine {
     pub preallocated: Preallocated,
     /// The page cache.
     pub pages: Arc<PageCache>,
+    /// What a server does with files whose number of blocks has changed.
+    pub block_watch: BlockWatch,
     /// Releases the memory of an idle page cache.
     pub idle_cache: IdleCache,
     /// Files with dirty pages.

@@ -1,6 +1,7 @@
 //! The public top of the engine: opens, recovers and closes a volume, and operates on it by path.
 
 mod block_set;
+mod block_watch;
 mod by_path;
 mod close;
 mod contents;

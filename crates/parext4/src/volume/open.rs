@@ -20,8 +20,8 @@ use crate::allocator::{AllocationOptions, Allocator, SuperCounts};
 use crate::clock::now;
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
-    CommitTimer, Deletions, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes, Orphans,
-    Preallocated, Use, UseCount,
+    BlockWatch, CommitTimer, Deletions, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes,
+    Orphans, Preallocated, Use, UseCount,
 };
 use crate::error::{Error, Result};
 use crate::flush_turn::FlushTurn;
@@ -360,6 +360,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         read_only,
         lazy,
         preallocated: Preallocated::new(),
+        block_watch: BlockWatch::default(),
         idle_cache: IdleCache::new(options.cache_idle),
         pages,
         split_at: options.research.split_at,

@@ -76,6 +76,7 @@ impl Node {
         mut page_runs: Vec<PageRun<'a>>,
         contents: Contents,
     ) -> Result<u32> {
+        let sectors = self.inode.sectors();
         let results = Batch::write(self, cached, &mut page_runs, contents);
         let (mut count, mut first) = (0, Ok(()));
         for (mut pages, result) in page_runs.into_iter().zip(results) {
@@ -87,6 +88,9 @@ impl Node {
                 Err(ref error) => cached.failures.add_before(error.clone(), || drop(pages)),
             }
             first = first.and(result);
+        }
+        if self.inode.sectors() != sectors {
+            self.engine.note_changed_blocks(&self.inode);
         }
         first.map(|()| count)
     }

@@ -13,6 +13,7 @@ use crate::dispatch::reply::Reply;
 use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
 use crate::inodes::{Durability, OpenFile};
 use crate::kernel_cache::WriteBackRequest;
+use crate::options::Cache;
 use crate::protocol::{Caller, Failure, Outcome};
 use crate::server::{FilePosition, PIECE, Server, write_what_fits};
 use crate::threads::SharedBuf;
@@ -26,6 +27,24 @@ pub(super) struct Target {
     open: Arc<OpenFile>,
     /// The kernel's pages may be clean already.
     _write_back: Option<WriteBackRequest>,
+    /// The space in use before the write, if the kernel keeps that number after it.
+    kept_sectors: Option<u64>,
+}
+
+impl Target {
+    fn new(open: Arc<OpenFile>, write: Write, cache: Cache) -> Self {
+        let is_write_back = write.origin == Origin::WriteBack;
+        let _write_back = is_write_back.then(|| open.pages.start_write_back());
+        // In other modes the kernel drops the attributes itself.
+        let keeps_attributes = is_write_back && cache == Cache::Writeback;
+        let kept_sectors = keeps_attributes.then(|| open.file.metadata().sectors);
+        Self { open, _write_back, kept_sectors }
+    }
+
+    /// Returns true if the kernel keeps a number of blocks from before the write, which has changed.
+    fn has_changed_blocks(&self) -> bool {
+        self.kept_sectors.is_some_and(|sectors| sectors != self.open.file.metadata().sectors)
+    }
 }
 
 impl Deref for Target {
@@ -235,8 +254,7 @@ impl Dispatcher {
         if write.origin == Origin::Pages {
             open.pages.note_fill();
         }
-        let _write_back = (write.origin == Origin::WriteBack).then(|| open.pages.start_write_back());
-        let open = Target { open, _write_back };
+        let open = Target::new(open, write, self.server.options.effective_cache());
         let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(&open, write);
         let fits_queue =
             || self.queue_threads.are_usable() && self.server.fits_queue(&open, write, data.len());
@@ -308,7 +326,7 @@ impl Deferred {
     /// Replies to a write of `len` bytes that a queue thread has completed.
     fn finish_queued_write(
         &self,
-        open: &OpenFile,
+        open: &Target,
         write: Write,
         len: usize,
         result: Outcome<u64>,
@@ -323,7 +341,7 @@ impl Deferred {
     /// Replies to a write of `len` bytes once the kernel has no stale page of the range.
     fn finish_write(
         &self,
-        open: &OpenFile,
+        open: &Target,
         write: Write,
         len: usize,
         outcome: Outcome<u32>,
@@ -333,6 +351,9 @@ impl Deferred {
         if let (Origin::WriteBack, Err(failure)) = (write.origin, &outcome) {
             open.pages.note_lost(failure.errno());
             self.server.refused.note(open.file.node().id(), failure.errno(), len);
+        }
+        if open.has_changed_blocks() {
+            self.server.changed_blocks.note(open.pages.ino);
         }
         if write.may_leave_stale_pages(open) {
             let (pages, offset) = (Arc::clone(&open.pages), write.at.offset);

@@ -244,6 +244,10 @@ pub enum Fault {
     FreeUsedLeaf,
     /// A leaf has its key before the tree refers to it.
     LeafNamedFirst,
+    /// A region is clean while a thread checks whether it has dirty pages.
+    RegionCleanWhileChecked,
+    /// A region is clean although a page became dirty after the search that found none.
+    RegionUnchecked,
     /// The end of a write-back also cleans units that were changed meanwhile.
     WriteBackCleansAll,
     /// H5: clean pages that are written again with dirty neighbours do not count as under write-back.

@@ -73,6 +73,7 @@ impl CheckedFile {
             page.write(0, &[byte]);
             self.content.insert(index, byte);
             assert_eq!(page.mark_dirty(units, units & 5), before);
+            self.pages.note_dirty(index);
             self.dirty.insert(index, (before.0 | units, before.1 | units & 5));
         }
     }

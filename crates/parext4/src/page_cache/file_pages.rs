@@ -8,8 +8,9 @@
 
 use smallvec::SmallVec;
 
+use super::dirty_regions::{DirtyRegions, Region, RegionSet};
 use super::nodes::{LeafKey, SLOTS, Slot};
-use super::page::{Fill, Page};
+use super::page::{Fill, Page, WriteBack};
 use super::page_index::{PageIndex, PageRange};
 use super::page_size::PageSize;
 use super::runs::{DirtyRuns, RunFinder, RunLimits};
@@ -25,6 +26,7 @@ use crate::sync::{Arc, spin};
 pub struct FilePages {
     cache: Arc<PageCache>,
     tree: Arc<PageTree>,
+    regions: DirtyRegions,
 }
 
 /// The result of [`FilePages::claim`].
@@ -40,7 +42,7 @@ impl FilePages {
     /// Returns an empty set of pages.
     #[must_use]
     pub fn new(cache: &Arc<PageCache>) -> Self {
-        Self { cache: Arc::clone(cache), tree: cache.new_tree() }
+        Self { cache: Arc::clone(cache), tree: cache.new_tree(), regions: DirtyRegions::default() }
     }
 
     /// Returns the size of the pages.
@@ -117,7 +119,22 @@ impl FilePages {
     /// Returns whether any of `pages` is dirty.
     pub fn has_dirty(&self, pages: PageRange) -> bool {
         let is_dirty = |slot: Slot<'_>| PageState(slot.word.load(Ordering::Acquire)).dirty() != 0;
-        self.scan(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
+        self.scan_dirty(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
+    }
+
+    /// Records that a page is dirty, so that searches for dirty pages find it. Must be called after the
+    /// page became dirty, also by a thread that writes to a page which another thread has dirtied.
+    #[inline]
+    pub fn note_dirty(&self, index: PageIndex) {
+        self.regions.note(index);
+    }
+
+    /// Begins a write-back of a clean page, which is written again with dirty neighbours. Returns `None` if it is not
+    /// clean. Its region may have no dirty page any more, because another thread has written back the neighbours.
+    pub fn begin_rewrite(&self, index: PageIndex) -> Option<WriteBack<'_>> {
+        let write_back = self.peek(index)?.begin_rewrite()?;
+        self.note_dirty(index);
+        Some(write_back)
     }
 
     /// Returns true if any of the first `most` pages is dirty, or if there are more pages.
@@ -134,14 +151,39 @@ impl FilePages {
     /// Returns the pages from the first to the last one of `pages` that is dirty or under write-back, or an empty range if none is.
     pub fn dirty_span(&self, pages: PageRange) -> PageRange {
         let mut span = pages.take(0);
-        self.scan(pages, |index, slot| {
+        let (mut visited, mut dirty) = (RegionSet::default(), RegionSet::default());
+        self.scan_dirty(pages, |index, slot| {
+            visited.insert(index);
             if PageState(slot.word.load(Ordering::Acquire)).counts_as_dirty() {
+                dirty.insert(index);
                 let start = if span.is_empty() { index } else { span.start() };
                 span = PageRange::new(start, index + 1);
             }
             None::<()>
         });
+        if pages == PageRange::ALL {
+            visited
+                .without(&dirty)
+                .for_each(|region| self.regions.check(region, |region| self.has_dirty_in(region)));
+        }
         span
+    }
+
+    /// Returns true if a page of the region counts as dirty.
+    fn has_dirty_in(&self, region: Region) -> bool {
+        let nodes = &self.cache.nodes;
+        let mut from = DirtyRegions::leaf_of(region, PageIndex::ZERO);
+        while let Some(index) = from {
+            let Some((_, first)) = self.tree.next_leaf(nodes, index) else { return false };
+            let leaf = PageRange::new(first, first.saturating_add(SLOTS));
+            let is_dirty = |slot: Slot<'_>| PageState(slot.word.load(Ordering::Acquire)).counts_as_dirty();
+            if first == index && self.scan(leaf, |_, slot| is_dirty(slot).then_some(())).is_some() {
+                return true;
+            }
+            let next = if first == index { first.saturating_add(SLOTS) } else { first };
+            from = DirtyRegions::leaf_of(region, next);
+        }
+        false
     }
 
     /// Returns whether a unit that begins at byte `start` of the file or later is dirty.
@@ -152,14 +194,15 @@ impl FilePages {
             let dirty = PageState(slot.word.load(Ordering::Acquire)).dirty();
             dirty >> if index == first { before } else { 0 } != 0
         };
-        self.scan(PageRange::starting_at(first), |index, slot| is_dirty(index, slot).then_some(())).is_some()
+        let pages = PageRange::starting_at(first);
+        self.scan_dirty(pages, |index, slot| is_dirty(index, slot).then_some(())).is_some()
     }
 
     /// Returns the first runs of dirty pages in `pages`, in ascending order. A run begins and ends with a dirty page and may
     /// have clean pages in between.
     pub fn dirty_runs(&self, pages: PageRange, limits: RunLimits) -> DirtyRuns {
         let mut finder = RunFinder::new(limits);
-        self.scan(pages, |index, slot| {
+        self.scan_dirty(pages, |index, slot| {
             finder.visit(index, PageState(slot.word.load(Ordering::Acquire)));
             finder.is_full().then_some(())
         });
@@ -203,7 +246,7 @@ impl FilePages {
 
     /// Blocks until the write-backs that are under way in `pages` have ended.
     pub fn wait_write_back(&self, pages: PageRange) {
-        self.scan(pages, |_, slot| {
+        self.scan_dirty(pages, |_, slot| {
             if PageState(slot.word.load(Ordering::Acquire)).is_in_write_back() {
                 self.cache.wait_queues.wait_while(slot, PageState::is_in_write_back);
             }
@@ -287,6 +330,31 @@ impl FilePages {
                 Err(_) => self.cache.wait_queues.wait_while(slot, PageState::is_in_use),
             }
         }
+    }
+
+    /// Like [`scan`](Self::scan), for the leaves that may have dirty pages or pages under write-back.
+    fn scan_dirty<T>(
+        &self,
+        pages: PageRange,
+        mut visit: impl FnMut(PageIndex, Slot<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let mut from = pages.start();
+        while from < pages.end() {
+            from = self.regions.next(from)?;
+            let (_, first) = self.tree.next_leaf(&self.cache.nodes, from)?;
+            if first > from {
+                // Its region may be clean.
+                from = first;
+                continue;
+            }
+            let leaf = PageRange::new(from, first.saturating_add(SLOTS).min(pages.end()).max(from));
+            let found = self.scan(leaf, &mut visit);
+            if found.is_some() {
+                return found;
+            }
+            from = first.saturating_add(SLOTS);
+        }
+        None
     }
 
     /// Calls `visit` for the slots of all leaves in a range, in ascending order, until it returns a value.

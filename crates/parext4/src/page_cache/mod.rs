@@ -21,6 +21,7 @@ mod against_model;
 mod arena;
 mod bytes;
 mod counters;
+mod dirty_regions;
 mod evict;
 mod fifo;
 mod file_pages;

@@ -75,8 +75,8 @@ impl<'a> Page<'a> {
         Some(WriteBack { cache, slot, words, dirty, reserved, failed: true })
     }
 
-    /// Begins a write-back of a clean page, which is written again with dirty neighbours. Returns `None` if it is not clean.
-    pub fn begin_rewrite(&self) -> Option<WriteBack<'a>> {
+    /// The part of [`FilePages::begin_rewrite`](super::FilePages::begin_rewrite) that concerns this page.
+    pub(super) fn begin_rewrite(&self) -> Option<WriteBack<'a>> {
         let begin = |word| PageState(word).begin_rewrite().map(|state| state.0);
         self.slot.word.update(Ordering::AcqRel, begin).ok()?;
         let Self { cache, slot, words } = *self;

@@ -90,6 +90,7 @@ fn dirty_pages_are_counted_found_in_runs_and_cleaned() {
         let page = use_page(&file, index);
         assert_eq!(page.mark_dirty(0b0001, 0b0011), (0, 0));
         assert_eq!(page.mark_dirty(0b1000, 0b0010), (0b0001, 0b0011));
+        file.note_dirty(PageIndex(index));
     }
     drop(use_page(&file, 6));
     assert_eq!(cache.dirty_pages(), 7);
@@ -217,6 +218,22 @@ fn a_clean_page_is_written_again_while_it_counts_as_dirty() {
     page.mark_dirty(1, 0);
     assert!(page.begin_rewrite().is_none(), "dirty");
     assert_eq!(cache.dirty_pages(), 1);
+}
+
+#[test]
+fn a_clean_page_that_is_written_again_is_found_after_its_region_was_clean() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let index = PageIndex(4 * 64 + 1);
+    drop(use_page(&file, index.get()));
+    let again = file.begin_rewrite(index).unwrap();
+    assert_eq!(file.dirty_span(PageRange::ALL), PageRange::of_page(index));
+    again.finish(true);
+    assert!(file.dirty_span(PageRange::ALL).is_empty());
+    // The region is clean now.
+    let again = file.begin_rewrite(index).unwrap();
+    assert_eq!(file.dirty_span(PageRange::ALL), PageRange::of_page(index));
+    drop(again);
 }
 
 #[test]

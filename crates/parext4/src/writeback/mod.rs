@@ -194,7 +194,7 @@ impl Node {
                 write_back = begin(cached, index);
             }
             if write_back.is_none() && collector.reaches(index) {
-                write_back = cached.pages.peek(index).and_then(|page| page.begin_rewrite());
+                write_back = cached.pages.begin_rewrite(index);
             }
             if let Some(mut write_back) = write_back {
                 self.release_past_end(cached, index, &mut write_back, size);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 
 use parext4::fault::Fault;
-use parext4::models::{FilePages, Page, PageCache, PageIndex, PageLookup, page_cache};
+use parext4::models::{FilePages, Page, PageCache, PageIndex, PageLookup, PageRange, page_cache};
 use shuttle::thread::{JoinHandle, spawn, yield_now};
 
 use super::support::{random, search, stopping, yield_randomly};
@@ -190,6 +190,7 @@ fn a_page_changed_during_write_back_is_written_again() {
                 let page = file.get(PageIndex(0)).expect("a pinned page stays");
                 page.write(100, &[value]);
                 page.mark_dirty(1, 1);
+                file.note_dirty(PageIndex(0));
             }
         });
         let flusher = || {
@@ -201,6 +202,40 @@ fn a_page_changed_during_write_back_is_written_again() {
         write_back(&file, &device);
         assert_eq!(device.load(SeqCst), 3, "the last change is not on the device");
         assert_eq!((file.next_dirty(PageIndex(0), 1), cache.dirty_pages()), (None, 0));
+    });
+}
+
+/// A page is dirtied and searched for, while another thread finds that its region has no dirty page.
+#[test]
+fn a_search_finds_a_page_that_was_dirtied_while_its_region_was_checked() {
+    // Smaller files have no map of regions.
+    const FIRST: u32 = 4 * 64;
+    check(3000, &[Fault::RegionCleanWhileChecked, Fault::RegionUnchecked], || {
+        let cache = page_cache(3, FEW_NODES);
+        let file = file(&cache);
+        for index in [FIRST, FIRST + 1] {
+            use_page(&file, index, 7).expect("there is room").mark_dirty(1, 0);
+            file.note_dirty(PageIndex(index));
+            let page = file.get(PageIndex(index)).expect("a dirty page stays");
+            page.begin_write_back().expect("it is dirty").finish(true);
+        }
+        let searcher = with(&file, |file| {
+            file.dirty_span(PageRange::ALL);
+        });
+        let writer = with(&file, |file| {
+            let page = file.get(PageIndex(FIRST)).expect("there is room for all pages");
+            // About the time that the search takes.
+            yield_randomly(160);
+            page.mark_dirty(1, 0);
+            file.note_dirty(PageIndex(FIRST));
+            assert_eq!(file.dirty_span(PageRange::ALL), (FIRST..FIRST + 1).into());
+        });
+        join([searcher, writer]);
+        assert_eq!(file.dirty_span(PageRange::ALL), (FIRST..FIRST + 1).into());
+        file.get(PageIndex(FIRST)).unwrap().begin_write_back().expect("it is dirty").finish(true);
+        assert!(file.dirty_span(PageRange::ALL).is_empty());
+        // The search before has found that the region is clean, so this one visits no page.
+        assert!(!file.has_dirty(PageRange::ALL));
     });
 }
 

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::inode::Cached;
 use crate::namespace::Metadata;
 use crate::node::Node;
-use crate::page_cache::FilePages;
+use crate::page_cache::{FilePages, PageIndex};
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Rank, hold};
 
@@ -255,7 +255,8 @@ impl DirectFile {
     }
 
     /// Records that a page has become dirty.
-    fn note_dirty(&self, cached: &Cached) {
+    fn note_dirty(&self, cached: &Cached, index: PageIndex) {
+        cached.pages.note_dirty(index);
         self.engine().note_dirty(self.inode(), cached);
     }
 }

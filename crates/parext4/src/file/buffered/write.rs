@@ -351,7 +351,7 @@ impl DirectFile {
                     let missing = self.delay(cached, part.index, self.missing(part.index, touched)?)?;
                     fill.write(part.within, part.data);
                     drop(fill.finish(touched, missing));
-                    self.note_dirty(cached);
+                    self.note_dirty(cached, part.index);
                     return Ok(());
                 }
                 // All memory is full of dirty pages, perhaps of this write. Write-back requires that they lie within
@@ -370,7 +370,7 @@ impl DirectFile {
         // Dirty units have their space already.
         if touched & !page.marks().0 == 0 {
             page.write(part.within, part.data);
-            guarded!(Fault::ListedByOthers, self.note_dirty(cached));
+            guarded!(Fault::ListedByOthers, self.note_dirty(cached, part.index));
             return Ok(());
         }
         let missing = self.keep_space(cached, part.index, page, touched)?;
@@ -418,7 +418,7 @@ impl DirectFile {
             engine.end_delay(self.inode(), cached, twice, blocks);
         }
         if guarded!(Fault::ListedByOthers, true, dirty == 0) {
-            self.note_dirty(cached);
+            self.note_dirty(cached, index);
         }
     }
 

@@ -4,11 +4,33 @@
 //! Threads claim at the same time.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parext4_format::superblock::Superblock;
 
 type Bits = Box<[AtomicU64]>;
+
+/// The number of blocks of maps that may be read although they were claimed before.
+const MOST_SHARED_NODES: u32 = 1024;
+
+/// Limits how often blocks of maps are read that were claimed before: a hostile map can lead to the
+/// same block any number of times.
+#[derive(Debug)]
+pub(crate) struct SharedNodes {
+    left: AtomicU32,
+}
+
+impl SharedNodes {
+    pub(crate) fn new() -> Self {
+        Self { left: AtomicU32::new(MOST_SHARED_NODES) }
+    }
+
+    /// Counts the reading of a block. Returns false if no more may be read.
+    pub(crate) fn may_read(&self) -> bool {
+        let take = |left: u32| left.checked_sub(1);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+}
 
 /// Bits for all blocks of the volume.
 pub(crate) struct Claims {

@@ -108,7 +108,9 @@ impl<'a, 'v> Check<'a, 'v> {
 
     /// Checks a directory with blocks.
     fn blocks(&mut self, dir: &Dir, runs: &[DirRun], buf: &mut [u8]) {
-        if let Some(gap) = first_gap(runs, dir.blocks) {
+        if dir.is_whole
+            && let Some(gap) = first_gap(runs, dir.blocks)
+        {
             let error = FormatError::new("directory", "block", format_args!("block {gap} of it is missing"));
             self.fail(error, 0, PR_2_DIRECTORY_HOLE);
             let has_later = runs.last().is_some_and(|run| run.logical > gap);

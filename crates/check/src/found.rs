@@ -38,6 +38,8 @@ pub(crate) struct Dir {
     pub flags: InodeFlags,
     /// Blocks that it should have.
     pub blocks: u32,
+    /// True if its runs are all of its blocks: no other file has any of them.
+    pub is_whole: bool,
     /// The first of its runs, and their number.
     pub first_run: usize,
     pub runs: u32,
@@ -51,6 +53,7 @@ impl Dir {
             generation: inode.generation,
             flags: inode.flags,
             blocks: short(blocks),
+            is_whole: true,
             first_run: runs.start,
             runs: short(runs.len() as u64),
         }

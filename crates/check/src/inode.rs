@@ -436,7 +436,8 @@ impl Check<'_, '_> {
             FileType::Directory => {
                 let runs = first_run..found.runs.len();
                 self.directory_size(mapped.end, mapped.is_complete);
-                found.dirs.push(Dir::new(self.ino, inode, mapped.end, runs));
+                let dir = Dir::new(self.ino, inode, mapped.end, runs);
+                found.dirs.push(Dir { is_whole: !mapped.shares_data, ..dir });
             }
             FileType::Symlink => self.symlink(),
             _ if mapped.is_complete => {

@@ -10,11 +10,13 @@
 //! 5. bitmaps and counts (pass 5);
 //! 6. the usage in quota files, which step 2 has counted.
 //!
-//! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, 50 bytes for each directory, 50 to 100 bytes for each
-//! value of an attribute that has an inode, and 25 to 50 bytes for each user, group and project, of which at most 8,388,608 are counted.
-//! On any bytes the check ends: a block that belongs to a map or a directory is read for the first inode that claims it, and an
-//! inode table for the first group that has it. Memory does not follow from the superblock alone: the check stops when more than
-//! 65,536 descriptors are unusable.
+//! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, 50 bytes for
+//! each directory, 50 to 100 bytes for each value of an attribute that has an inode, and 25 to 50
+//! bytes for each user, group and project, of which at most 8,388,608 are counted. On any bytes the
+//! check ends: a block of a directory is read for the first inode that claims it, and an inode
+//! table for the first group that has it. A block of a map is read for each inode that claims it,
+//! but not more than 1024 times in all for inodes after the first. Memory does not follow from the
+//! superblock alone: the check stops when more than 65,536 descriptors are unusable.
 //!
 //! The crate reads what is on the device. The caller replays the journal first, for example in memory.
 //!

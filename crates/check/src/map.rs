@@ -1,7 +1,7 @@
 //! Walks the map of one file: the extent tree or the indirect blocks.
 //!
-//! A node is read only if the sink accepts it. A sink accepts each block once, so a walk over a hostile volume reads no more
-//! blocks than the volume has.
+//! A node is read only if the sink accepts it. A sink accepts each block once, and repeats a
+//! limited number of times, so the walks over a hostile volume end.
 
 use parext4_format::extent::{self, Extent, ExtentNode, IndexEntry};
 use parext4_format::inode::{Inode, InodeFlags};

@@ -37,6 +37,8 @@ pub(crate) struct Mapped {
     pub last_written: Option<u64>,
     /// False if a part of the map could not be read.
     pub is_complete: bool,
+    /// True if another file, or another part of this one, has claimed blocks of data before.
+    pub shares_data: bool,
 }
 
 impl<'a, 'v> Mapper<'a, 'v> {
@@ -100,11 +102,14 @@ impl<'a, 'v> Mapper<'a, 'v> {
 }
 
 impl Sink for Mapper<'_, '_> {
+    /// Accepts no block of the file system itself, as e2fsck does.
     fn node(&mut self, block: u64) -> bool {
         self.clusters += 1;
         let is_fresh = self.volume.claim_blocks(block, 1);
-        self.mapped.is_complete &= is_fresh;
-        is_fresh
+        let is_read =
+            is_fresh || (self.volume.system_at(block).is_none() && self.volume.shared_nodes.may_read());
+        self.mapped.is_complete &= is_read;
+        is_read
     }
 
     /// Ignores runs after the limit of blocks, because a hostile map can have any number of blocks.
@@ -122,6 +127,7 @@ impl Sink for Mapper<'_, '_> {
             self.check_own_block(&run);
         }
         let is_fresh = self.claim(&run);
+        self.mapped.shares_data |= !is_fresh;
         let end = run.logical + run.len;
         self.mapped.first_block = self.mapped.first_block.or(Some(run.physical));
         self.mapped.end = self.mapped.end.max(end);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use parext4_format::inode::Inode;
 use parext4_format::{FormatError, FsBlock, InodeNo};
 
-use crate::claims::Claims;
+use crate::claims::{Claims, SharedNodes};
 use crate::inode::has_map;
 use crate::map::{self, Run, Sink};
 use crate::problem::{PR_1B_DUP_BLOCK, PR_1D_SHARE_METADATA, Problem};
@@ -31,7 +31,7 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize) {
     if !volume.claims.any_twice() {
         return;
     }
-    let nodes = Claims::new(&volume.sb, volume.descs.len());
+    let nodes = Nodes { once: Claims::new(&volume.sb, volume.descs.len()), again: SharedNodes::new() };
     let owners = Mutex::new(Owners { of: BTreeMap::new(), left: MOST_REFERENCES });
     for_each_inode(volume, threads, &|ino, inode| visit(volume, &nodes, &owners, ino, inode));
     for (block, inodes) in owners.into_inner().unwrap_or_else(PoisonError::into_inner).of {
@@ -45,7 +45,7 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize) {
     }
 }
 
-fn visit(volume: &Volume<'_>, nodes: &Claims, owners: &Mutex<Owners>, ino: InodeNo, inode: &Inode) {
+fn visit(volume: &Volume<'_>, nodes: &Nodes, owners: &Mutex<Owners>, ino: InodeNo, inode: &Inode) {
     let mut finder = Finder { volume, nodes, owners, ino };
     if inode.file_acl != 0 && volume.has_blocks(inode.file_acl, 1) {
         finder.found(inode.file_acl, 1);
@@ -55,10 +55,15 @@ fn visit(volume: &Volume<'_>, nodes: &Claims, owners: &Mutex<Owners>, ino: Inode
     }
 }
 
+/// The nodes of maps that the walk has read.
+struct Nodes {
+    once: Claims,
+    again: SharedNodes,
+}
+
 struct Finder<'a, 'v> {
     volume: &'a Volume<'v>,
-    /// Nodes that were read. Each is read once.
-    nodes: &'a Claims,
+    nodes: &'a Nodes,
     owners: &'a Mutex<Owners>,
     ino: InodeNo,
 }
@@ -89,8 +94,8 @@ impl Finder<'_, '_> {
 impl Sink for Finder<'_, '_> {
     fn node(&mut self, block: u64) -> bool {
         self.found(block, 1);
-        let cluster = self.nodes.cluster_of(block);
-        self.nodes.claim(cluster, 1)
+        let once = &self.nodes.once;
+        once.claim(once.cluster_of(block), 1) || self.nodes.again.may_read()
     }
 
     fn data(&mut self, run: Run) {

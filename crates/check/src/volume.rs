@@ -11,7 +11,7 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FormatError, FsBlock, InodeNo};
 
-use crate::claims::Claims;
+use crate::claims::{Claims, SharedNodes};
 use crate::finding::Findings;
 use crate::problem::Problem;
 use crate::usage::Usage;
@@ -66,6 +66,7 @@ pub(crate) struct Volume<'a> {
     /// `None` for a descriptor that leads out of the volume.
     pub descs: Vec<Option<GroupDesc>>,
     pub claims: Claims,
+    pub shared_nodes: SharedNodes,
     /// Blocks of the file system itself: sorted `(start, end, structure)`.
     pub system: Vec<(u64, u64, &'static str)>,
     /// Inodes that the next mount deletes or truncates.
@@ -88,6 +89,7 @@ impl<'a> Volume<'a> {
             findings,
             descs: Vec::new(),
             claims: Claims::new(&sb, 0),
+            shared_nodes: SharedNodes::new(),
             system: Vec::new(),
             orphans: HashSet::new(),
             usage: Usage::new(&sb),

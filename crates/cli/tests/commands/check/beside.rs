@@ -68,6 +68,46 @@ fn problems_of_a_damaged_inode_do_not_hide_each_other() {
     }
 }
 
+/// Returns the inode of a path.
+fn inode_of(image: &Image, path: &str) -> u32 {
+    let number = image.debugfs(&format!("stat {path}"));
+    let number = number.split_once("Inode: ").unwrap().1.split_whitespace().next().unwrap();
+    number.parse().unwrap()
+}
+
+#[test]
+fn a_block_of_a_map_is_read_for_each_inode_that_has_it() {
+    let scratch = ScratchImage::empty();
+    let Some(image) = populated(&scratch, "^metadata_csum,^extents,^64bit") else { return };
+    // The target of the link, whose bytes are no numbers of blocks.
+    let block = image.debugfs("bmap /link 0");
+    let files = ["/sparse", "/attributes"];
+    for file in files {
+        assert!(debugfs(&image.path(), &format!("sif {file} block[IND] {}", block.trim())), "{file}");
+    }
+    assert_named(&image.path(), &["PR_1_ILLEGAL_BLOCK_NUM", "PR_1B_DUP_BLOCK"], "shared");
+    let (_, printed) = check(&image.path());
+    for file in files {
+        let place = format!("(inode {}) [0x01000e PR_1_ILLEGAL_BLOCK_NUM]", inode_of(&image, file));
+        assert!(printed.contains(&place), "{file}, {place}: {printed}");
+    }
+}
+
+#[test]
+fn blocks_of_a_directory_that_another_one_has_are_not_missing() {
+    let scratch = ScratchImage::empty();
+    let Some(image) = populated(&scratch, "^metadata_csum,^extents,^64bit") else { return };
+    let block = image.debugfs("bmap /a/b 0");
+    assert!(debugfs(&image.path(), &format!("sif /a/b/c block[0] {}", block.trim())));
+    assert_named(&image.path(), &["PR_1B_DUP_BLOCK"], "shared");
+    let (_, printed) = check(&image.path());
+    assert!(!printed.contains("PR_2_DIRECTORY_HOLE"), "{printed}");
+    let logged = logged(&image.path());
+    assert!(
+        logged.is_none_or(|logged| !logged.contains("PR_2_DIRECTORY_HOLE") && !logged.contains("0x020015"))
+    );
+}
+
 #[test]
 fn an_entry_of_an_unused_inode_has_the_type_that_the_inode_had() {
     let scratch = ScratchImage::empty();

@@ -6,6 +6,7 @@ mod conversion;
 mod extents;
 mod full;
 mod preallocation;
+mod removal;
 mod reserved;
 mod returning;
 mod trim;

@@ -14,6 +14,9 @@ use crate::sync::atomic::Ordering;
 /// split is half full, so each data block could become an extent of its own.
 const PER_TREE_BLOCK: u64 = 32;
 
+/// Clusters that the tree of a contiguous write may take nevertheless.
+const SPARE: u64 = 8;
+
 /// Returns the number of tree blocks to claim for `data` blocks.
 fn tree_blocks(data: u64) -> u64 {
     data.div_ceil(PER_TREE_BLOCK)
@@ -83,6 +86,14 @@ impl Allocator {
         } else {
             self.unclaimed.fetch_sub(i64::try_from(want - have).unwrap_or(0), Ordering::Acquire);
         }
+    }
+
+    /// Returns true if `bytes` of data of a caller with `credentials` fit into holes once all delayed blocks have turned out to need no tree
+    /// blocks.
+    pub(crate) fn fits_without_trees(&self, bytes: u64, credentials: Credentials) -> bool {
+        let trees = tree_blocks(self.delayed.load(Ordering::Relaxed));
+        let clusters = bytes.div_ceil(self.layout.cluster_bytes()) + SPARE;
+        self.has_unclaimed(clusters.saturating_sub(trees), credentials)
     }
 
     /// Returns the number of claimed blocks, including the tree blocks.

@@ -225,6 +225,11 @@ impl Allocator {
         self.unclaimed.load(Ordering::Relaxed) - self.left_by_data(credentials) < wanted
     }
 
+    /// Returns true if a claim of `blocks` for data would succeed now.
+    pub(super) fn has_unclaimed(&self, blocks: u64, credentials: Credentials) -> bool {
+        rest_of(self.unclaimed.load(Ordering::SeqCst), blocks, self.left_by_data(credentials)).is_some()
+    }
+
     /// Returns true if an operation may reserve `blocks` of which it will use few. If the volume is to be filled, it may not.
     pub(crate) fn has_plenty(&self, blocks: u32, credentials: Credentials) -> bool {
         !self.options.fill_completely && !self.is_short_of(blocks.into(), credentials)

@@ -59,6 +59,33 @@ fn space_is_counted_in_clusters() {
     assert_clean(&device, "counted");
 }
 
+/// Dirty pages reserve a cluster of the tree for each 32 blocks, an eighth of their space here, and
+/// one contiguous write needs as good as none of it.
+#[test]
+fn one_buffered_write_takes_as_much_space_as_a_direct_one() {
+    for is_extended in [false, true] {
+        let device = Arc::new(Shape::new(64, 1024, true).with_clusters(4).make());
+        let volume = open(&device);
+        let file = volume.create_direct("/file").unwrap();
+        let len = volume.space().available_blocks / 100 * 99 * BLOCK;
+        if is_extended {
+            file.set_len(len).unwrap();
+        }
+        let data: Vec<u8> = (0..len).map(|at| (at / 1024 % 251) as u8).collect();
+        file.buffered().unwrap().write_at(&data, 0).unwrap();
+        assert_eq!(file.size(), len);
+        drop(file);
+        volume.sync().unwrap();
+        assert!(volume.read("/file").unwrap() == data, "{is_extended}: other contents");
+        let file = volume.create_direct("/too-large").unwrap();
+        let result = file.buffered().unwrap().write_at(&data, 0);
+        assert!(matches!(result, Err(Error::NoSpace)) && file.size() == 0, "{result:?}, {}", file.size());
+        drop(file);
+        volume.close().unwrap();
+        assert_clean(&device, "one write");
+    }
+}
+
 #[test]
 fn ranges_that_move_are_whole_clusters() {
     let device = Arc::new(Shape::new(16, 1024, true).with_clusters(8).make());

@@ -4,9 +4,13 @@ use parext4_format::FileBlock;
 use rangelock::ByteRange;
 
 use crate::convert::to_usize;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::DirectFile;
 use crate::inode::Cached;
+
+/// A write of fewer bytes fits or fails as a whole, so that no read sees a part of it alone. Twice
+/// the longest request of the kernel.
+const LARGE: u64 = 2 << 20;
 
 impl DirectFile {
     /// Fails if a write of `[start, end)`, a part of which will be visible at once, would run out of space. The caller then frees space
@@ -33,6 +37,19 @@ impl DirectFile {
             let missing = self.missing(index, touched & !dirty & !reserved)?;
             holes.extend(self.node.units().blocks_of(index, missing));
         }
-        if holes.is_empty() { Ok(()) } else { engine.try_delay(inode, cached, &holes, self.credentials()) }
+        if holes.is_empty() {
+            return Ok(());
+        }
+        match engine.try_delay(inode, cached, &holes, self.credentials()) {
+            Err(Error::NoSpace) if self.may_fit(end - start, end - start) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Returns true if the last `rest` bytes of a write of `len` bytes, which find no space, will
+    /// probably fit once the bytes before are written back: dirty pages reserve the most blocks
+    /// that their tree can need, and it needs few for a contiguous write.
+    pub(super) fn may_fit(&self, len: u64, rest: u64) -> bool {
+        len >= LARGE && self.engine().allocator.fits_without_trees(rest, self.credentials())
     }
 }

@@ -287,6 +287,13 @@ impl DirectFile {
                 let (data, behind) = rest.split_at(rest.len().min(page_size.bytes() - within));
                 let part = PagePart { index, within, data };
                 let mut result = self.write_part(cached, held.hold(), part, offset);
+                let may_fit = || at > written_back && self.may_fit(end - offset, end - at);
+                if matches!(result, Err(Error::NoSpace)) && may_fit() {
+                    self.inode().raise_visible_size(at);
+                    self.make_room(held.hold(), written_back..at).map_err(|error| failed(error, at))?;
+                    written_back = offset.max(page_size.round_down(at));
+                    result = self.write_part(cached, held.hold(), part, offset);
+                }
                 if matches!(result, Err(Error::NoSpace | Error::QuotaExceeded(_)))
                     && self.size().min(at) > offset
                 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use parext4::Device;
 use parext4::device::signature;
-use parext4::storage::Location;
+use parext4_storage::Location;
 use serde_json::{Value, json};
 
 use super::engine::Engine;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use parext4::device::{Direct, SimDevice, SimProfile};
-use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions, FileDevice, MemDevice};
+use parext4_storage::open_device;
 
 use super::buffers::fill;
 

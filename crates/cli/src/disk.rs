@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use parext4::device::signature::{self, Scan, Unreadable};
-use parext4::storage::{Partition, PartitionTable, partitions};
 use parext4::{DeviceOptions, find_info};
+use parext4_storage::{Partition, PartitionTable, partitions};
 use serde_json::json;
 
 use crate::output::Output;

@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
 use clap::Parser;
-use parext4::storage::{Location, partitions, split_partition};
 use parext4::{MemDevice, MkfsOptions, NewInode, Volume, VolumeOptions, mkfs};
 use parext4_check::{CheckOptions, check};
 use parext4_mount::MountOptions;
+use parext4_storage::{Location, partitions, split_partition};
 
 use crate::chmod::ModeRule;
 use crate::cli::Cli;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use parext4::Backups;
 use parext4::device::signature::Contents;
-use parext4::storage::split_partition;
+use parext4_storage::split_partition;
 
 /// The end of the names of file systems.
 const FILE_SYSTEM: &str = " file system";

@@ -9,12 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow};
 use parext4::device::signature::{self, Contents};
 use parext4::mmp::MmpOptions;
-use parext4::storage::{Location, split_partition};
-use parext4::{
-    Device, DeviceOptions, Replayed, Volume, VolumeOptions, find_backups, is_journal_device,
-    open_volume_device,
-};
+use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, find_backups, is_journal_device};
 use parext4_mount::is_being_closed;
+use parext4_storage::{Location, open_volume_device, split_partition};
 
 use crate::image_path::{ImagePath, is_url};
 use crate::{hints, in_use, mmp};

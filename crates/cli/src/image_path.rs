@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use parext4::storage::{Location, scheme};
+use parext4_storage::{Location, scheme};
 
 /// A path inside an image.
 #[derive(Clone, Debug, PartialEq, Eq)]

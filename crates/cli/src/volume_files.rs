@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use parext4::storage::Location;
+use parext4_storage::Location;
 
 use crate::image;
 

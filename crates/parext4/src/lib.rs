@@ -3,8 +3,9 @@
 //! # Opening a volume
 //! [`Volume::open_path`] opens an image file or a block device that mke2fs, the kernel or parext4 has formatted, and
 //! [`mkfs()`] formats one. [`VolumeOptions`] selects read-only access, cache sizes and intervals. [`Volume::open_device`]
-//! accepts any [`Device`], such as a [`MemDevice`] or one of your own. An image is open in one process for writing, or in
-//! several for reading.
+//! accepts any [`Device`], such as a [`MemDevice`] or one of your own. The crate `parext4-storage` opens volumes on NBD
+//! servers and on Ceph by URL, and in partitions of a disk. An image is open in one process for writing, or in several for
+//! reading.
 //!
 //! ```
 //! use parext4::{DeviceOptions, FileDevice, MkfsOptions, Volume, mkfs};
@@ -147,7 +148,6 @@ pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use parext4_format::quota::QuotaKind;
 pub use parext4_format::verity::HashAlgorithm;
-pub use parext4_storage as storage;
 pub use policy::{Policy, ResearchOptions, SplitAt};
 pub use quota_file::QuotaKinds;
 pub use stats::{Admissions, Contender, Explanation, Stats};
@@ -162,7 +162,8 @@ pub use volume::{
     Info, OnError, Quota, QuotaGraces, QuotaLimits, RecordedError, RecordedErrors, Replayed, Space, Volume,
     VolumeOptions, Walk,
 };
-pub use volume::{is_journal_device, needs_recovery, open_volume_device, replay_in_memory, replay_journal};
+pub use volume::{is_journal_device, needs_recovery, replay_in_memory, replay_journal};
+pub use volume::{open_fitting, open_image};
 pub use xattr::{XattrMode, XattrRef};
 
 /// The example in the README, run with the documentation's.

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 
 use parext4::device::Sharing;
 use parext4::mmp::{MmpOptions, Silence};
-use parext4::{DeviceOptions, Volume, VolumeOptions, open_volume_device};
+use parext4::{DeviceOptions, Volume, VolumeOptions};
+use parext4_storage::open_volume_device;
 
 use crate::error::StandbyError;
 use crate::probe::Probe;

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use parext4::mmp::{self, MmpUse};
-use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions};
+use parext4_storage::open_device;
 
 use crate::error::StandbyError;
 use crate::sight::{Mmp, Sight};

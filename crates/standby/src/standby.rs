@@ -5,7 +5,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use parext4::mmp::Silence;
-use parext4::{DeviceOptions, Volume, VolumeOptions, open_volume_device};
+use parext4::{DeviceOptions, Volume, VolumeOptions};
+use parext4_storage::open_volume_device;
 
 use crate::error::StandbyError;
 use crate::log::Log;

@@ -6,7 +6,9 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "nbd")]
 use parext4_nbd::NbdUrl;
+#[cfg(feature = "rbd")]
 use parext4_rbd::ImageUrl;
 
 use crate::partition::split_partition;
@@ -16,7 +18,7 @@ use crate::partition::split_partition;
 /// ```
 /// use parext4_storage::Location;
 /// assert_eq!(Location::parse("./a:b.img")?, Location::Path("./a:b.img".into()));
-/// assert!(matches!(Location::parse("rbd:pool/disk")?, Location::Rbd(_)));
+/// # #[cfg(feature = "nbd")]
 /// assert!(matches!(Location::parse("nbd://server/disk")?, Location::Nbd(_)));
 /// let error = Location::parse("tape:one").unwrap_err();
 /// assert!(error.to_string().starts_with("tape:one: unknown scheme \"tape\""));
@@ -28,8 +30,10 @@ pub enum Location {
     /// An image file or block device of this machine.
     Path(PathBuf),
     /// An RBD image of a Ceph cluster.
+    #[cfg(feature = "rbd")]
     Rbd(ImageUrl),
     /// An export of an NBD server.
+    #[cfg(feature = "nbd")]
     Nbd(NbdUrl),
 }
 
@@ -41,14 +45,21 @@ impl Location {
     /// a slash or a dot is never read as a URL.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] for an unknown scheme; the message names it. `InvalidInput` for a URL that does not have the
+    /// [`io::ErrorKind::Unsupported`] for a scheme that is unknown or whose feature is not enabled; the
+    /// message names it. `InvalidInput` for a URL that does not have the
     /// form of its scheme.
     pub fn parse(typed: impl AsRef<OsStr>) -> io::Result<Self> {
         let (typed, _) = split_partition(typed.as_ref());
         match scheme(typed) {
             None => Ok(Self::Path(typed.into())),
+            #[cfg(feature = "rbd")]
             Some("rbd") => Ok(Self::Rbd(ImageUrl::parse(utf8(typed)?)?)),
+            #[cfg(not(feature = "rbd"))]
+            Some("rbd") => Err(not_enabled(typed, "rbd")),
+            #[cfg(feature = "nbd")]
             Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => Ok(Self::Nbd(NbdUrl::parse(utf8(typed)?)?)),
+            #[cfg(not(feature = "nbd"))]
+            Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => Err(not_enabled(typed, "nbd")),
             Some(scheme) => Err(unknown_scheme(typed, scheme)),
         }
     }
@@ -57,14 +68,19 @@ impl Location {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
-            Self::Rbd(_) | Self::Nbd(_) => None,
+            #[cfg(any(feature = "nbd", feature = "rbd"))]
+            _ => None,
         }
     }
 
     /// Returns whether an open with [`DeviceOptions::create`](parext4_device::DeviceOptions::create) leaves a device as it is
     /// that exists and is large enough.
     pub fn is_created_by_open(&self) -> bool {
-        matches!(self, Self::Rbd(_))
+        #[cfg(feature = "rbd")]
+        if matches!(self, Self::Rbd(_)) {
+            return true;
+        }
+        false
     }
 }
 
@@ -80,10 +96,17 @@ pub fn scheme(typed: &OsStr) -> Option<&str> {
 }
 
 /// Returns a URL as text.
+#[cfg(any(feature = "nbd", feature = "rbd"))]
 fn utf8(typed: &OsStr) -> io::Result<&str> {
     let message =
         || format!("{}: a URL must be UTF-8 text; write other bytes as % and two digits", typed.display());
     typed.to_str().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, message()))
+}
+
+#[cfg(not(all(feature = "nbd", feature = "rbd")))]
+fn not_enabled(typed: &OsStr, feature: &str) -> io::Error {
+    let message = format!("{}: parext4-storage was built without its feature {feature}", typed.display());
+    io::Error::new(io::ErrorKind::Unsupported, message)
 }
 
 fn unknown_scheme(typed: &OsStr, scheme: &str) -> io::Error {
@@ -112,6 +135,16 @@ mod tests {
             assert_eq!(Location::parse(typed).unwrap().path(), Some(Path::new(typed)), "{typed:?}");
         }
     }
+
+    #[cfg(not(feature = "nbd"))]
+    #[test]
+    fn an_url_without_its_feature_is_refused() {
+        let error = Location::parse("nbd://host/x").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().ends_with("without its feature nbd"), "{error}");
+    }
+
+    #[cfg(feature = "nbd")]
     #[test]
     fn urls_of_nbd_are_read() {
         for typed in ["nbd://host/x", "nbds://host", "nbd+unix:///x?socket=s"] {

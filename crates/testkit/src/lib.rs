@@ -71,4 +71,5 @@ pub mod workload;
 
 pub use device_testkit::{contract as device_contract, skip, skip_allowed, skipped};
 pub use image::Image;
+pub use parext4_storage::open_device;
 pub use tool::{kernel_umount, tool};

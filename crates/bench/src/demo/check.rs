@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use parext4::device::{AlignedBuf, Direct};
-use parext4::storage::open_device;
 use parext4::{DeviceOptions, DirectFile, OpenOptions, Volume, VolumeOptions};
+use parext4_storage::open_device;
 
 use super::BLOCK;
 use super::pattern::Stamp;

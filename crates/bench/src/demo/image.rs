@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use indicatif::BinaryBytes;
 use parext4::device::Direct;
-use parext4::storage::Location;
 use parext4::{DeviceOptions, FileDevice};
+use parext4_storage::Location;
 use tempfile::TempDir;
 
 /// Default size of the image, in bytes.

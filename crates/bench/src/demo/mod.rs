@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use parext4::storage::open_device;
 use parext4::{DeviceOptions, MkfsOptions, Volume, VolumeOptions};
+use parext4_storage::open_device;
 
 use crate::explain;
 use image::Image;

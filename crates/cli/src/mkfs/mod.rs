@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use parext4::mkfs::{ExternalJournal, FsType, OnError, Summary, mkfs_journal_device, plan};
-use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions, MkfsOptions};
+use parext4_storage::open_device;
 
 use crate::activity::{Activity, Moved};
 use crate::{image, output, size, source_date};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use parext4::device::{Direct, signature};
 use parext4::mmp::{self, MmpUse};
-use parext4::storage::{Location, open_device};
-use parext4::{Device, DeviceOptions, open_volume_device};
+use parext4::{Device, DeviceOptions};
+use parext4_storage::{Location, open_device, open_volume_device};
 
 use crate::image_path::is_url;
 use crate::{image, in_use};

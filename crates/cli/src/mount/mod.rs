@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
 use parext4::DeviceOptions;
-use parext4::storage::{partition_options, split_partition};
 use parext4_mount::{MountOptions, Mounted, remount, remove_dead_mounts};
+use parext4_storage::{partition_options, split_partition};
 
 use crate::{error, image, recorded};
 use daemon::Startup;

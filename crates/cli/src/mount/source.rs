@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
 use parext4::device::{AlignedBuf, LockHandover};
-use parext4::storage::Location;
 use parext4::{Device, DeviceOptions, Volume};
 use parext4_mount::{Access, MountOptions, Reopen, Reopening};
+use parext4_storage::Location;
 use parking_lot::Mutex;
 use rustix::fs::access;
 use rustix::io::Errno;

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use parext4::storage::Location;
 use parext4::{Timestamp, Volume};
 use parext4_bench::interrupt;
+use parext4_storage::Location;
 
 use crate::image_path::{ImagePath, PathInImage};
 use crate::policy::PolicyArgs;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parext4::device::Sharing;
 use parext4::device::{AlignedBuf, Op, Request, Segment, open_queue};
-use parext4::{MkfsOptions, mkfs, open_volume_device};
+use parext4::{MkfsOptions, mkfs};
+use parext4_storage::open_volume_device;
 use testkit::command::run;
 use testkit::fuse_mount::errors;
 use testkit::poll::until;

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard};
 
-use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions};
+use parext4_storage::open_device;
 use testkit::ceph::{self, Cluster, Options, Store, TENANT};
 
 /// Time in seconds after which a dead client of the test cluster no longer counts as alive.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parext4::DeviceOptions;
 use parext4::device::Sharing;
-use parext4::storage::open_device;
+use parext4_storage::open_device;
 use testkit::command::{ScratchImage, run, text};
 use testkit::fuse_mount::{FuseMount, errors};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ceph_cluster::{Cluster, Options};
 use parext4::DeviceOptions;
-use parext4::storage::open_device;
+use parext4_storage::open_device;
 use rustix::process::{Signal, kill_process};
 use testkit::command::{run, text};
 use testkit::fuse_mount::{errors, umount};

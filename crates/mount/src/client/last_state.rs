@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::device::Direct;
-use parext4::storage::{open_device, scheme};
 use parext4::{Device, DeviceOptions, Error, needs_recovery};
+use parext4_storage::{open_device, scheme};
 
 use super::patience::{Announce, announced};
 use super::server_process::ServerProcess;

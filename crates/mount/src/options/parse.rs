@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parext4::storage::parse_size;
 use parext4::{OnError, QuotaKinds};
+use parext4_storage::parse_size;
 
 use super::error::OptionError;
 use super::{Atime, Cache, DEFAULT_COMMIT, MAX_THREADS, MountOptions, accepted};

@@ -25,5 +25,4 @@ mod wait;
 pub(crate) use live::live;
 pub use options::{MmpOptions, Silence};
 pub(crate) use protection::Protection;
-pub(crate) use state::SILENT_AFTER;
-pub use state::{MmpState, MmpUse, read};
+pub use state::{MmpState, MmpUse, SILENT_AFTER, read};

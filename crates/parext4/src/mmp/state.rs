@@ -11,8 +11,8 @@ use super::time::utc;
 use crate::error::Result;
 use crate::superblock::read_superblock;
 
-/// Time in seconds that an owner may need for an update on a slow device.
-pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(5);
+/// Time that an owner may need for an update on a slow device.
+pub const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// What a volume is used for, as far as its block of multi-mount protection tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

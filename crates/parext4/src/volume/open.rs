@@ -1,7 +1,7 @@
 //! Opens a volume: superblock, journal, descriptors, orphans.
 
-use std::ffi::OsStr;
 use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Volume {
     ///
     /// # Errors
     /// The errors of [`VolumeOptions::open_path`].
-    pub fn open_path(path: impl AsRef<OsStr>) -> Result<Self> {
+    pub fn open_path(path: impl AsRef<Path>) -> Result<Self> {
         VolumeOptions::new().open_path(path)
     }
 

@@ -1,12 +1,12 @@
 //! Defines the options to open a volume.
 
-use std::ffi::OsStr;
+use std::path::Path;
 use std::time::Duration;
 
 use parext4_device::{Device, DeviceOptions};
 
 use super::Volume;
-use super::open_device::open_volume_device;
+use super::open_device::open_image;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mmp::MmpOptions;
@@ -231,10 +231,9 @@ impl VolumeOptions {
     /// # Errors
     /// [`Error::Device`] if the device cannot be opened or is in use; the errors of
     /// [`Volume::open_device`](Volume::open_device).
-    pub fn open_path(&self, path: impl AsRef<OsStr>) -> Result<Volume> {
+    pub fn open_path(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let options = DeviceOptions::new().read_only(self.read_only);
-        let device =
-            open_volume_device(path, &options).map_err(|e| Error::device("opening the device", e))?;
+        let device = open_image(path, &options).map_err(|e| Error::device("opening the device", e))?;
         self.open_device(device)
     }
 

@@ -11,8 +11,6 @@ use parext4::{
     Volume, VolumeOptions,
 };
 
-use parext4::storage::open_device;
-
 use super::queued::Queued;
 
 use testkit::device::{HookedDevice, SplitRequests};
@@ -417,7 +415,7 @@ fn on_rbd(name: &str, queues: bool, buffered: bool) {
     let Some(cluster) = testkit::ceph::start(&Default::default()) else { return };
     let shape = Shape::new(64, 4096, true);
     let options = DeviceOptions::new().create(shape.mib << 20);
-    let device = open_device(cluster.url("stress"), &options).expect("open the image");
+    let device = testkit::open_device(cluster.url("stress"), &options).expect("open the image");
     run(name, &device, shape, Ways { queues, buffered, ..Ways::default() });
     drop(device);
     let export = cluster.dir().join("export");

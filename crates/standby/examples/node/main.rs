@@ -13,8 +13,9 @@ use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, stdin};
 
-use parext4::{DeviceOptions, OpenOptions, Volume, VolumeOptions, open_volume_device};
+use parext4::{DeviceOptions, OpenOptions, Volume, VolumeOptions};
 use parext4_standby::{Standby, Step};
+use parext4_storage::{open_volume, open_volume_device};
 
 use block::{BLOCK, BLOCKS, Found};
 
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match arguments.iter().map(OsString::as_os_str).collect::<Vec<_>>()[..] {
         [check, image] if check == "--check" => check_image(image),
-        [name, url] => run(name, Volume::open_path(url)?),
+        [name, url] => run(name, open_volume(url, &VolumeOptions::new())?),
         [name, url, standby] if standby == "--standby" => {
             let standby = Standby::new(url, DeviceOptions::new(), VolumeOptions::new());
             let volume = standby.take_over(|step| match step {

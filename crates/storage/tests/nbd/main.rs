@@ -11,8 +11,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use parext4::device::DeviceOptions;
-use parext4::storage::open_device;
 use parext4::{MkfsOptions, Volume, VolumeOptions, mkfs};
+use parext4_storage::open_device;
 use tempfile::TempDir;
 use testkit::nbd::{Nbdkit, QemuNbd, Running, Server};
 use testkit::rng::Rng;

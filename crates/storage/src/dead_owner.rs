@@ -9,10 +9,10 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parext4::mmp::{self, MmpState, SILENT_AFTER};
 use parext4_device::{Device, DeviceOptions, LockOwner};
-use parext4_storage::open_device;
 
-use crate::mmp::{self, MmpState, SILENT_AFTER};
+use crate::open_device::open_device;
 
 /// Time between two polls of the device.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ struct Unheard {
 ///
 /// # Errors
 /// The device cannot be opened or read.
-pub(super) fn dead_owner(typed: &OsStr, options: &DeviceOptions) -> io::Result<Option<String>> {
+pub(crate) fn dead_owner(typed: &OsStr, options: &DeviceOptions) -> io::Result<Option<String>> {
     confirmed_dead(&*open_device(typed, &options.clone().read_only(true).lock(false).create(None))?)
 }
 
@@ -62,23 +62,22 @@ fn poll(device: &dyn Device) -> io::Result<Option<Unheard>> {
     let Some(owner) = device.lock_owner()?.filter(|owner| !owner.alive) else { return Ok(None) };
     let mmp = match mmp::read(device) {
         // The device holds something else than a volume.
-        Err(crate::Error::Corrupt(_)) => None,
+        Err(parext4::Error::Corrupt(_)) => None,
         read => read?,
     };
     Ok(Some(Unheard { owner, mmp }))
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
+    use parext4::{MkfsOptions, Volume, VolumeOptions, mkfs};
     use parext4_device::{MemDevice, forward_device};
 
     use super::*;
-    use crate::mkfs::{MkfsOptions, mkfs};
-    use crate::{Volume, VolumeOptions};
 
     /// A device whose lock a client holds.
     #[derive(Debug)]

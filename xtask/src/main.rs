@@ -13,6 +13,7 @@ mod cargo_test;
 mod command;
 mod coverage;
 mod debian;
+mod embed;
 mod image;
 mod interrupt;
 mod kernel_mount;

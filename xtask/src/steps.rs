@@ -11,7 +11,7 @@ use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::workspace::{self, cargo};
-use crate::{asan, beside, cargo_test, debian, tidy, tsan};
+use crate::{asan, beside, cargo_test, debian, embed, tidy, tsan};
 
 /// A step of `cargo xtask test`.
 pub struct Step {
@@ -36,6 +36,12 @@ const TESTS: &[Step] = &[
         about: "licences, duplicates and sources of dependencies",
         mounts: false,
         run: deny,
+    },
+    Step {
+        name: "embed",
+        about: "the engine in a program of another workspace: warnings, number of crates",
+        mounts: false,
+        run: embed::run,
     },
     Step { name: "build", about: "builds all tests but models and sanitizers", mounts: false, run: build },
     Step {

@@ -23,7 +23,7 @@ use super::region::{BLOCKS, Region};
 use crate::extent_map::leaf_index::LeafIndex;
 use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
-use crate::sync::{Arc, ReadGuard, RwLock, SwapOption, WriteGuard};
+use crate::sync::{Arc, ReadGuard, RwLock, WriteGuard};
 
 /// The table of published regions of one file.
 #[derive(Debug)]
@@ -100,10 +100,9 @@ impl View {
     #[cfg(any(test, debug_assertions, shuttle))]
     pub(super) fn agrees(&self, leaves: &LeafIndex) -> bool {
         let mut agree = true;
-        let check = |slot: &SwapOption<Region>| {
+        self.regions.for_each(|slot| {
             agree &= slot.load().as_ref().is_none_or(|region| region.agrees(leaves));
-        };
-        self.regions.for_each(check);
+        });
         agree
     }
 }

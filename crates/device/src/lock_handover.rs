@@ -73,7 +73,7 @@ impl LockHandover {
     fn hold_again(&self) {
         let lock = || flock(&*self.0, FlockOperation::NonBlockingLockShared);
         if let Err(error) = retry_while_busy(HELD_WITHIN, lock) {
-            tracing::error!("a lock is lost: {error}");
+            log::error!("a lock is lost: {error}");
         }
     }
 

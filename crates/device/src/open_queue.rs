@@ -22,7 +22,5 @@ pub fn open_queue(device: &Arc<dyn Device>, depth: u32) -> Box<dyn Queue> {
 
 fn warn_once(error: &io::Error) {
     static WARNED: Once = Once::new();
-    WARNED.call_once(|| {
-        tracing::warn!("cannot open a device queue ({error}): threads make the device's calls")
-    });
+    WARNED.call_once(|| log::warn!("cannot open a device queue ({error}): threads make the device's calls"));
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::number::{FsBlock, GroupNo, InodeNo};
 
 /// An on-disk structure that failed a check, with the structure, the field and the place as data.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FormatError {
     /// The structure, as the kernel's documentation names it: `superblock`, `extent header`, ...
@@ -55,6 +55,8 @@ impl FormatError {
         Self { block: Some(block), ..self }
     }
 }
+
+impl std::error::Error for FormatError {}
 
 /// Prints `structure: field: problem (inode 12, block 34, group 1)`, without the places that are not set.
 impl fmt::Display for FormatError {

@@ -5,17 +5,19 @@
 //! "Filesystem-level encryption (fscrypt)", and `fs/crypto/fname.c`.
 
 use data_encoding::BASE64URL_NOPAD;
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use sha2::{Digest as _, Sha256};
 
 /// Length of the shortest encrypted name: one block of the cipher (`FSCRYPT_FNAME_MIN_MSG_LEN`).
 pub const MIN_ENCRYPTED: usize = 16;
 
+/// Bytes of a SHA-256.
+const SHA256_LEN: usize = 32;
 /// Bytes of the directory hashes.
 const HASHES: usize = 8;
 /// Bytes of an encrypted name that its no-key name contains.
 const PREFIX: usize = 149;
 /// Bytes of the longest no-key name before it is encoded.
-const MAX_LEN: usize = HASHES + PREFIX + SHA256_OUTPUT_LEN;
+const MAX_LEN: usize = HASHES + PREFIX + SHA256_LEN;
 
 /// A decoded no-key name, which identifies an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub struct NoKeyName {
     /// The encrypted name, or its first bytes.
     prefix: Vec<u8>,
     /// The digest of the remaining bytes.
-    rest: Option<[u8; SHA256_OUTPUT_LEN]>,
+    rest: Option<[u8; SHA256_LEN]>,
 }
 
 impl NoKeyName {
@@ -80,8 +82,8 @@ pub fn encoded_len(len: usize) -> usize {
     BASE64URL_NOPAD.encode_len(if len > PREFIX { MAX_LEN } else { HASHES + len })
 }
 
-fn sha256(bytes: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
-    digest(&SHA256, bytes).as_ref().try_into().expect("the length of a SHA-256")
+fn sha256(bytes: &[u8]) -> [u8; SHA256_LEN] {
+    Sha256::digest(bytes).into()
 }
 
 #[cfg(test)]

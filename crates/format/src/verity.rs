@@ -7,11 +7,13 @@
 //! Source: kernel documentation, "fs-verity: read-only file-based authenticity protection" and "Verity files" of ext4, whose
 //! field names are kept.
 
+mod digest;
+
 use std::fmt;
 use std::ops::Range;
 
-pub use ring::digest::Digest;
-use ring::digest::{Algorithm, Context, SHA256, SHA512, digest};
+pub use digest::Digest;
+use digest::Hasher;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -83,11 +85,17 @@ impl HashAlgorithm {
         }
     }
 
-    fn function(self) -> &'static Algorithm {
+    /// Returns the length of a hash in bytes.
+    fn output_len(self) -> usize {
         match self {
-            Self::Sha256 => &SHA256,
-            Self::Sha512 => &SHA512,
+            Self::Sha256 => 32,
+            Self::Sha512 => 64,
         }
+    }
+
+    /// Returns the unit of input in bytes.
+    fn block_len(self) -> usize {
+        2 * self.output_len()
     }
 }
 
@@ -110,7 +118,7 @@ pub struct MerkleTree {
     /// The digest of the file: the hash of the descriptor without its signature.
     digest: Digest,
     /// The state of the hash function after the salt.
-    salted: Context,
+    salted: Hasher,
     /// The first block of each level in the tree. Level 0 has the hashes of the file's blocks.
     starts: Vec<u64>,
     /// Number of blocks of the tree.
@@ -173,7 +181,7 @@ impl MerkleTree {
             root: raw.root_hash,
             salt: salt.to_vec(),
             signature: signature.to_vec(),
-            digest: digest(algorithm.function(), unsigned.as_bytes()),
+            digest: Hasher::new(algorithm).digest(unsigned.as_bytes()),
             salted: salted(algorithm, salt),
             starts,
             blocks,
@@ -240,7 +248,7 @@ impl MerkleTree {
     pub fn place(&self, level: usize, index: u64) -> Option<HashPlace> {
         let start = self.starts.get(level)?;
         let bits = arity_bits(self.algorithm, self.block_bits);
-        let len = self.algorithm.function().output_len();
+        let len = self.algorithm.output_len();
         let slot = usize::try_from(index & ((1 << bits) - 1)).ok()?;
         Some(HashPlace {
             block: start + (index >> bits),
@@ -252,23 +260,22 @@ impl MerkleTree {
     /// Returns the hash of the highest block of the tree, or of the only block of the file.
     #[must_use]
     pub fn root(&self) -> &[u8] {
-        &self.root[..self.algorithm.function().output_len()]
+        &self.root[..self.algorithm.output_len()]
     }
 
     /// Returns the hash of a block. What `data` lacks of a whole block counts as zeros.
     #[must_use]
     pub fn hash(&self, data: &[u8]) -> Digest {
         static ZEROS: [u8; BlockSize::MAX.bytes() as usize] = [0; BlockSize::MAX.bytes() as usize];
-        let mut context = self.salted.clone();
-        context.update(data);
-        context.update(&ZEROS[..self.block_size().saturating_sub(data.len())]);
-        context.finish()
+        let mut hasher = self.salted.clone();
+        hasher.update(data);
+        hasher.digest(&ZEROS[..self.block_size().saturating_sub(data.len())])
     }
 }
 
 /// Binary logarithm of the number of hashes in a block.
 fn arity_bits(algorithm: HashAlgorithm, block_bits: u8) -> u32 {
-    u32::from(block_bits) - algorithm.function().output_len().ilog2()
+    u32::from(block_bits) - algorithm.output_len().ilog2()
 }
 
 /// Returns the first block of each level, and the number of all blocks; `None` if the tree would be too high.
@@ -291,15 +298,14 @@ fn levels(size: u64, algorithm: HashAlgorithm, block_bits: u8) -> Option<(Vec<u6
 }
 
 /// Returns the state of the hash function after the salt, which is padded to the function's unit of input.
-fn salted(algorithm: HashAlgorithm, salt: &[u8]) -> Context {
-    let function = algorithm.function();
-    let mut context = Context::new(function);
+fn salted(algorithm: HashAlgorithm, salt: &[u8]) -> Hasher {
+    let mut hasher = Hasher::new(algorithm);
     if !salt.is_empty() {
         let mut padded = salt.to_vec();
-        padded.resize(function.block_len(), 0);
-        context.update(&padded);
+        padded.resize(algorithm.block_len(), 0);
+        hasher.update(&padded);
     }
-    context
+    hasher
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Mounted {
         if !volume.is_read_only()
             && let Err(error) = volume.set_last_mounted(&dir)
         {
-            tracing::warn!("the superblock does not name the directory of the mount: {error}");
+            log::warn!("the superblock does not name the directory of the mount: {error}");
         }
         Ok(Self { session, connection, server })
     }

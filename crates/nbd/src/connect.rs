@@ -41,7 +41,7 @@ pub(crate) fn connect(
                 connections.push(connection(next));
             }
             Err(error) => {
-                tracing::debug!("{url}: only {} connections: {error}", connections.len());
+                log::debug!("{url}: only {} connections: {error}", connections.len());
                 break;
             }
         }

@@ -131,7 +131,7 @@ fn run(loss: Loss) {
             Err(Failure::Transient(why)) => why,
             Err(Failure::Final(why)) => return give_up(&session, &why, commands),
         };
-        tracing::debug!("{}: cannot reconnect: {error}", session.url);
+        log::debug!("{}: cannot reconnect: {error}", session.url);
         if Instant::now() >= deadline {
             let time = session.url.reconnect.as_secs();
             let why = io::Error::new(io::ErrorKind::TimedOut, format!("no connection for {time} s: {error}"));
@@ -249,7 +249,7 @@ fn again(session: &Session, write: RetainedWrite, inbox: &Arc<Inbox>) -> Command
 
 /// Sends the commands that wait, and lets threads send again.
 fn publish(session: &Session, connections: Vec<Arc<Connection>>, commands: Vec<Command>) {
-    tracing::info!("{}: connected again; {} requests are sent again", session.url, commands.len());
+    log::info!("{}: connected again; {} requests are sent again", session.url, commands.len());
     let mut state = session.state.write();
     let State::Lost { parked, waiting } = std::mem::replace(&mut *state, State::Live(connections.clone()))
     else {
@@ -271,9 +271,9 @@ fn give_up(session: &Session, why: &io::Error, commands: Vec<Command>) {
         session.url
     );
     if session.closed.load(SeqCst) {
-        tracing::debug!("{message}");
+        log::debug!("{message}");
     } else {
-        tracing::error!("{message}");
+        log::error!("{message}");
     }
     let dead = io::Error::new(why.kind(), message);
     let mut state = session.state.write();

@@ -147,7 +147,7 @@ impl Session {
         if !connections.iter().any(|other| Arc::ptr_eq(other, connection)) {
             return;
         }
-        tracing::warn!("{}: connection lost: {error}", self.url);
+        log::warn!("{}: connection lost: {error}", self.url);
         let connections = std::mem::take(connections);
         *state = State::Lost { parked: Vec::new(), waiting: Vec::new() };
         let loss = Loss { session: Arc::clone(self), connections, error };

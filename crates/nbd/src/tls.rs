@@ -123,7 +123,7 @@ impl Bridge {
     fn run(mut self) {
         let result = self.pump();
         if let Err(error) = &result {
-            tracing::debug!("TLS connection to an NBD server: {error}");
+            log::debug!("TLS connection to an NBD server: {error}");
         }
         if result.is_ok() && !self.tls.wants_write() {
             self.tls.send_close_notify();

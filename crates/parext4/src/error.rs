@@ -4,6 +4,7 @@
 //! is kept when an error becomes an [`io::Error`].
 
 mod corruption;
+mod message;
 
 use std::fmt;
 use std::io;
@@ -30,12 +31,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 /// # Ok::<(), parext4::Error>(())
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed a read, write, flush or discard. Its errno is `EIO`, and `cause` has the one of the device: a program
     /// would take the device's `ENODATA` for a missing attribute, or its `ENOSPC` for a full volume.
-    #[error("{what}: {cause}")]
     Device {
         /// The operation that failed.
         what: String,
@@ -44,10 +44,8 @@ pub enum Error {
     },
     /// A structure on the device fails a check. The operation has changed nothing because of it.
     /// Its errno is `EUCLEAN`.
-    #[error("corrupt volume: {0}")]
     Corrupt(Box<Corruption>),
     /// The device ends before the volume does: a part of the volume is missing. Its errno is `EUCLEAN`.
-    #[error("the volume is {needed} bytes long, but its device only {size}: the last {} bytes are missing", .needed - .size)]
     Truncated {
         /// The size of the volume in bytes, which is more than `size`.
         needed: u64,
@@ -56,97 +54,69 @@ pub enum Error {
     },
     /// The volume or the file uses a feature that parext4 does not support. The text names it.
     /// Its errno is `EOPNOTSUPP`.
-    #[error("not supported: {0}")]
     Unsupported(String),
     /// The volume was opened read-only, or cannot be opened otherwise (`EROFS`).
-    #[error("the volume is read-only: {0}")]
     ReadOnly(String),
     /// An earlier failure has stopped the volume: it accepts no changes until it is opened again. The text is that error.
     /// Its errno is `EROFS`.
-    #[error("the volume was stopped by an earlier error: {0}")]
     Stopped(Arc<str>),
     /// The volume was shut down by [`Volume::abort`](crate::Volume::abort). Its errno is `EIO`.
-    #[error("the volume was shut down")]
     ShutDown,
     /// No such file or directory (`ENOENT`).
-    #[error("no such file or directory: {0}")]
     NotFound(String),
     /// The name exists already (`EEXIST`).
-    #[error("file exists: {0}")]
     Exists(String),
     /// The operation needs a directory (`ENOTDIR`).
-    #[error("not a directory: {0}")]
     NotDirectory(String),
     /// The operation needs something other than a directory (`EISDIR`).
-    #[error("is a directory: {0}")]
     IsDirectory(String),
     /// The directory still has entries (`ENOTEMPTY`).
-    #[error("directory not empty: {0}")]
     NotEmpty(String),
     /// No free blocks are left (`ENOSPC`).
-    #[error("no space left on the volume")]
     NoSpace,
     /// The user, group or project has reached a limit of its quota (`EDQUOT`).
-    #[error("quota exceeded: {0}")]
     QuotaExceeded(String),
     /// The directory accepts only names of inodes of its own project (`EXDEV`).
-    #[error("another project: {0}")]
     OtherProject(String),
     /// No free inodes are left (`ENOSPC`).
-    #[error("no inodes left on the volume")]
     NoInodes,
     /// The inode has as many links as the format allows (`EMLINK`).
-    #[error("too many links: {0}")]
     TooManyLinks(String),
     /// A name is longer than 255 bytes, or a symlink's target longer than a block (`ENAMETOOLONG`).
-    #[error("name too long: {0}")]
     NameTooLong(String),
     /// The inode has no such extended attribute (`ENODATA`).
-    #[error("no such attribute: {0}")]
     NoAttribute(String),
     /// A value is longer than the limit of the system call (`E2BIG`).
-    #[error("too big: {0}")]
     TooBig(String),
     /// A length is out of range (`ERANGE`).
-    #[error("out of range: {0}")]
     OutOfRange(String),
     /// An argument is not valid; the text says which and why. Its errno is `EINVAL`.
-    #[error("invalid argument: {0}")]
     Invalid(String),
     /// The file would exceed the largest size that the format can map (`EFBIG`).
-    #[error("file too large")]
     FileTooLarge,
     /// The file has no data, or no hole, at or after this byte offset (`ENXIO`).
-    #[error("no data or hole at or after byte {0}")]
     NothingAfter(u64),
     /// The object is in use (`EBUSY`).
-    #[error("in use: {0}")]
     Busy(String),
     /// The operation would block, and the caller has asked for an error in that case (`EAGAIN`).
-    #[error("would block: {0}")]
     WouldBlock(&'static str),
     /// The operation was cancelled before it began (`ECANCELED`).
-    #[error("cancelled")]
     Cancelled,
     /// More symbolic links than allowed were met while resolving a path (`ELOOP`).
-    #[error("too many levels of symbolic links: {0}")]
     Loop(String),
     /// Contents of a file, or of its Merkle tree, do not match the hashes of fs-verity. Its errno is `EIO`.
-    #[error("fs-verity: the hash does not match: {0}")]
     Unverified(String),
     /// The file was not opened for reading, or for writing (`EBADF`).
-    #[error("the file is not open for {0}")]
     NotOpenFor(&'static str),
     /// The file ends before the requested range does. Its errno is `EIO`.
-    #[error("the file ends before the requested range")]
     UnexpectedEof,
     /// The inode is encrypted, and parext4 has no keys (`ENOKEY`).
-    #[error("the key is not available: {0} is encrypted")]
     NoKey(String),
     /// The operation is not permitted on this inode (`EPERM`).
-    #[error("operation not permitted: {0}")]
     NotPermitted(String),
 }
+
+impl std::error::Error for Error {}
 
 impl Error {
     /// Returns a device error. `what` names the operation that failed.

@@ -101,7 +101,7 @@ impl Findings {
                 return false;
             }
             let (file, line) = (file_of(check), check.line());
-            tracing::error!("{text} (found by {file}:{line}, inode {}, block {})", place.ino, place.block);
+            log::error!("{text} (found by {file}:{line}, inode {}, block {})", place.ino, place.block);
             self.logged.insert(text);
         }
         let last = Finding { seconds: now().seconds, check, place, code };
@@ -113,7 +113,7 @@ impl Findings {
     /// Logs an error that the superblock does not record, unless it was logged before.
     pub(crate) fn log_once(&mut self, text: &str) {
         if self.logged.len() < MAX_LOGGED && self.logged.insert(text.to_owned()) {
-            tracing::error!("{text}");
+            log::error!("{text}");
         }
     }
 

@@ -86,7 +86,7 @@ impl Health {
     pub(crate) fn stop(&self, error: Error) -> Error {
         let mut cause = self.cause.lock();
         if cause.is_none() {
-            tracing::error!("the volume stops: {error}");
+            log::error!("the volume stops: {error}");
             *cause = Some(error.to_string().into());
         }
         self.stopped.store(true, Ordering::Release);

@@ -34,7 +34,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<J
     if !has_background_threads() {
         return None;
     }
-    start(name, run).inspect_err(|error| tracing::warn!("cannot start the thread {name}: {error}")).ok()
+    start(name, run).inspect_err(|error| log::warn!("cannot start the thread {name}: {error}")).ok()
 }
 
 /// Joins threads and logs their panics.
@@ -42,7 +42,7 @@ pub(crate) fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         let name = thread.thread().name().unwrap_or_default().to_owned();
         if thread.join().is_err() {
-            tracing::error!("the thread {name} panicked");
+            log::error!("the thread {name} panicked");
         }
     }
 }

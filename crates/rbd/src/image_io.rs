@@ -87,7 +87,7 @@ impl Drop for ImageIo {
         if !self.read_only
             && let Err(error) = self.flush()
         {
-            tracing::warn!("flushing the image before it is closed: {error}");
+            log::warn!("flushing the image before it is closed: {error}");
         }
         if self.fence.is_silent() {
             patience::hurry(self.image.cluster());

@@ -49,7 +49,7 @@ pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: &Acquire) -> io::Resul
                 return Err(busy(url, &locker, is_alive(image, &locker)?));
             }
             break_lock(image, url, &locker, how.fence_seconds)?;
-            tracing::warn!("{url}: {} is fenced, and its lock is broken", name(&locker));
+            log::warn!("{url}: {} is fenced, and its lock is broken", name(&locker));
             has_fenced = true;
         }
         match image.acquire_lock() {

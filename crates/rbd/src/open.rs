@@ -122,7 +122,7 @@ fn fence_seconds(cluster: &Cluster) -> io::Result<u64> {
 fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::Result<Image> {
     if let Some(size) = options.create {
         match cluster.create(&url.image, size) {
-            Ok(()) => tracing::info!("{url}: created with {size} bytes"),
+            Ok(()) => log::info!("{url}: created with {size} bytes"),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(cluster, url)),
             Err(error) => return Err(url.error(error.kind(), format!("cannot create the image: {error}"))),
@@ -197,7 +197,7 @@ fn share(
         return Ok((Sharing::Unfenced, false));
     }
     if image.features()? & EXCLUSIVE_LOCK == 0 {
-        tracing::warn!(
+        log::warn!(
             "{url}: the image has no exclusive lock, so nothing on the cluster keeps two clients from writing; \
              `rbd feature enable` adds exclusive-lock"
         );

@@ -60,9 +60,9 @@ fn follow(changes: &Receiver<()>, image: &Image, size: &AtomicU64, name: &str) {
         let Ok(now) = image.size() else { continue };
         let before = size.swap(now, Ordering::Relaxed);
         if now > before {
-            tracing::info!("{name}: the image grew to {now} bytes; a new open can use them");
+            log::info!("{name}: the image grew to {now} bytes; a new open can use them");
         } else if now < before {
-            tracing::warn!("{name}: the image was shrunk to {now} bytes; requests past that fail");
+            log::warn!("{name}: the image was shrunk to {now} bytes; requests past that fail");
         }
     }
 }

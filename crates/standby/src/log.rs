@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use log::{info, warn};
 
 use crate::sight::Sight;
 use crate::watch::{Gone, POLL, Verdict};

@@ -39,10 +39,7 @@ pub(crate) fn dead_owner(typed: &OsStr, options: &DeviceOptions) -> io::Result<O
 /// Returns the name of the client that holds the lock, if it is dead.
 fn confirmed_dead(device: &dyn Device) -> io::Result<Option<String>> {
     let Some(first) = poll(device)? else { return Ok(None) };
-    tracing::info!(
-        "the servers of the device do not hear from {}; waiting for a sign of life",
-        first.owner.name
-    );
+    log::info!("the servers of the device do not hear from {}; waiting for a sign of life", first.owner.name);
     let enough = first.mmp.as_ref().map_or(SILENT_AFTER, MmpState::silent_after);
     let begin = Instant::now();
     loop {

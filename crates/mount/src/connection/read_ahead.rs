@@ -15,7 +15,7 @@ const KIB: u32 = 4096;
 /// Extends the read-ahead of the mount on `dir`, a path without symbolic links. Without permission, changes nothing.
 pub(crate) fn extend_read_ahead(dir: &Path) {
     if let Err(error) = try_extend(dir) {
-        tracing::debug!("read-ahead stays at the kernel's default: {error}");
+        log::debug!("read-ahead stays at the kernel's default: {error}");
     }
 }
 

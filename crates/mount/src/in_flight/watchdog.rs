@@ -27,7 +27,7 @@ impl Watchdog {
         let watch = move || {
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 for request in requests.slow_and_unlogged(Instant::now()) {
-                    tracing::warn!("slow request: {request}");
+                    log::warn!("slow request: {request}");
                 }
                 check();
             }
@@ -41,7 +41,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.stop.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the watchdog thread panicked");
+            log::error!("the watchdog thread panicked");
         }
     }
 }

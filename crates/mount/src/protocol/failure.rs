@@ -61,7 +61,7 @@ impl From<Error> for Failure {
     /// Converts by [`Error::to_errno`]. Logs errors of the device; the volume itself logs corruption.
     fn from(error: Error) -> Self {
         if matches!(error, Error::Device { .. }) {
-            tracing::error!("{error}");
+            log::error!("{error}");
         }
         let errno = Errno::from_i32(error.to_errno());
         let corruption = matches!(error, Error::Corrupt(_)).then(|| Box::new(error));

@@ -143,7 +143,7 @@ impl Server {
         if self.updates_atime(node)
             && let Err(error) = node.touch_accessed()
         {
-            tracing::debug!("inode {}: cannot update the time of last access: {error}", node.ino());
+            log::debug!("inode {}: cannot update the time of last access: {error}", node.ino());
         }
     }
 

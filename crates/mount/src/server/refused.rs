@@ -84,7 +84,7 @@ impl Refused {
             let Some(file) = state.files.get_mut(&ino) else { continue };
             file.path = paths.remove(&ino);
             let lost = file.describe(ino);
-            tracing::error!("data of {} that was to be written back is lost: {}", lost.file, lost.error);
+            log::error!("data of {} that was to be written back is lost: {}", lost.file, lost.error);
         }
     }
 

@@ -157,7 +157,7 @@ impl Server {
                 let why = outcome.err().map_or_else(String::new, |why| format!("{why}; "));
                 let why =
                     format!("{why}the volume could not be opened again, and all calls fail now: {error}");
-                tracing::error!("{why}");
+                log::error!("{why}");
                 Err(why)
             }
         }

@@ -54,7 +54,7 @@ impl Server {
                 let volume = self.volume()?;
                 let is_first = volume.stopped().is_none();
                 if is_first && let Err(error) = volume.sync() {
-                    tracing::warn!("before the shutdown: {error}");
+                    log::warn!("before the shutdown: {error}");
                 }
                 volume.abort()?;
                 self.shut_down.fetch_or(is_first, Ordering::Relaxed);

@@ -152,7 +152,7 @@ impl Drop for QueueThread {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("a queue thread panicked");
+            log::error!("a queue thread panicked");
         }
     }
 }
@@ -176,7 +176,7 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_fa
             next = jobs.try_recv().ok();
         }
         if let Err(error) = queue.harvest(true, &mut completions) {
-            tracing::error!("the device queue of the mount failed: {error}");
+            log::error!("the device queue of the mount failed: {error}");
             has_failed.store(true, Ordering::Relaxed);
             in_flight.drain().for_each(|on_done| on_done(Err(Failure::IO), None));
             jobs.try_iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));

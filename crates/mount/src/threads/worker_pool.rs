@@ -84,7 +84,7 @@ impl WorkerPool {
     fn start_thread(&self) -> bool {
         let (shared, idle_time) = (Arc::clone(&self.shared), self.idle_time);
         let started = Builder::new().name(self.name.into()).spawn(move || shared.run(idle_time));
-        started.inspect_err(|error| tracing::warn!("cannot start another thread: {error}")).is_ok()
+        started.inspect_err(|error| log::warn!("cannot start another thread: {error}")).is_ok()
     }
 
     /// Returns the number of jobs that are queued or run.
@@ -152,7 +152,7 @@ impl Drop for ThreadEnd<'_> {
                 // A failed model is being torn down: its primitives no longer work.
                 return;
             }
-            tracing::error!("a worker thread panicked");
+            log::error!("a worker thread panicked");
         }
         self.0.state.lock().threads -= 1;
         self.0.ended.notify_all();

@@ -140,7 +140,7 @@ impl Node {
         if conversion.is_some_and(|conversion| conversion.pinned)
             && let Err(error) = self.unpin(&runs)
         {
-            tracing::debug!("abandoning a write that was prepared: {error}");
+            log::debug!("abandoning a write that was prepared: {error}");
         }
     }
 

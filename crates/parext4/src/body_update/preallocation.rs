@@ -73,7 +73,7 @@ impl Engine {
         }
         // There is no caller to report an error to. Blocks that stay mapped do no harm.
         if let Err(error) = self.free_preallocated(inode) {
-            tracing::debug!("freeing preallocated blocks of inode {}: {error}", inode.ino());
+            log::debug!("freeing preallocated blocks of inode {}: {error}", inode.ino());
         }
     }
 

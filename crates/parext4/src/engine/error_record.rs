@@ -53,7 +53,7 @@ impl ErrorRecorder {
         });
         // After a failed flush every flush fails, although the record is written.
         if let Err(error) = recorded.and(self.set_journal_error()) {
-            tracing::warn!("the superblocks may not tell of the error that stopped the volume: {error}");
+            log::warn!("the superblocks may not tell of the error that stopped the volume: {error}");
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) ->
         (usage, _) => {
             let wait = guarded!(Fault::LateWait, mine.wait(place.update_interval), state.wait);
             if usage == MmpUse::Clean {
-                tracing::info!("the device was too slow to open the volume at once: waiting {wait} seconds");
+                log::info!("the device was too slow to open the volume at once: waiting {wait} seconds");
             }
             wait
         }
@@ -89,7 +89,7 @@ impl Claim<'_> {
             Silence::Seen(sequence) if sequence != found.sequence => 2,
             Silence::Seen(_) | Silence::Forced => 1,
         };
-        tracing::debug!("the volume was not closed ({state}): waiting up to {} seconds", waits * state.wait);
+        log::debug!("the volume was not closed ({state}): waiting up to {} seconds", waits * state.wait);
         if waits == 1 { Ok(read) } else { self.keeps(found, state.wait) }
     }
 

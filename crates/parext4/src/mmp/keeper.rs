@@ -65,7 +65,7 @@ impl Keeper {
                 Ok(Update::TooLate) => return,
                 Ok(Update::Written) => failing = false,
                 Err(error) if !failing => {
-                    tracing::error!("{error}; trying again");
+                    log::error!("{error}; trying again");
                     failing = true;
                 }
                 Err(_) => {}

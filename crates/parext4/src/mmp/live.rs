@@ -30,7 +30,7 @@ pub(crate) fn live(
         Ok(None) => return Ok(None),
         Ok(Some(found)) => found,
         Err(error @ Error::Corrupt(_)) => {
-            tracing::warn!("{error}");
+            log::warn!("{error}");
             return Ok(None);
         }
         Err(error) => return Err(error),

@@ -6,6 +6,7 @@ use parext4_device::{AlignedBuf, Device, ReadNow};
 use parext4_format::mmp::{Mmp, SEQUENCE_MAX, first_check_interval, name_field};
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FsBlock};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::MmpOptions;
 use crate::clock;
@@ -89,7 +90,7 @@ impl Place {
 
     /// Returns a block with a random number, in the name of this machine.
     pub(super) fn mine(&self, options: &MmpOptions) -> Mmp {
-        let random = uuid::Uuid::new_v4().as_u64_pair().0;
+        let random = u64::from_ne_bytes(random_bytes());
         let node = rustix::system::uname();
         Mmp {
             sequence: u32::try_from(random % (u64::from(SEQUENCE_MAX) + 1)).unwrap_or(0),
@@ -99,6 +100,14 @@ impl Place {
             check_interval: first_check_interval(self.update_interval),
         }
     }
+}
+
+/// Returns bytes of the kernel's random number generator.
+fn random_bytes() -> [u8; 8] {
+    let mut bytes = [0; 8];
+    let read = getrandom(&mut bytes, GetRandomFlags::empty());
+    assert!(read == Ok(bytes.len()), "getrandom(2) fills up to 256 bytes: {read:?}");
+    bytes
 }
 
 /// Returns the time now in seconds since 1970.

@@ -83,7 +83,7 @@ impl Protection {
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
         let closed = if clean { keeper.close() } else { Ok(false) };
         if let Err(error) = &closed {
-            tracing::warn!("the volume is not marked as closed: {error}");
+            log::warn!("the volume is not marked as closed: {error}");
         }
         self.lease.close(matches!(closed, Ok(true)));
         closed.map(drop)

@@ -21,7 +21,7 @@ pub(super) fn delete_unused(engine: &Arc<Engine>, inode: &Arc<Inode>) {
     // There is no caller to report an error to. The orphan list keeps the inode for the next open. A failed write has stopped the
     // volume.
     if let Err(error) = Use::own_thread(engine).delete_inode(inode) {
-        tracing::warn!("deleting inode {}: {error}", inode.ino());
+        log::warn!("deleting inode {}: {error}", inode.ino());
     }
 }
 

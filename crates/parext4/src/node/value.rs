@@ -164,7 +164,7 @@ impl Use {
     fn release_value(&self, owner: &Arc<Inode>, removal: &Removal) -> Result<Option<Node>> {
         let value = match self.value_inode(owner, removal.value) {
             Err(error @ Error::Corrupt(_)) => {
-                tracing::warn!("deleting inode {}: {error}", owner.ino());
+                log::warn!("deleting inode {}: {error}", owner.ino());
                 None
             }
             inode => Some(Node::new(self, inode?)),

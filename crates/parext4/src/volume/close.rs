@@ -170,7 +170,7 @@ impl Engine {
         if self.health.check().is_ok()
             && let Err(error) = self.free_all_preallocated()
         {
-            tracing::warn!("freeing preallocated blocks: {error}");
+            log::warn!("freeing preallocated blocks: {error}");
         }
         self.journal.shut_down(|| {
             self.mark_closed()?;
@@ -201,7 +201,7 @@ impl Drop for Use {
             && self.in_flight.check_open().is_ok()
             && let Err(error) = self.close()
         {
-            tracing::warn!("closing the volume: {error}");
+            log::warn!("closing the volume: {error}");
         }
     }
 }
@@ -213,7 +213,7 @@ impl Drop for Engine {
             return;
         }
         if let Err(error) = self.shut_down() {
-            tracing::warn!("closing the volume: {error}");
+            log::warn!("closing the volume: {error}");
         }
     }
 }

@@ -36,11 +36,11 @@ pub(super) fn read_descriptors(
             }
             descs.push(match GroupDesc::parse(raw, superblock, group) {
                 Err(error) if read_only => {
-                    tracing::warn!("{error}");
+                    log::warn!("{error}");
                     GroupDesc::parse_locations(raw, superblock)?
                 }
                 Err(error) if is_count(&error) => {
-                    tracing::warn!("{error}; counted again");
+                    log::warn!("{error}; counted again");
                     let desc = GroupDesc::parse_locations(raw, superblock)?;
                     Recount { cache, superblock, layout, group }.counted(desc)?
                 }

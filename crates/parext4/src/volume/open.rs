@@ -135,7 +135,7 @@ impl Volume {
             if engine.superblock.error_count() == 0
                 && let Some(reason) = engine.superblock.reason_to_check(now().seconds)
             {
-                tracing::warn!("the volume should be checked by e2fsck: {reason}");
+                log::warn!("the volume should be checked by e2fsck: {reason}");
             }
             engine.mark_open(journaled)?;
             engine.process_orphans()?;
@@ -155,7 +155,7 @@ fn unneeded(error: Error, read_only: bool, superblock: &Superblock) -> Result<Op
     let is_needed = !read_only || superblock.incompat().contains(Incompat::RECOVER);
     match error {
         Error::Corrupt(_) | Error::Device { .. } if !is_needed => {
-            tracing::warn!("the journal is not used: {error}");
+            log::warn!("the journal is not used: {error}");
             Ok(None)
         }
         error => Err(error),
@@ -182,7 +182,7 @@ fn exclude_others(
     if read_only {
         let live = if options.recover { mmp::live(&*device, &found, &options.mmp)? } else { None };
         if let Some(live) = &live {
-            tracing::warn!("{}", live.warn_reader());
+            log::warn!("{}", live.warn_reader());
         }
         return Ok(Exclusion { device, found, protection: None, live });
     }

@@ -67,9 +67,7 @@ impl Use {
             }
         }
         if has_errors && left > 0 {
-            tracing::warn!(
-                "orphan inodes stay as they are, because the volume has errors on record; run e2fsck"
-            );
+            log::warn!("orphan inodes stay as they are, because the volume has errors on record; run e2fsck");
         }
         self.health.check()
     }
@@ -81,7 +79,7 @@ impl Use {
         match finished {
             Err(error @ (Error::Corrupt(_) | Error::Unsupported(_))) => {
                 self.health.check()?;
-                tracing::warn!("orphan inode {} stays as it is: {error}", inode.ino());
+                log::warn!("orphan inode {} stays as it is: {error}", inode.ino());
                 Ok(false)
             }
             finished => finished.map(|()| true),

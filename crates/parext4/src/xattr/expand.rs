@@ -17,7 +17,7 @@ impl Node {
             && !self.engine.is_read_only()
             && let Err(error) = self.expand_fields()
         {
-            tracing::debug!("inode {}: no room for more fields: {error}", self.ino());
+            log::debug!("inode {}: no room for more fields: {error}", self.ino());
         }
     }
 

@@ -236,7 +236,7 @@ impl Drop for Image {
         // SAFETY: the image is open, and no request is in flight: each queue drains itself, and keeps the device.
         let code = unsafe { (self.library().rbd_close)(self.image) };
         if let Err(error) = check(code) {
-            tracing::warn!("closing the image: {error}");
+            log::warn!("closing the image: {error}");
         }
     }
 }

@@ -171,7 +171,7 @@ fn run(engine: &Weak<Engine>, queue: &ReadAheadQueue) {
             && let Err(error) = DirectFile::for_own_thread(node).bring_in(pages)
         {
             // A read that needs the pages reports the error itself.
-            tracing::debug!("reading ahead in inode {}: {error}", inode.ino());
+            log::debug!("reading ahead in inode {}: {error}", inode.ino());
         }
     }
 }

@@ -15,7 +15,7 @@ impl Drop for File {
         // Without background threads, this thread writes back. The file's handles report a failure at their next
         // sync.
         if let Err(error) = self.file.node.write_back_data() {
-            tracing::warn!("writing back inode {}: {error}", inode.ino());
+            log::warn!("writing back inode {}: {error}", inode.ino());
         }
     }
 }

@@ -89,7 +89,7 @@ impl Drop for BlockingThread {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread for syncs panicked");
+            log::error!("the thread for syncs panicked");
         }
     }
 }

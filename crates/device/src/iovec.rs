@@ -12,6 +12,7 @@ pub(crate) fn total<B: Deref<Target = [u8]>>(bufs: &[B]) -> io::Result<u64> {
 }
 
 /// Returns the first `len` bytes of `bufs`.
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn prefix<'a>(bufs: &'a [IoSlice<'a>], mut len: u64) -> Vec<IoSlice<'a>> {
     let mut out = Vec::new();
     for buf in bufs {

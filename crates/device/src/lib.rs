@@ -14,9 +14,11 @@
 //! |---|---|
 //! | [`FileDevice`] | image file or block device, with direct I/O if possible, locked against other openers |
 //! | [`MemDevice`] | sparse memory |
-//! | [`SimDevice`] | another device, with a given latency and parallelism |
-//! | [`RecordingDevice`] | another device, with a log from which tests rebuild every crash state |
-//! | [`FaultDevice`] | another device, some of whose calls fail |
+//! | `SimDevice` | another device, with a given latency and parallelism |
+//! | `RecordingDevice` | another device, with a log from which tests rebuild every crash state |
+//! | `FaultDevice` | another device, some of whose calls fail |
+//!
+//! The last three are for tests, and need the feature `testing`.
 //!
 //! [`Sharing`] says what keeps other machines from writing to a device. [`AlignedBuf`] and [`BufferPool`] supply memory that direct I/O uses
 //! without a copy. [`shared`] copies memory that several threads access at the same time.
@@ -24,11 +26,10 @@
 //! All offsets and lengths are in bytes.
 //!
 //! ```
-//! use parext4_device::{AlignedBuf, Device, FaultDevice, FaultPlan, MemDevice};
+//! use parext4_device::{AlignedBuf, Device, MemDevice};
 //! use std::io::{IoSlice, IoSliceMut};
-//! use std::sync::Arc;
 //!
-//! let device = FaultDevice::new(Arc::new(MemDevice::new(1 << 20)), FaultPlan::default());
+//! let device = MemDevice::new(1 << 20);
 //! let data = AlignedBuf::from_slice(&[7; 4096]);
 //! device.write_at(8192, &[IoSlice::new(&data)])?;
 //! device.flush()?;
@@ -36,9 +37,6 @@
 //! let mut back = AlignedBuf::zeroed(4096);
 //! device.read_at(8192, &mut [IoSliceMut::new(&mut back)])?;
 //! assert_eq!(back[..], data[..]);
-//!
-//! device.arm(FaultPlan::at(1));
-//! assert!(device.flush().is_err());
 //! # std::io::Result::Ok(())
 //! ```
 //!
@@ -54,6 +52,7 @@ mod batch;
 pub mod check;
 mod counter;
 mod device;
+#[cfg(any(test, feature = "testing"))]
 mod fault;
 mod file;
 mod forward;
@@ -67,12 +66,14 @@ mod options;
 mod perform;
 mod pool;
 mod queue;
+#[cfg(any(test, feature = "testing"))]
 mod recording;
 mod request;
 pub mod shared;
 mod sharing;
 mod short_transfer;
 pub mod signature;
+#[cfg(any(test, feature = "testing"))]
 mod sim;
 mod thread_queue;
 mod uring;
@@ -82,6 +83,7 @@ pub use aligned::{AlignedBuf, zeros};
 pub use batch::{Batch, JoinLimits};
 pub use counter::Counter;
 pub use device::Device;
+#[cfg(any(test, feature = "testing"))]
 pub use fault::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 pub use file::{FileDevice, open_file_queue};
 pub use inline_queue::InlineQueue;
@@ -92,8 +94,10 @@ pub use open_queue::open_queue;
 pub use options::{DeviceOptions, Direct};
 pub use pool::{BufferPool, PooledBuf};
 pub use queue::{Queue, QueueWaker};
+#[cfg(any(test, feature = "testing"))]
 pub use recording::{Event, RecordingDevice};
 pub use request::{Done, Op, Request, Segment};
 pub use sharing::Sharing;
+#[cfg(any(test, feature = "testing"))]
 pub use sim::{SimDevice, SimProfile};
 pub use write_guard::{ReadNow, WriteGuard};

@@ -149,21 +149,6 @@ pub struct Report {
     pub needed: Option<u64>,
 }
 
-/// Features whose structures this crate reads.
-const INCOMPAT: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::META_BG)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::BIT64)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::EA_INODE)
-    .union(Incompat::CSUM_SEED)
-    .union(Incompat::LARGEDIR)
-    .union(Incompat::INLINE_DATA)
-    .union(Incompat::ENCRYPT)
-    .union(Incompat::CASEFOLD);
-
 /// Features of the second kind that no kernel has had, or that change structures.
 const UNKNOWN_RO_COMPAT: RoCompat = RoCompat::from_bits_retain(!RoCompat::all().bits())
     .union(RoCompat::HAS_SNAPSHOT)
@@ -227,7 +212,7 @@ fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
         "s_magic" | "s_rev_level" | "s_log_block_size" => Unusable::Unknown(error),
         _ => Unusable::Wrong(error, PR_0_SB_CORRUPT),
     })?;
-    let incompat = sb.incompat().difference(INCOMPAT);
+    let incompat = sb.incompat().difference(Incompat::SUPPORTED);
     if !incompat.is_empty() {
         return unknown("s_feature_incompat", incompat.names());
     }

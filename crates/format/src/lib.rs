@@ -9,6 +9,7 @@ mod block_range;
 mod block_size;
 pub mod casefold;
 pub mod checksum;
+pub mod convert;
 pub mod dir_entry;
 mod error;
 pub mod extent;

@@ -57,6 +57,29 @@ impl QuotaKind {
     }
 }
 
+/// Kinds of quotas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaKinds {
+    /// Quotas of users.
+    pub user: bool,
+    /// Quotas of groups.
+    pub group: bool,
+    /// Quotas of projects.
+    pub project: bool,
+}
+
+impl QuotaKinds {
+    /// Returns true if `kind` is one of them.
+    #[must_use]
+    pub const fn contains(self, kind: QuotaKind) -> bool {
+        match kind {
+            QuotaKind::User => self.user,
+            QuotaKind::Group => self.group,
+            QuotaKind::Project => self.project,
+        }
+    }
+}
+
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawHeader {

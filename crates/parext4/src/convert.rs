@@ -1,17 +1,3 @@
-//! Conversions of counts and offsets to narrower types.
-//!
-//! Responsible for the one place that states what happens to a number that does not fit. Not responsible for block
-//! numbers: `BlockSize` and `FileBlock` of `parext4_format` convert these.
+//! Conversions of counts and offsets to narrower types, as in `parext4_format`.
 
-/// Converts a number that fits `usize` because it counts or indexes what is in memory. A number that does not fit becomes
-/// `usize::MAX`, which no slice contains.
-#[inline]
-pub(crate) fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-/// Returns `number` as a `u32`, or `u32::MAX` if it does not fit.
-#[inline]
-pub(crate) fn saturating_u32(number: impl TryInto<u32>) -> u32 {
-    number.try_into().unwrap_or(u32::MAX)
-}
+pub(crate) use parext4_format::convert::{saturating_u32, to_usize};

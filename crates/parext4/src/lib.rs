@@ -100,6 +100,7 @@ mod machine;
 mod mapping;
 mod memory;
 mod meta;
+#[cfg(feature = "mkfs")]
 pub mod mkfs;
 pub mod mmp;
 #[cfg(shuttle)]
@@ -135,6 +136,7 @@ pub use journal::EmptiedLog;
 #[cfg(shuttle)]
 pub use journal::{EnterResult, Gate, Permit};
 pub use memory::MetadataCacheStats;
+#[cfg(feature = "mkfs")]
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{
     DirBatch, DirEntry, DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special,
@@ -146,10 +148,9 @@ pub use parext4_device as device;
 pub use parext4_device::{AlignedBuf, Device, DeviceOptions, FileDevice, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
-pub use parext4_format::quota::QuotaKind;
+pub use parext4_format::quota::{QuotaKind, QuotaKinds};
 pub use parext4_format::verity::HashAlgorithm;
 pub use policy::{Policy, ResearchOptions, SplitAt};
-pub use quota_file::QuotaKinds;
 pub use stats::{Admissions, Contender, Explanation, Stats};
 pub use superblock::{Backups, find_backups};
 #[cfg(all(debug_assertions, not(shuttle)))]

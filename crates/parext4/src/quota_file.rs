@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use parext4_format::features::RoCompat;
 use parext4_format::quota::entry::QuotaEntry;
 use parext4_format::quota::tree::{self, MAX_ADDED, MAX_CHANGED, QuotaBlocks};
-use parext4_format::quota::{QUOTA_BLOCK, QuotaHeader, QuotaKind};
+use parext4_format::quota::{QUOTA_BLOCK, QuotaHeader, QuotaKind, QuotaKinds};
 use parext4_format::{BlockRange, FileBlock};
 
 use crate::convert::to_usize;
@@ -21,29 +21,6 @@ use crate::mapping::State;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::quota::{EntryLocation, QuotaIds, QuotaTable, Quotas};
 use crate::sync::Arc;
-
-/// Kinds of quotas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QuotaKinds {
-    /// Quotas of users.
-    pub user: bool,
-    /// Quotas of groups.
-    pub group: bool,
-    /// Quotas of projects.
-    pub project: bool,
-}
-
-impl QuotaKinds {
-    /// Returns true if `kind` is one of them.
-    #[must_use]
-    pub const fn contains(self, kind: QuotaKind) -> bool {
-        match kind {
-            QuotaKind::User => self.user,
-            QuotaKind::Group => self.group,
-            QuotaKind::Project => self.project,
-        }
-    }
-}
 
 /// The quota blocks of a file.
 struct FileBlocks<'a> {

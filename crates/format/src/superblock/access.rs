@@ -16,35 +16,39 @@ pub enum Access {
     },
 }
 
-/// The `incompat` features that are supported for reading and writing.
-const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::META_BG)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::BIT64)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::EA_INODE)
-    .union(Incompat::CSUM_SEED)
-    .union(Incompat::LARGEDIR)
-    .union(Incompat::INLINE_DATA)
-    .union(Incompat::ENCRYPT)
-    .union(Incompat::CASEFOLD);
+impl Incompat {
+    /// The features that are supported for reading and writing.
+    pub const SUPPORTED: Self = Self::FILETYPE
+        .union(Self::RECOVER)
+        .union(Self::META_BG)
+        .union(Self::EXTENTS)
+        .union(Self::BIT64)
+        .union(Self::MMP)
+        .union(Self::FLEX_BG)
+        .union(Self::EA_INODE)
+        .union(Self::CSUM_SEED)
+        .union(Self::LARGEDIR)
+        .union(Self::INLINE_DATA)
+        .union(Self::ENCRYPT)
+        .union(Self::CASEFOLD);
+}
 
-/// The `ro_compat` features that are supported for writing.
-const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
-    .union(RoCompat::LARGE_FILE)
-    .union(RoCompat::BTREE_DIR)
-    .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::GDT_CSUM)
-    .union(RoCompat::DIR_NLINK)
-    .union(RoCompat::EXTRA_ISIZE)
-    .union(RoCompat::QUOTA)
-    .union(RoCompat::BIGALLOC)
-    .union(RoCompat::METADATA_CSUM)
-    .union(RoCompat::PROJECT)
-    .union(RoCompat::VERITY)
-    .union(RoCompat::ORPHAN_PRESENT);
+impl RoCompat {
+    /// The features that are supported for writing.
+    pub const SUPPORTED: Self = Self::SPARSE_SUPER
+        .union(Self::LARGE_FILE)
+        .union(Self::BTREE_DIR)
+        .union(Self::HUGE_FILE)
+        .union(Self::GDT_CSUM)
+        .union(Self::DIR_NLINK)
+        .union(Self::EXTRA_ISIZE)
+        .union(Self::QUOTA)
+        .union(Self::BIGALLOC)
+        .union(Self::METADATA_CSUM)
+        .union(Self::PROJECT)
+        .union(Self::VERITY)
+        .union(Self::ORPHAN_PRESENT);
+}
 
 /// Binary logarithm of the largest cluster that is supported for writing, in blocks: one unwritten extent, of at most 32767 blocks,
 /// can map all of it.
@@ -58,12 +62,12 @@ impl Superblock {
     pub fn access(&self) -> Result<Access> {
         let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
 
-        let unsupported = self.incompat().difference(INCOMPAT_SUPPORTED);
+        let unsupported = self.incompat().difference(Incompat::SUPPORTED);
         if !unsupported.is_empty() {
             return refuse("s_feature_incompat", unsupported_features(&unsupported.names()));
         }
         self.check_encoding()?;
-        let mut because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
+        let mut because = self.ro_compat().difference(RoCompat::SUPPORTED).names();
         because.extend(self.unsupported_clusters().map(str::to_owned));
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
     }

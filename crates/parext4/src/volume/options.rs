@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use parext4_device::{Device, DeviceOptions};
+use parext4_format::quota::QuotaKinds;
 
 use super::Volume;
 use super::open_device::open_image;
@@ -11,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::mmp::MmpOptions;
 use crate::policy::ResearchOptions;
-use crate::quota_file::QuotaKinds;
 use crate::sync::Arc;
 
 /// Options to open a volume.

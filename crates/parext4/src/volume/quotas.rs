@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use parext4_format::inode::InodeFlags;
+use parext4_format::quota::QuotaKinds;
 use parext4_format::quota::entry::QuotaEntry;
 use parext4_format::quota::{QuotaHeader, QuotaKind};
 
@@ -11,7 +12,6 @@ use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::quota::QuotaTable;
-use crate::quota_file::QuotaKinds;
 
 /// The limits of a user, a group or a project. A limit of 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

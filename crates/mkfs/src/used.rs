@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The blocks in use: a map from the start of each run to its end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UsedBlocks {
+pub(crate) struct UsedBlocks {
     runs: BTreeMap<u64, u64>,
     /// Number of blocks in the unit of allocation, to which `runs` are rounded out; 0 for 1.
     unit: u64,
@@ -16,7 +16,7 @@ pub(super) struct UsedBlocks {
 
 impl UsedBlocks {
     /// Makes `unit` blocks the unit of allocation: marks the rest of each unit that has a used block.
-    pub(super) fn round_out(&mut self, unit: u64) {
+    pub(crate) fn round_out(&mut self, unit: u64) {
         self.unit = unit;
         for (start, end) in std::mem::take(&mut self.runs) {
             let start = start - start % unit;
@@ -28,7 +28,7 @@ impl UsedBlocks {
     }
 
     /// Marks `run`, whose blocks are all free, as used. It begins with a unit, and is rounded up.
-    pub(super) fn mark(&mut self, run: Range<u64>) {
+    pub(crate) fn mark(&mut self, run: Range<u64>) {
         let mut run = run.start..run.end.next_multiple_of(self.unit.max(1));
         debug_assert_eq!(self.count(run.clone()), 0);
         if let Some((&start, &end)) = self.runs.range(..run.start).next_back()
@@ -43,7 +43,7 @@ impl UsedBlocks {
     }
 
     /// Returns the used runs within `range`, clipped to it.
-    pub(super) fn runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    pub(crate) fn runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let before = self.runs.range(..range.start).next_back();
         let inside = self.runs.range(range.clone());
         before
@@ -54,7 +54,7 @@ impl UsedBlocks {
     }
 
     /// Returns the free runs within `range`.
-    pub(super) fn free_runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    pub(crate) fn free_runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let mut next = range.start;
         let end = range.end;
         // An empty used run at the end makes the loop return the free run after the last used one.
@@ -66,12 +66,12 @@ impl UsedBlocks {
     }
 
     /// Returns the number of used blocks in `range`.
-    pub(super) fn count(&self, range: Range<u64>) -> u64 {
+    pub(crate) fn count(&self, range: Range<u64>) -> u64 {
         self.runs(range).map(|run| run.end - run.start).sum()
     }
 
     /// Allocates the first free run of `len` blocks within `range`. Returns `None` if there is none.
-    pub(super) fn allocate(&mut self, range: Range<u64>, len: u64) -> Option<Range<u64>> {
+    pub(crate) fn allocate(&mut self, range: Range<u64>, len: u64) -> Option<Range<u64>> {
         let start = self.free_runs(range).find(|run| run.end - run.start >= len)?.start;
         self.mark(start..start + len);
         Some(start..start + len)

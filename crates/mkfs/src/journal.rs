@@ -4,15 +4,15 @@
 
 use parext4_format::features::Compat;
 
-use super::MkfsOptions;
-use super::file_blocks::FileBlocks;
-use super::geometry::Geometry;
-use super::used::UsedBlocks;
-use crate::convert::saturating_u32;
-use crate::error::{Error, Result};
+use crate::MkfsOptions;
+use crate::error::{MkfsError, Result};
+use crate::file_blocks::FileBlocks;
+use crate::geometry::Geometry;
+use crate::used::UsedBlocks;
+use parext4_format::convert::saturating_u32;
 
 /// Minimum length in blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
-pub(super) const MIN_BLOCKS: u32 = 1024;
+pub(crate) const MIN_BLOCKS: u32 = 1024;
 /// Maximum length in blocks, as in mke2fs.
 const MAX_BLOCKS: u32 = 10_240_000;
 /// Ratio of the length of the log to the length of the area for fast commits, as in mke2fs.
@@ -20,7 +20,7 @@ const FAST_COMMIT_RATIO: u32 = 64;
 
 /// The length of a journal in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct JournalSize {
+pub(crate) struct JournalSize {
     /// All blocks, with the area for fast commits.
     pub blocks: u32,
     /// The area for fast commits, at the end; 0 for none.
@@ -31,12 +31,12 @@ pub(super) struct JournalSize {
 ///
 /// # Errors
 /// If a length is out of range, or exceeds half of the volume.
-pub(super) fn size(geometry: &Geometry, options: &MkfsOptions) -> Result<Option<JournalSize>> {
+pub(crate) fn size(geometry: &Geometry, options: &MkfsOptions) -> Result<Option<JournalSize>> {
     let Some(log) = options.journal_blocks.or_else(|| default_size(geometry.blocks_count)) else {
         return Ok(None);
     };
     if !(MIN_BLOCKS..=MAX_BLOCKS).contains(&log) {
-        return Err(Error::invalid(format_args!(
+        return Err(MkfsError::invalid(format_args!(
             "journal of {log} blocks: not between {MIN_BLOCKS} and {MAX_BLOCKS}"
         )));
     }
@@ -44,7 +44,7 @@ pub(super) fn size(geometry: &Geometry, options: &MkfsOptions) -> Result<Option<
         _ if !geometry.features.compat.contains(Compat::FAST_COMMIT) => 0,
         Some(blocks) if (1..=MAX_BLOCKS).contains(&blocks) => blocks,
         Some(blocks) => {
-            return Err(Error::invalid(format_args!(
+            return Err(MkfsError::invalid(format_args!(
                 "area of {blocks} blocks for fast commits: not between 1 and {MAX_BLOCKS}"
             )));
         }
@@ -53,7 +53,7 @@ pub(super) fn size(geometry: &Geometry, options: &MkfsOptions) -> Result<Option<
     let blocks = log + fast_commits;
     if options.journal_blocks.is_some() && u64::from(blocks) > geometry.blocks_count / 2 {
         let all = geometry.blocks_count;
-        return Err(Error::invalid(format_args!(
+        return Err(MkfsError::invalid(format_args!(
             "journal of {blocks} blocks: over half of the volume's {all} blocks"
         )));
     }
@@ -79,7 +79,7 @@ fn default_size(blocks: u64) -> Option<u32> {
 ///
 /// # Errors
 /// If `start` is no block of the volume, or there are too few free blocks.
-pub(super) fn allocate(
+pub(crate) fn allocate(
     geometry: &Geometry,
     used: &mut UsedBlocks,
     start: Option<u64>,
@@ -88,7 +88,7 @@ pub(super) fn allocate(
     let goal = match start {
         Some(start) if start >= geometry.blocks_count => {
             let all = geometry.blocks_count;
-            return Err(Error::invalid(format_args!(
+            return Err(MkfsError::invalid(format_args!(
                 "journal at block {start}, in a volume of {all} blocks"
             )));
         }
@@ -96,7 +96,7 @@ pub(super) fn allocate(
         None => geometry.group(goal_group(geometry, used)).start,
     };
     FileBlocks::allocate(geometry, used, goal, blocks)
-        .map_err(|error| Error::invalid(format_args!("the journal: {error}")))
+        .map_err(|error| MkfsError::invalid(format_args!("the journal: {error}")))
 }
 
 /// Returns the group to start at: in the middle of the volume, which keeps seeks short, and after the tables of its flex

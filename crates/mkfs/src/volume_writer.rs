@@ -6,19 +6,19 @@ use parext4_format::mmp::Mmp;
 use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo};
 
-use super::file_blocks::FileBlocks;
-use super::geometry::Geometry;
-use super::groups::GroupTables;
-use super::inodes::FirstInodes;
-use super::journal::JournalSize;
-use super::placement::{ORPHAN_FILE, Placement};
-use super::pointers::BlockImage;
-use super::write::DeviceWriter;
-use super::{Identity, MkfsOptions, resize, superblock};
-use crate::error::{Error, Result};
+use crate::error::{MkfsError, Result};
+use crate::file_blocks::FileBlocks;
+use crate::geometry::Geometry;
+use crate::groups::GroupTables;
+use crate::inodes::FirstInodes;
+use crate::journal::JournalSize;
+use crate::placement::{ORPHAN_FILE, Placement};
+use crate::pointers::BlockImage;
+use crate::write::DeviceWriter;
+use crate::{Identity, MkfsOptions, resize, superblock};
 
 /// Writes the blocks of one volume.
-pub(super) struct VolumeWriter<'a> {
+pub(crate) struct VolumeWriter<'a> {
     pub writer: DeviceWriter<'a>,
     pub geometry: &'a Geometry,
     pub placement: &'a Placement,
@@ -28,13 +28,13 @@ pub(super) struct VolumeWriter<'a> {
 impl VolumeWriter<'_> {
     /// Overwrites the superblock of an old volume, then discards the old contents if the options ask for it, and overwrites
     /// signatures of file systems, partition tables and RAID members.
-    pub(super) fn clear(&self, device: &dyn Device) -> Result<()> {
+    pub(crate) fn clear(&self, device: &dyn Device) -> Result<()> {
         let size = device.size();
         if !self.zero() {
             self.writer.retire_old_volume()?;
         }
         if self.options.discard {
-            let failed = |error| Error::device("discarding the old contents", error);
+            let failed = |error| MkfsError::device("discarding the old contents", error);
             device.discard(0, size - size % u64::from(device.sector_size())).map_err(failed)?;
         }
         if !self.zero() {
@@ -44,7 +44,7 @@ impl VolumeWriter<'_> {
     }
 
     /// Writes the first files and their inodes, and sets the fields of the journal, the orphan file and the quota files in the superblock.
-    pub(super) fn write_files(
+    pub(crate) fn write_files(
         &self,
         sb: &mut Superblock,
         identity: &Identity,
@@ -143,7 +143,7 @@ impl VolumeWriter<'_> {
     }
 
     /// Writes the block of multi-mount protection of an unused volume, if the volume has one.
-    pub(super) fn write_mmp(&self, sb: &Superblock) -> Result<()> {
+    pub(crate) fn write_mmp(&self, sb: &Superblock) -> Result<()> {
         let Some(number) = self.placement.mmp else { return Ok(()) };
         let mut block = vec![0; self.geometry.block_size as usize];
         Mmp::clean(sb.mmp_update_interval()).encode(&mut block, sb.checksum_seed());
@@ -151,7 +151,7 @@ impl VolumeWriter<'_> {
     }
 
     /// Writes the bitmaps of all groups, and the descriptors and superblock copies of the groups that have them.
-    pub(super) fn write_groups(&self, sb: &Superblock) -> Result<()> {
+    pub(crate) fn write_groups(&self, sb: &Superblock) -> Result<()> {
         let groups = GroupTables {
             sb,
             seed: sb.checksum_seed(),
@@ -199,7 +199,7 @@ impl VolumeWriter<'_> {
         Ok(())
     }
 
-    pub(super) fn write_superblock(&self, what: &str, offset: u64, sb: &Superblock) -> Result<()> {
+    pub(crate) fn write_superblock(&self, what: &str, offset: u64, sb: &Superblock) -> Result<()> {
         let mut bytes = [0; Superblock::SIZE];
         sb.encode(&mut bytes);
         self.writer.bytes(what, offset, &bytes)

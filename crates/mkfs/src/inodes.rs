@@ -9,19 +9,19 @@ use parext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo, indirect, orphan_file};
 
-use super::MkfsOptions;
-use super::file_blocks::FileBlocks;
-use super::geometry::{FIRST_INODE, Geometry};
-use super::placement::{ORPHAN_FILE, Placement};
-use super::pointers::{self, BlockImage};
+use crate::MkfsOptions;
 use crate::error::Result;
+use crate::file_blocks::FileBlocks;
+use crate::geometry::{FIRST_INODE, Geometry};
+use crate::placement::{ORPHAN_FILE, Placement};
+use crate::pointers::{self, BlockImage};
 
 const LOST_FOUND: InodeNo = InodeNo(FIRST_INODE);
 /// Offset of the double-indirect pointer in `i_block`, in bytes.
 const DOUBLE_INDIRECT: usize = 13 * 4;
 
 /// Builds the inodes of one volume.
-pub(super) struct FirstInodes<'a> {
+pub(crate) struct FirstInodes<'a> {
     pub sb: &'a Superblock,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
@@ -65,7 +65,7 @@ impl FirstInodes<'_> {
     }
 
     /// Returns the inode of the root directory. Its links are `.`, `..` and the `..` of `lost+found`.
-    pub(super) fn root(&self, placement: &Placement) -> Inode {
+    pub(crate) fn root(&self, placement: &Placement) -> Inode {
         let mut inode = self.directory(self.options.root_permissions, &(placement.root..placement.root + 1));
         inode.links = 3;
         (inode.uid, inode.gid) = self.options.owner;
@@ -73,14 +73,14 @@ impl FirstInodes<'_> {
     }
 
     /// Returns the inode of `lost+found`.
-    pub(super) fn lost_found(&self, placement: &Placement) -> Inode {
+    pub(crate) fn lost_found(&self, placement: &Placement) -> Inode {
         let mut inode = self.directory(0o700, &placement.lost_found);
         inode.links = 2;
         inode
     }
 
     /// Returns the blocks of both directories.
-    pub(super) fn directory_blocks(&self, placement: &Placement) -> Result<Vec<BlockImage>> {
+    pub(crate) fn directory_blocks(&self, placement: &Placement) -> Result<Vec<BlockImage>> {
         let has_tail = self.seed.is_some();
         let mut root = self.dot_block(InodeNo::ROOT);
         let file_type = if self.has_types() { FileType::Directory.dirent_type() } else { 0 };
@@ -121,7 +121,7 @@ impl FirstInodes<'_> {
 
     /// Returns the resize inode: a file without extents, of the size that a double-indirect block can map, whose blocks are
     /// the reserved descriptor blocks ([`super::resize`]).
-    pub(super) fn resize(&self, map: u64) -> Inode {
+    pub(crate) fn resize(&self, map: u64) -> Inode {
         let pointers = u64::from(self.geometry.block_size / 4);
         let copies = 1 + self.geometry.backup_groups().count() as u64;
         let mode = FileType::Regular.mode_bits() | 0o600;
@@ -137,8 +137,8 @@ impl FirstInodes<'_> {
     /// Returns the inode of a file that only root may read, and the blocks of its map.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the file lies too far from the start for a volume without extents.
-    pub(super) fn file(&self, ino: InodeNo, location: &FileBlocks) -> Result<(Inode, Vec<BlockImage>)> {
+    /// [`MkfsError::Invalid`](crate::MkfsError::Invalid) if the file lies too far from the start for a volume without extents.
+    pub(crate) fn file(&self, ino: InodeNo, location: &FileBlocks) -> Result<(Inode, Vec<BlockImage>)> {
         let mode = FileType::Regular.mode_bits() | 0o600;
         let mut inode = self.new_inode(mode, location.len());
         let leaves = location.leaves.len() as u64;
@@ -171,7 +171,7 @@ impl FirstInodes<'_> {
     }
 
     /// Returns the blocks of the orphan file: all slots are free.
-    pub(super) fn orphan_blocks(&self, location: &FileBlocks) -> Vec<BlockImage> {
+    pub(crate) fn orphan_blocks(&self, location: &FileBlocks) -> Vec<BlockImage> {
         let image = |number| {
             let mut block = vec![0; self.geometry.block_size as usize];
             orphan_file::init_block(&mut block);
@@ -184,7 +184,7 @@ impl FirstInodes<'_> {
     }
 
     /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for all other inodes.
-    pub(super) fn table(&self, inodes: &[(InodeNo, Inode)], used_inodes: u32) -> Vec<u8> {
+    pub(crate) fn table(&self, inodes: &[(InodeNo, Inode)], used_inodes: u32) -> Vec<u8> {
         let size = usize::from(self.geometry.inode_size);
         let used = size * used_inodes as usize;
         let mut table = vec![0; used.next_multiple_of(self.geometry.block_size as usize)];
@@ -196,7 +196,7 @@ impl FirstInodes<'_> {
     }
 
     /// Returns the inode number of `lost+found`.
-    pub(super) const fn lost_found_ino() -> InodeNo {
+    pub(crate) const fn lost_found_ino() -> InodeNo {
         LOST_FOUND
     }
 }

@@ -10,15 +10,15 @@ use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::superblock::{Copies, SuperCopies, Superblock, max_inodes_per_group};
 use parext4_format::{BlockSize, indirect};
 
-use super::MkfsOptions;
-use super::check_options::{check_options, checked_ratio, max_blocks_per_group};
-use super::features::Features;
-use super::types::Usage;
-use crate::convert::saturating_u32;
-use crate::error::{Error, Result};
+use crate::MkfsOptions;
+use crate::check_options::{check_options, checked_ratio, max_blocks_per_group};
+use crate::error::{MkfsError, Result};
+use crate::features::Features;
+use crate::types::Usage;
+use parext4_format::convert::saturating_u32;
 
 /// Number of the first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`). `lost+found` gets it.
-pub(super) const FIRST_INODE: u32 = 11;
+pub(crate) const FIRST_INODE: u32 = 11;
 /// Number of groups that keep their bitmaps and inode tables together with `flex_bg`.
 const DEFAULT_FLEX_GROUPS: u32 = 16;
 /// Number of blocks in a cluster, unless the options choose it.
@@ -36,7 +36,7 @@ const MAX_GROWTH: u64 = 1024;
 
 /// The sizes of a volume. Every group has `blocks_per_group` blocks; the last may have fewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(crate) struct Geometry {
     pub revision: u32,
     pub features: Features,
     /// In bytes.
@@ -86,8 +86,8 @@ impl Geometry {
     /// Returns the geometry of a volume on all of a device of `size` bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the options are out of range or do not fit the device.
-    pub(super) fn new(size: u64, block_size: u32, options: &MkfsOptions) -> Result<Self> {
+    /// [`MkfsError::Invalid`] if the options are out of range or do not fit the device.
+    pub(crate) fn new(size: u64, block_size: u32, options: &MkfsOptions) -> Result<Self> {
         let defaults = options.usage.unwrap_or_else(|| Usage::for_size(size));
         check_options(block_size, options)?;
         let cluster_blocks = cluster_blocks(block_size, options)?;
@@ -112,7 +112,7 @@ impl Geometry {
             superblock_backups: options.superblock_backups,
         };
         if !request.features.incompat.contains(Incompat::EXTENTS) && wanted_blocks > indirect::MAX_BLOCK {
-            return Err(Error::invalid("a volume of 2^32 blocks and more must have extents"));
+            return Err(MkfsError::invalid("a volume of 2^32 blocks and more must have extents"));
         }
         let geometry = Self::fit(wanted_blocks, request)?;
         let reserved_blocks = reserved_blocks(wanted_blocks, geometry.blocks_count, options.reserved_percent);
@@ -143,10 +143,10 @@ impl Geometry {
             return Err(too_small(blocks, block_size));
         }
         let group_count = u32::try_from(group_count).map_err(|_| {
-            Error::invalid(format_args!("{blocks} blocks need more groups than ext4 can count"))
+            MkfsError::invalid(format_args!("{blocks} blocks need more groups than ext4 can count"))
         })?;
         if u32::try_from(blocks).is_err() && !features.incompat.contains(Incompat::BIT64) {
-            return Err(Error::invalid(format_args!("{blocks} blocks need the feature 64bit")));
+            return Err(MkfsError::invalid(format_args!("{blocks} blocks need the feature 64bit")));
         }
         let inodes_per_group = inodes_per_group(inodes, group_count, block_size, inode_size)?;
         let inode_table_blocks = (inodes_per_group * u32::from(inode_size)).div_ceil(block_size);
@@ -193,7 +193,7 @@ impl Geometry {
         };
         let overhead = u64::from(geometry.base_blocks(0)) + 2 + u64::from(inode_table_blocks);
         if overhead > u64::from(blocks_per_group) {
-            return Err(Error::invalid(format_args!(
+            return Err(MkfsError::invalid(format_args!(
                 "{overhead} blocks of group descriptors and inodes do not fit one group of {blocks_per_group} blocks; \
                  use larger blocks than {block_size} bytes or fewer inodes"
             )));
@@ -202,13 +202,13 @@ impl Geometry {
     }
 
     /// Returns the shape of the trees of indirect blocks.
-    pub(super) fn shape(&self) -> indirect::Shape {
+    pub(crate) fn shape(&self) -> indirect::Shape {
         let size = BlockSize::from_bits(self.block_size.ilog2());
         indirect::Shape::new(size.unwrap_or(BlockSize::MAX))
     }
 
     /// Returns the blocks of one group, as block numbers of the volume.
-    pub(super) fn group(&self, group: u32) -> Range<u64> {
+    pub(crate) fn group(&self, group: u32) -> Range<u64> {
         let first = u64::from(self.first_data_block);
         let start = first + u64::from(group) * u64::from(self.blocks_per_group);
         start..(start + u64::from(self.blocks_per_group)).min(self.blocks_count)
@@ -216,39 +216,39 @@ impl Geometry {
 
     /// Returns the block of a group at which its copy of the superblock is, or would be. With clusters the boot sector may be in a block
     /// before it.
-    pub(super) fn super_block(&self, group: u32) -> u64 {
+    pub(crate) fn super_block(&self, group: u32) -> u64 {
         let boot = if group == 0 { Superblock::OFFSET / u64::from(self.block_size) } else { 0 };
         self.group(group).start.max(boot)
     }
 
     /// Returns a number of blocks rounded up to whole clusters.
-    pub(super) fn round_to_clusters(&self, blocks: u64) -> u64 {
+    pub(crate) fn round_to_clusters(&self, blocks: u64) -> u64 {
         blocks.next_multiple_of(self.cluster_blocks.into())
     }
 
     /// Returns the groups that start with a backup of the superblock, in ascending order.
-    pub(super) fn backup_groups(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn backup_groups(&self) -> impl Iterator<Item = u32> {
         (1..self.group_count).filter(|&group| self.copies.has_super(GroupNo(group)))
     }
 
     /// Returns the number of blocks at the start of a group for copies of the superblock and of descriptors, and for reserved
     /// descriptors.
-    pub(super) fn base_blocks(&self, group: u32) -> u32 {
+    pub(crate) fn base_blocks(&self, group: u32) -> u32 {
         self.copies.base_blocks(GroupNo(group))
     }
 
     /// Returns the number of inodes of the volume.
-    pub(super) fn inodes_count(&self) -> u32 {
+    pub(crate) fn inodes_count(&self) -> u32 {
         self.inodes_per_group * self.group_count
     }
 
     /// Returns true if the volume has a resize inode.
-    pub(super) fn has_resize_inode(&self) -> bool {
+    pub(crate) fn has_resize_inode(&self) -> bool {
         self.features.compat.contains(Compat::RESIZE_INODE)
     }
 
     /// Returns true if files are mapped by extents.
-    pub(super) fn has_extents(&self) -> bool {
+    pub(crate) fn has_extents(&self) -> bool {
         self.features.incompat.contains(Incompat::EXTENTS)
     }
 
@@ -256,10 +256,10 @@ impl Geometry {
     ///
     /// # Errors
     /// If the file would be empty or longer than the kernel accepts.
-    pub(super) fn orphan_blocks(&self, asked: Option<u32>) -> Result<u32> {
+    pub(crate) fn orphan_blocks(&self, asked: Option<u32>) -> Result<u32> {
         match asked {
             Some(blocks) if (1..=MAX_ORPHAN_BLOCKS).contains(&blocks) => Ok(blocks),
-            Some(blocks) => Err(Error::invalid(format_args!(
+            Some(blocks) => Err(MkfsError::invalid(format_args!(
                 "orphan file of {blocks} blocks: not between 1 and {MAX_ORPHAN_BLOCKS}"
             ))),
             None => Ok(match self.blocks_count {
@@ -299,13 +299,13 @@ fn cluster_blocks(block_size: u32, options: &MkfsOptions) -> Result<u32> {
         return Ok(if has_clusters { DEFAULT_CLUSTER_BLOCKS } else { 1 });
     };
     if !has_clusters {
-        return Err(Error::invalid("a cluster size needs the feature bigalloc"));
+        return Err(MkfsError::invalid("a cluster size needs the feature bigalloc"));
     }
     let blocks = size / block_size;
     if size.is_power_of_two() && (1..=MAX_CLUSTER_BLOCKS).contains(&blocks) {
         return Ok(blocks);
     }
-    Err(Error::invalid(format_args!(
+    Err(MkfsError::invalid(format_args!(
         "cluster size {size}: not a power of two from the block size, {block_size}, to {MAX_CLUSTER_BLOCKS} blocks"
     )))
 }
@@ -315,9 +315,9 @@ fn flex_groups(options: &MkfsOptions) -> Result<u32> {
     let has_flex = options.revision > 0 && options.features.incompat.contains(Incompat::FLEX_BG);
     match options.flex_groups {
         None => Ok(if has_flex { DEFAULT_FLEX_GROUPS } else { 1 }),
-        Some(_) if !has_flex => Err(Error::invalid("a number of flex groups needs the feature flex_bg")),
+        Some(_) if !has_flex => Err(MkfsError::invalid("a number of flex groups needs the feature flex_bg")),
         Some(groups) if groups.is_power_of_two() => Ok(groups),
-        Some(groups) => Err(Error::invalid(format_args!("{groups} flex groups: not a power of two"))),
+        Some(groups) => Err(MkfsError::invalid(format_args!("{groups} flex groups: not a power of two"))),
     }
 }
 
@@ -339,7 +339,7 @@ fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: 
     if most >= least {
         return Ok(most);
     }
-    Err(Error::invalid(format_args!("{group_count} groups need more inodes than ext4 can count")))
+    Err(MkfsError::invalid(format_args!("{group_count} groups need more inodes than ext4 can count")))
 }
 
 /// Returns the number of blocks to reserve for descriptors of later groups, as mke2fs does.
@@ -356,7 +356,7 @@ fn reserved_gdt_blocks(
     let limit = u64::from(u32::MAX);
     let most = match request.max_blocks {
         Some(most) if most <= blocks => {
-            return Err(Error::invalid(format_args!(
+            return Err(MkfsError::invalid(format_args!(
                 "a volume of {blocks} blocks cannot be extended to {most} blocks"
             )));
         }
@@ -383,14 +383,14 @@ fn reserved_blocks(wanted: u64, blocks: u64, percent: f64) -> u64 {
 }
 
 /// Returns the error for a device that cannot hold even an empty volume.
-pub(super) fn too_small(blocks: u64, block_size: u32) -> Error {
-    Error::invalid(format_args!(
+pub(crate) fn too_small(blocks: u64, block_size: u32) -> MkfsError {
+    MkfsError::invalid(format_args!(
         "device too small: {blocks} blocks of {block_size} bytes cannot hold a volume"
     ))
 }
 
 /// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at least 2 and at most 12 blocks.
-pub(super) fn lost_found_blocks(block_size: u32) -> u64 {
+pub(crate) fn lost_found_blocks(block_size: u32) -> u64 {
     (16384 / u64::from(block_size)).clamp(2, 12)
 }
 

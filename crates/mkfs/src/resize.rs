@@ -6,11 +6,11 @@
 //!
 //! Source: kernel `fs/ext4/resize.c` (`verify_reserved_gdb`, `reserve_backup_gdb`), which checks it.
 
-use super::geometry::Geometry;
-use super::pointers::BlockImage;
+use crate::geometry::Geometry;
+use crate::pointers::BlockImage;
 
 /// Returns the contents of the double-indirect block.
-pub(super) fn double_indirect(geometry: &Geometry) -> Vec<u8> {
+pub(crate) fn double_indirect(geometry: &Geometry) -> Vec<u8> {
     let mut block = vec![0; geometry.block_size as usize];
     let pointers = geometry.block_size / 4;
     for n in geometry.gdt_blocks..geometry.gdt_blocks + geometry.reserved_gdt_blocks {
@@ -20,7 +20,7 @@ pub(super) fn double_indirect(geometry: &Geometry) -> Vec<u8> {
 }
 
 /// Returns the first group's reserved descriptor blocks and their contents.
-pub(super) fn reserved_blocks(geometry: &Geometry) -> Vec<BlockImage> {
+pub(crate) fn reserved_blocks(geometry: &Geometry) -> Vec<BlockImage> {
     let reserved = geometry.gdt_blocks..geometry.gdt_blocks + geometry.reserved_gdt_blocks;
     let image = |n: u32| {
         let mut block = vec![0; geometry.block_size as usize];

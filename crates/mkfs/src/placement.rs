@@ -8,17 +8,17 @@ use std::ops::Range;
 use parext4_format::InodeNo;
 use parext4_format::quota::QuotaKind;
 
-use super::MkfsOptions;
-use super::file_blocks::FileBlocks;
-use super::geometry::{FIRST_INODE, Geometry, lost_found_blocks, too_small};
-use super::journal::{self, JournalSize};
-use super::quota::{NewQuotaFile, PlacedQuotaFile};
-use super::used::UsedBlocks;
+use crate::MkfsOptions;
 use crate::error::Result;
+use crate::file_blocks::FileBlocks;
+use crate::geometry::{FIRST_INODE, Geometry, lost_found_blocks, too_small};
+use crate::journal::{self, JournalSize};
+use crate::quota::{NewQuotaFile, PlacedQuotaFile};
+use crate::used::UsedBlocks;
 
 /// The location of one group's metadata, as block numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GroupLocation {
+pub(crate) struct GroupLocation {
     pub block_bitmap: u64,
     pub inode_bitmap: u64,
     pub inode_table: u64,
@@ -26,7 +26,7 @@ pub(super) struct GroupLocation {
 
 /// The location of all structures.
 #[derive(Clone, Debug)]
-pub(super) struct Placement {
+pub(crate) struct Placement {
     pub groups: Vec<GroupLocation>,
     pub root: u64,
     pub lost_found: Range<u64>,
@@ -46,10 +46,10 @@ pub(super) struct Placement {
 }
 
 /// Number of the orphan file's inode, after `lost+found`.
-pub(super) const ORPHAN_FILE: u32 = FIRST_INODE + 1;
+pub(crate) const ORPHAN_FILE: u32 = FIRST_INODE + 1;
 
 /// What a volume contains beyond its tables and directories.
-pub(super) struct Contents {
+pub(crate) struct Contents {
     pub journal: Option<JournalSize>,
     /// A block of multi-mount protection.
     pub mmp: bool,
@@ -63,7 +63,7 @@ impl Placement {
     ///
     /// # Errors
     /// If the volume is too small.
-    pub(super) fn new(geometry: &Geometry, contents: &Contents, options: &MkfsOptions) -> Result<Self> {
+    pub(crate) fn new(geometry: &Geometry, contents: &Contents, options: &MkfsOptions) -> Result<Self> {
         let mut used = UsedBlocks::default();
         for group in (0..geometry.group_count).filter(|&group| geometry.base_blocks(group) > 0) {
             let blocks = geometry.group(group);
@@ -131,14 +131,14 @@ impl Placement {
     }
 
     /// Returns the number of used blocks of one group.
-    pub(super) fn used_in(&self, geometry: &Geometry, group: u32) -> u64 {
+    pub(crate) fn used_in(&self, geometry: &Geometry, group: u32) -> u64 {
         self.used.count(geometry.group(group))
     }
 
     /// Returns true if a group's block bitmap need not be written, because only the superblock copy, the descriptors and the
     /// group's own bitmaps and table are used, which the kernel marks by itself. The bitmap of the last group is written
     /// always, for its padding.
-    pub(super) fn block_bitmap_uninit(&self, geometry: &Geometry, group: u32) -> bool {
+    pub(crate) fn block_bitmap_uninit(&self, geometry: &Geometry, group: u32) -> bool {
         let is_last = group + 1 == geometry.group_count;
         if !geometry.features.has_group_checksums() || is_last {
             return false;

@@ -13,9 +13,14 @@
 //! Bitmaps of empty groups and all but the first inodes are not written, but marked as uninitialised (`BLOCK_UNINIT`,
 //! `INODE_UNINIT`, `bg_itable_unused`), so a sparse image stays sparse.
 //!
+//! The crate `parext4` contains these functions too, with its own errors.
+//!
 //! Sources: kernel documentation, "ext4 Data Structures and Algorithms"; the behaviour of mke2fs 1.47.
 
+#![forbid(unsafe_code)]
+
 mod check_options;
+mod error;
 mod external_journal;
 mod features;
 mod file_blocks;
@@ -42,12 +47,13 @@ use parext4_format::FsBlock;
 use parext4_format::features::Compat;
 use parext4_format::superblock::Superblock;
 
-use crate::convert::saturating_u32;
-use crate::error::{Error, Result};
+pub use error::MkfsError;
+use error::Result;
 pub use external_journal::ExternalJournal;
 use geometry::Geometry;
 pub use journal_device::mkfs_journal_device;
 pub use options::{Casefold, MkfsOptions, OnError};
+use parext4_format::convert::saturating_u32;
 use placement::{Contents, Placement};
 pub use types::FsType;
 use volume_writer::VolumeWriter;
@@ -113,15 +119,16 @@ impl Identity {
 /// holds. Blocks until the volume is durable.
 ///
 /// ```
-/// use parext4::{MemDevice, MkfsOptions, mkfs};
+/// use parext4_device::MemDevice;
+/// use parext4_mkfs::{MkfsOptions, mkfs};
 ///
 /// let summary = mkfs(&MemDevice::new(64 << 20), &MkfsOptions::new().block_size(4096))?;
 /// assert_eq!(summary.blocks_count, 16384);
-/// # Ok::<(), parext4::Error>(())
+/// # Ok::<(), parext4_mkfs::MkfsError>(())
 /// ```
 ///
 /// # Errors
-/// [`Error::Invalid`], before anything is written, if the options do not fit the device. A
+/// [`MkfsError::Invalid`], before anything is written, if the options do not fit the device. A
 /// device error, after which the device holds no volume.
 pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     let mmp = options.mmp.unwrap_or_else(|| device.sharing().is_shared());
@@ -219,7 +226,7 @@ fn contents(mmp: bool, geometry: &Geometry, options: &MkfsOptions) -> Result<Con
     let has_journal = journal.is_some() || options.external_journal.is_some();
     let has_orphans = geometry.features.compat.contains(Compat::ORPHAN_FILE);
     if has_orphans && !has_journal {
-        return Err(Error::invalid("the feature orphan_file needs a journal"));
+        return Err(MkfsError::invalid("the feature orphan_file needs a journal"));
     }
     let orphan_file =
         if has_orphans { Some(geometry.orphan_blocks(options.orphan_file_blocks)?) } else { None };

@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use parext4_device::{AlignedBuf, Device, zeros};
 use parext4_format::superblock::Superblock;
 
-use crate::error::{Error, Result};
+use crate::error::{MkfsError, Result};
 
 /// Bytes at the start and at the end of a device that may contain old signatures.
 const SIGNATURE_ZONE: u64 = 64 << 10;
@@ -14,24 +14,24 @@ const SIGNATURE_ZONE: u64 = 64 << 10;
 const MAX_ZERO_WRITE: u64 = 1 << 20;
 
 /// Writes to the device in bytes and blocks.
-pub(super) struct DeviceWriter<'a> {
+pub(crate) struct DeviceWriter<'a> {
     device: &'a dyn Device,
     block_size: u64,
 }
 
 impl<'a> DeviceWriter<'a> {
-    pub(super) fn new(device: &'a dyn Device, block_size: u32) -> Self {
+    pub(crate) fn new(device: &'a dyn Device, block_size: u32) -> Self {
         Self { device, block_size: block_size.into() }
     }
 
     /// Writes `bytes` from `block` on. `what` names them for errors, here and below.
-    pub(super) fn blocks(&self, what: &str, block: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn blocks(&self, what: &str, block: u64, bytes: &[u8]) -> Result<()> {
         self.bytes(what, block * self.block_size, bytes)
     }
 
     /// Writes `bytes` at a byte offset and keeps the rest of the sectors that they touch.
-    pub(super) fn bytes(&self, what: &str, offset: u64, bytes: &[u8]) -> Result<()> {
-        let failed = |error| Error::device(format_args!("writing {what}"), error);
+    pub(crate) fn bytes(&self, what: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let failed = |error| MkfsError::device(format_args!("writing {what}"), error);
         let sector = u64::from(self.device.sector_size());
         let end = offset + bytes.len() as u64;
         let (start, stop) = (offset - offset % sector, end.next_multiple_of(sector));
@@ -46,12 +46,12 @@ impl<'a> DeviceWriter<'a> {
     }
 
     /// Overwrites `len` blocks with zeros, from `block` on.
-    pub(super) fn zero_blocks(&self, what: &str, block: u64, len: u64) -> Result<()> {
+    pub(crate) fn zero_blocks(&self, what: &str, block: u64, len: u64) -> Result<()> {
         self.zero(what, block * self.block_size, len * self.block_size)
     }
 
     /// Overwrites `len` bytes with zeros, from `offset` on.
-    pub(super) fn zero(&self, what: &str, offset: u64, len: u64) -> Result<()> {
+    pub(crate) fn zero(&self, what: &str, offset: u64, len: u64) -> Result<()> {
         let sector = u64::from(self.device.sector_size());
         let end = offset + len;
         let mut at = offset;
@@ -80,25 +80,25 @@ impl<'a> DeviceWriter<'a> {
         slices.push(IoSlice::new(&zeros()[..len % zeros().len()]));
         self.device
             .write_at(offset, &slices)
-            .map_err(|error| Error::device(format_args!("zeroing {what}"), error))
+            .map_err(|error| MkfsError::device(format_args!("zeroing {what}"), error))
     }
 
     /// Overwrites the superblock of an old volume and flushes, before anything else of it changes. So a crash leaves the old volume as it
     /// was, or none.
-    pub(super) fn retire_old_volume(&self) -> Result<()> {
+    pub(crate) fn retire_old_volume(&self) -> Result<()> {
         self.zero("the old superblock", Superblock::OFFSET, Superblock::SIZE as u64)?;
         self.flush()
     }
 
     /// Overwrites signatures of file systems, partition tables and RAID members on a device of `size` bytes.
-    pub(super) fn wipe_signatures(&self, size: u64) -> Result<()> {
+    pub(crate) fn wipe_signatures(&self, size: u64) -> Result<()> {
         let zone = SIGNATURE_ZONE.min(size);
         self.zero("the start of the device", 0, zone)?;
         self.zero("the end of the device", size - zone, zone)
     }
 
     /// Flushes the device.
-    pub(super) fn flush(&self) -> Result<()> {
-        self.device.flush().map_err(|error| Error::device("flushing the new volume", error))
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.device.flush().map_err(|error| MkfsError::device("flushing the new volume", error))
     }
 }

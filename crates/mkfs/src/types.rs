@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use parext4_format::features::{Incompat, RoCompat};
 
-use super::features::Features;
-use crate::error::{Error, Result};
+use crate::error::{MkfsError, Result};
+use crate::features::Features;
 
 /// A type of volume: the features that it has, unless the options change them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum FsType {
 }
 
 impl FsType {
-    pub(super) fn features(self) -> Features {
+    pub(crate) fn features(self) -> Features {
         let mut features = Features::BASE;
         if self == Self::Ext4 {
             features.incompat |= Incompat::EXTENTS | Incompat::BIT64 | Incompat::FLEX_BG;
@@ -30,27 +30,29 @@ impl FsType {
         features
     }
 
-    pub(super) fn has_journal(self) -> bool {
+    pub(crate) fn has_journal(self) -> bool {
         self != Self::Ext2
     }
 }
 
 impl FromStr for FsType {
-    type Err = Error;
+    type Err = MkfsError;
 
     fn from_str(word: &str) -> Result<Self> {
         match word {
             "ext2" => Ok(Self::Ext2),
             "ext3" => Ok(Self::Ext3),
             "ext4" => Ok(Self::Ext4),
-            _ => Err(Error::invalid(format_args!("type {word:?} is unknown; there are ext2, ext3 and ext4"))),
+            _ => Err(MkfsError::invalid(format_args!(
+                "type {word:?} is unknown; there are ext2, ext3 and ext4"
+            ))),
         }
     }
 }
 
 /// The sizes that the use of a volume, or the size of its device, chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     pub block_size: u32,
     /// Bytes of the volume for each inode.
     pub inode_ratio: u64,
@@ -62,8 +64,8 @@ impl Usage {
     /// Returns the sizes for a list of uses, of which a later one takes precedence.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names a use that is unknown.
-    pub(super) fn parse(list: &str) -> Result<Self> {
+    /// [`MkfsError::Invalid`] names a use that is unknown.
+    pub(crate) fn parse(list: &str) -> Result<Self> {
         let mut usage = Self::DEFAULT;
         for word in list.split(',') {
             let (block_size, inode_ratio) = match word {
@@ -76,7 +78,7 @@ impl Usage {
                 "largefile" => (4096, 1 << 20),
                 "largefile4" => (4096, 4 << 20),
                 _ => {
-                    return Err(Error::invalid(format_args!(
+                    return Err(MkfsError::invalid(format_args!(
                         "use {word:?} is unknown; there are floppy, small, default, big, huge, news, largefile and largefile4"
                     )));
                 }
@@ -87,7 +89,7 @@ impl Usage {
     }
 
     /// Returns the sizes that mke2fs chooses for a device of `size` bytes.
-    pub(super) fn for_size(size: u64) -> Self {
+    pub(crate) fn for_size(size: u64) -> Self {
         const MIB: u64 = 1 << 20;
         const TIB: u64 = 1 << 40;
         let (block_size, inode_ratio) = match size {

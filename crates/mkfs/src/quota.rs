@@ -3,27 +3,27 @@
 use parext4_format::features::RoCompat;
 use parext4_format::inode::{Inode, InodeFlags};
 use parext4_format::quota::QuotaKind;
+use parext4_format::quota::QuotaKinds;
 use parext4_format::quota::entry::QuotaEntry;
 use parext4_format::quota::tree::QuotaFile;
 use parext4_format::{BlockRange, InodeNo};
 
-use super::MkfsOptions;
-use super::file_blocks::FileBlocks;
-use super::geometry::{Geometry, lost_found_blocks};
-use super::pointers::BlockImage;
-use crate::error::{Error, Result};
-use crate::quota_file::QuotaKinds;
+use crate::MkfsOptions;
+use crate::error::{MkfsError, Result};
+use crate::file_blocks::FileBlocks;
+use crate::geometry::{Geometry, lost_found_blocks};
+use crate::pointers::BlockImage;
 
 /// A quota file that has no place yet.
 #[derive(Clone, Debug)]
-pub(super) struct NewQuotaFile {
+pub(crate) struct NewQuotaFile {
     pub kind: QuotaKind,
     contents: QuotaFile,
 }
 
 /// A quota file with its inode and its blocks.
 #[derive(Clone, Debug)]
-pub(super) struct PlacedQuotaFile {
+pub(crate) struct PlacedQuotaFile {
     pub ino: InodeNo,
     pub blocks: FileBlocks,
     pub file: NewQuotaFile,
@@ -33,12 +33,12 @@ pub(super) struct PlacedQuotaFile {
 /// `project` also projects, as mke2fs makes them.
 ///
 /// # Errors
-/// [`Error::Invalid`] for projects in inodes that have no room for them.
-pub(super) fn files(geometry: &Geometry, options: &MkfsOptions) -> Result<Vec<NewQuotaFile>> {
+/// [`MkfsError::Invalid`] for projects in inodes that have no room for them.
+pub(crate) fn files(geometry: &Geometry, options: &MkfsOptions) -> Result<Vec<NewQuotaFile>> {
     let features = geometry.features.ro_compat;
     if features.contains(RoCompat::PROJECT) && geometry.inode_size < 256 {
         let size = geometry.inode_size;
-        return Err(Error::invalid(format_args!("inode size {size}: project needs at least 256")));
+        return Err(MkfsError::invalid(format_args!("inode size {size}: project needs at least 256")));
     }
     if !features.contains(RoCompat::QUOTA) {
         return Ok(Vec::new());
@@ -46,7 +46,7 @@ pub(super) fn files(geometry: &Geometry, options: &MkfsOptions) -> Result<Vec<Ne
     let mut kinds = options.quotas.unwrap_or(QuotaKinds { user: true, group: true, project: false });
     kinds.project |= features.contains(RoCompat::PROJECT) && options.quotas.is_none();
     if kinds.project && !features.contains(RoCompat::PROJECT) {
-        return Err(Error::invalid("quotas of projects need the feature project"));
+        return Err(MkfsError::invalid("quotas of projects need the feature project"));
     }
     let wanted = QuotaKind::ALL.into_iter().filter(|&kind| kinds.contains(kind));
     wanted.map(|kind| NewQuotaFile::new(kind, geometry, options)).collect()
@@ -71,7 +71,7 @@ impl NewQuotaFile {
     }
 
     /// Returns the length of the file in blocks.
-    pub(super) fn blocks(&self, block_size: u32) -> u32 {
+    pub(crate) fn blocks(&self, block_size: u32) -> u32 {
         let len = self.contents.bytes().len().div_ceil(block_size as usize);
         BlockRange::clamped(0, len as u64).count()
     }
@@ -79,12 +79,12 @@ impl NewQuotaFile {
 
 impl PlacedQuotaFile {
     /// Returns the number of bytes in the file.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.file.contents.bytes().len() as u64
     }
 
     /// Returns the blocks of the file.
-    pub(super) fn images(&self, block_size: u32) -> Vec<BlockImage> {
+    pub(crate) fn images(&self, block_size: u32) -> Vec<BlockImage> {
         let numbers = self.blocks.runs.iter().cloned().flatten();
         let image = |(number, bytes): (u64, &[u8])| {
             let mut block = bytes.to_vec();
@@ -95,7 +95,7 @@ impl PlacedQuotaFile {
     }
 
     /// Sets what the inode of a quota file has beyond that of other files.
-    pub(super) fn finish(&self, inode: &mut Inode) {
+    pub(crate) fn finish(&self, inode: &mut Inode) {
         inode.size = self.size();
         inode.flags |= InodeFlags::IMMUTABLE;
     }

@@ -8,11 +8,11 @@ use parext4_format::jbd2::JournalDevice;
 use parext4_format::superblock::{Encoding, MAGIC, RawSuperblock, STATE_VALID, SuperCopies, Superblock};
 use zerocopy::FromZeros;
 
-use super::features::Features;
-use super::geometry::{FIRST_INODE, Geometry};
-use super::placement::Placement;
-use super::{Casefold, Identity, MkfsOptions};
-use crate::error::{Error, Result};
+use crate::error::{MkfsError, Result};
+use crate::features::Features;
+use crate::geometry::{FIRST_INODE, Geometry};
+use crate::placement::Placement;
+use crate::{Casefold, Identity, MkfsOptions};
 
 /// `s_flags`: the directory hash treats bytes as signed, as on x86.
 const FLAG_SIGNED_HASH: u32 = 1;
@@ -34,7 +34,7 @@ const ENCRYPTION_MODES: [u8; 2] = [1, 4];
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
 /// Returns the superblock of a volume of `geometry`, with all counters zero.
-pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Identity) -> Result<Superblock> {
+pub(crate) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Identity) -> Result<Superblock> {
     let mut raw = RawSuperblock::new_zeroed();
     raw.s_magic.set(MAGIC);
     raw.s_state.set(STATE_VALID);
@@ -43,7 +43,7 @@ pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     set_policies(&mut raw, geometry, identity);
     set_choices(&mut raw, options);
     // Refuses a geometry that could not be opened, before anything is written.
-    let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;
+    let mut sb = Superblock::from_raw(raw).map_err(MkfsError::invalid)?;
     set_name_features(&mut sb, options);
     Ok(sb)
 }
@@ -135,7 +135,7 @@ fn set_identity(raw: &mut RawSuperblock, identity: &Identity) {
 }
 
 /// Sets the counters of the volume, including its first files.
-pub(super) fn set_counters(sb: &mut Superblock, geometry: &Geometry, placement: &Placement) {
+pub(crate) fn set_counters(sb: &mut Superblock, geometry: &Geometry, placement: &Placement) {
     let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
     let free = whole.end - whole.start - placement.used.count(whole);
     sb.set_free_blocks(free);
@@ -145,7 +145,7 @@ pub(super) fn set_counters(sb: &mut Superblock, geometry: &Geometry, placement: 
 }
 
 /// Sets the journal's inode number and the copy of its block map, which e2fsck uses if the inode is lost.
-pub(super) fn set_journal(sb: &mut Superblock, inode: &Inode) {
+pub(crate) fn set_journal(sb: &mut Superblock, inode: &Inode) {
     sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
     let raw = sb.raw_mut();
     raw.s_journal_inum.set(InodeNo::JOURNAL.get());
@@ -158,7 +158,7 @@ pub(super) fn set_journal(sb: &mut Superblock, inode: &Inode) {
 }
 
 /// Names the device that has the journal. `number` is that of a block device, as a hint for the kernel.
-pub(super) fn set_external_journal(sb: &mut Superblock, journal: &JournalDevice, number: u32) {
+pub(crate) fn set_external_journal(sb: &mut Superblock, journal: &JournalDevice, number: u32) {
     sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
     let raw = sb.raw_mut();
     raw.s_journal_uuid = journal.uuid;
@@ -166,7 +166,7 @@ pub(super) fn set_external_journal(sb: &mut Superblock, journal: &JournalDevice,
 }
 
 /// Returns the superblock of a journal device, as mke2fs makes it.
-pub(super) fn of_journal_device(
+pub(crate) fn of_journal_device(
     block_size: u32,
     blocks: u64,
     options: &MkfsOptions,
@@ -194,7 +194,7 @@ pub(super) fn of_journal_device(
 
 /// Returns the backup of the superblock for group `group`. Its state is not valid, so that e2fsck checks a volume that is
 /// repaired from it.
-pub(super) fn backup(sb: &Superblock, group: u32) -> Superblock {
+pub(crate) fn backup(sb: &Superblock, group: u32) -> Superblock {
     let mut copy = sb.clone();
     copy.set_state(0);
     // The field has 16 bits, and no reader needs the upper bits.

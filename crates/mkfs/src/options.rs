@@ -2,17 +2,17 @@
 
 use parext4_format::features::Incompat;
 use parext4_format::mmp::DEFAULT_UPDATE_INTERVAL;
+use parext4_format::quota::QuotaKinds;
 
-use super::external_journal::ExternalJournal;
-use super::features::Features;
-use super::types::{FsType, Usage};
 use crate::error::Result;
-use crate::quota_file::QuotaKinds;
+use crate::external_journal::ExternalJournal;
+use crate::features::Features;
+use crate::types::{FsType, Usage};
 
 /// Options of a new volume. The default is the default of mke2fs.
 ///
 /// ```
-/// use parext4::{MemDevice, MkfsOptions, mkfs};
+/// use parext4_mkfs::{MkfsOptions, mkfs};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let options = MkfsOptions::new().block_size(1024).label("scratch").journal(false);
@@ -58,7 +58,7 @@ pub struct MkfsOptions {
     /// The journal is on this device, and not in the volume.
     pub external_journal: Option<ExternalJournal>,
     /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`, the default: if
-    /// other machines reach the device ([`Device::sharing`](crate::Device::sharing)).
+    /// other machines reach the device ([`Device::sharing`](parext4_device::Device::sharing)).
     pub mmp: Option<bool>,
     /// Time in seconds between two signs of life of the machine that has the volume open, from 1 to 300. Other machines wait
     /// for at least twice as long, and at least 11 seconds, before they use a volume that was not closed.
@@ -105,11 +105,11 @@ pub struct MkfsOptions {
     /// The device is known to read as zeros, as a new sparse file does. Then nothing is overwritten with zeros.
     pub device_is_zero: bool,
     /// The features, apart from the journal and multi-mount protection.
-    pub(super) features: Features,
+    pub(crate) features: Features,
     /// Features were added by name.
-    pub(super) adds_features: bool,
+    pub(crate) adds_features: bool,
     /// The use for which sizes are chosen. `None`: by the size of the device.
-    pub(super) usage: Option<Usage>,
+    pub(crate) usage: Option<Usage>,
 }
 
 /// Reaction of the kernel to an error in a volume (`s_errors`).
@@ -207,7 +207,7 @@ impl MkfsOptions {
     /// `huge`, `news`, `largefile` and `largefile4`, separated by commas. A later word takes precedence.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) names a word that is unknown.
+    /// [`MkfsError::Invalid`](crate::MkfsError::Invalid) names a word that is unknown.
     pub fn usage(mut self, list: &str) -> Result<Self> {
         self.usage = Some(Usage::parse(list)?);
         Ok(self)
@@ -231,7 +231,7 @@ impl MkfsOptions {
     /// names that mke2fs uses; `none` removes all features.
     ///
     /// ```
-    /// use parext4::{MemDevice, MkfsOptions, mkfs};
+    /// use parext4_mkfs::{MkfsOptions, mkfs};
     ///
     /// let options = MkfsOptions::new().features("^filetype,^resize_inode,meta_bg")?;
     /// let summary = mkfs(&MemDevice::new(16 << 20), &options)?;
@@ -240,7 +240,7 @@ impl MkfsOptions {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) names a feature that cannot be chosen.
+    /// [`MkfsError::Invalid`](crate::MkfsError::Invalid) names a feature that cannot be chosen.
     pub fn features(mut self, list: &str) -> Result<Self> {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let (wanted, name) = word.strip_prefix('^').map_or((true, word), |name| (false, name));

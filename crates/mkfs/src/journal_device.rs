@@ -5,16 +5,16 @@ use parext4_format::jbd2::{JournalDevice, JournalSuperblock};
 use parext4_format::superblock::Superblock;
 use zerocopy::IntoBytes;
 
-use super::check_options::check_block_size;
-use super::write::DeviceWriter;
-use super::{Identity, MkfsOptions, Summary, journal, superblock};
-use crate::error::{Error, Result};
+use crate::check_options::check_block_size;
+use crate::error::{MkfsError, Result};
+use crate::write::DeviceWriter;
+use crate::{Identity, MkfsOptions, Summary, journal, superblock};
 
 /// Creates an empty journal on all of `device`, for one volume with the same block size. Of the options, it uses the block size, the
 /// label, the UUID, the hash seed and the time. Blocks until the journal is durable.
 ///
 /// # Errors
-/// [`Error::Invalid`], before anything is written, if the device is too small. A device error.
+/// [`MkfsError::Invalid`], before anything is written, if the device is too small. A device error.
 pub fn mkfs_journal_device(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     let block_size = options.block_size_on(device.size())?;
     check_block_size(block_size)?;
@@ -23,7 +23,7 @@ pub fn mkfs_journal_device(device: &dyn Device, options: &MkfsOptions) -> Result
     let blocks = u32::try_from(found.blocks).unwrap_or(u32::MAX);
     if blocks < at + journal::MIN_BLOCKS {
         let least = at + journal::MIN_BLOCKS;
-        return Err(Error::invalid(format_args!(
+        return Err(MkfsError::invalid(format_args!(
             "journal of {blocks} blocks of {block_size} bytes: at least {least}"
         )));
     }

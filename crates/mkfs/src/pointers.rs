@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use parext4_format::FileBlock;
 use parext4_format::indirect::{Holder, Place, PointerBlock, ROOT_POINTERS, Shape, encode};
 
-use crate::error::{Error, Result};
+use crate::error::{MkfsError, Result};
 
 /// A block number and the contents of the block.
-pub(super) type BlockImage = (u64, Vec<u8>);
+pub(crate) type BlockImage = (u64, Vec<u8>);
 
 /// Maps the file blocks `data`, in order, through the pointer blocks in `blocks`, of which there are
 /// [`Shape::pointer_blocks`]. Returns the inode's `i_block`, and each pointer block
 /// with its contents.
 ///
 /// # Errors
-/// [`Error::Invalid`] if a block number has more than 32 bits.
-pub(super) fn map(
+/// [`MkfsError::Invalid`] if a block number has more than 32 bits.
+pub(crate) fn map(
     shape: Shape,
     data: impl Iterator<Item = u64>,
     blocks: &[u64],
@@ -40,7 +40,8 @@ pub(super) fn map(
                 pointers[index] = value;
                 break;
             }
-            number = free.next().ok_or_else(|| Error::invalid("too few indirect blocks for the journal"))?;
+            number =
+                free.next().ok_or_else(|| MkfsError::invalid("too few indirect blocks for the journal"))?;
             let mut pointers = vec![0; shape.pointers() as usize];
             pointers[index] = value;
             made.insert(block, (number, pointers));
@@ -64,5 +65,6 @@ pub(super) fn map(
 }
 
 fn pointer(block: u64) -> Result<u32> {
-    u32::try_from(block).map_err(|_| Error::invalid("without extents the journal must lie below block 2^32"))
+    u32::try_from(block)
+        .map_err(|_| MkfsError::invalid("without extents the journal must lie below block 2^32"))
 }

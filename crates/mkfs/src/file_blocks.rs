@@ -5,17 +5,17 @@ use std::ops::Range;
 use parext4_format::extent::{Extent, IndexEntry, MAX_WRITTEN, capacity};
 use parext4_format::{FileBlock, FsBlock};
 
-use super::geometry::Geometry;
-use super::used::UsedBlocks;
-use crate::convert::to_usize;
-use crate::error::{Error, Result};
+use crate::error::{MkfsError, Result};
+use crate::geometry::Geometry;
+use crate::used::UsedBlocks;
+use parext4_format::convert::to_usize;
 
 /// Number of entries in the root of the extent tree, in the inode.
 const ROOT_ENTRIES: usize = 4;
 
 /// The blocks of a file.
 #[derive(Clone, Debug)]
-pub(super) struct FileBlocks {
+pub(crate) struct FileBlocks {
     /// Runs in the order of the file's own blocks. Each is at most as long as one extent can be.
     pub runs: Vec<Range<u64>>,
     /// Leaves of the extent tree, empty if the extents fit into the inode; or the indirect blocks.
@@ -27,7 +27,7 @@ impl FileBlocks {
     ///
     /// # Errors
     /// If there are too few free blocks, or the file would have too many extents.
-    pub(super) fn allocate(
+    pub(crate) fn allocate(
         geometry: &Geometry,
         used: &mut UsedBlocks,
         goal: u64,
@@ -51,12 +51,12 @@ impl FileBlocks {
     }
 
     /// Returns the number of blocks of the file, without the blocks of its map.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
     /// Returns the extents of the file.
-    pub(super) fn extents(&self) -> Vec<Extent> {
+    pub(crate) fn extents(&self) -> Vec<Extent> {
         let mut logical = 0;
         let mut extents = Vec::new();
         for run in &self.runs {
@@ -73,7 +73,7 @@ impl FileBlocks {
     }
 
     /// Returns the extents of each leaf, with the leaf's index entry in the root.
-    pub(super) fn leaves<'a>(
+    pub(crate) fn leaves<'a>(
         &self,
         extents: &'a [Extent],
         block_size: u32,
@@ -110,8 +110,8 @@ fn allocate_runs(used: &mut UsedBlocks, ranges: [Range<u64>; 2], blocks: u32) ->
     Ok(runs)
 }
 
-fn no_room(blocks: u32) -> Error {
-    Error::invalid(format_args!("no room for {blocks} blocks"))
+fn no_room(blocks: u32) -> MkfsError {
+    MkfsError::invalid(format_args!("no room for {blocks} blocks"))
 }
 
 /// Splits a run into the lengths that one extent can have.
@@ -128,7 +128,9 @@ fn leaf_count(extents: usize, block_size: u32) -> Result<usize> {
     }
     let leaves = extents.div_ceil(leaf_capacity(block_size));
     if leaves > ROOT_ENTRIES {
-        return Err(Error::invalid(format_args!("{extents} extents, which are too many; make it shorter")));
+        return Err(MkfsError::invalid(format_args!(
+            "{extents} extents, which are too many; make it shorter"
+        )));
     }
     Ok(leaves)
 }

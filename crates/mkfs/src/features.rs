@@ -1,15 +1,15 @@
 //! The features of a new volume: the features that `mke2fs -t ext4` chooses, with the changes that the options ask for.
 //!
 //! Features that need structures of their own, such as the journal, have options of their own in
-//! [`MkfsOptions`](super::MkfsOptions).
+//! [`MkfsOptions`](crate::MkfsOptions).
 
 use parext4_format::features::{Compat, Incompat, RoCompat};
 
-use crate::error::{Error, Result};
+use crate::error::{MkfsError, Result};
 
 /// The three words of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Features {
+pub(crate) struct Features {
     pub compat: Compat,
     pub incompat: Incompat,
     pub ro_compat: RoCompat,
@@ -51,11 +51,11 @@ const ALIASES: [(&str, &str); 2] = [("extents", "extent"), ("uninit_groups", "un
 
 impl Features {
     /// No features, as revision 0 of the format has.
-    pub(super) const NONE: Self =
+    pub(crate) const NONE: Self =
         Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
 
     /// The features that all types have.
-    pub(super) const BASE: Self = Self {
+    pub(crate) const BASE: Self = Self {
         compat: Compat::EXT_ATTR.union(Compat::DIR_INDEX).union(Compat::RESIZE_INODE),
         incompat: Incompat::FILETYPE,
         ro_compat: RoCompat::SPARSE_SUPER.union(RoCompat::LARGE_FILE),
@@ -64,8 +64,8 @@ impl Features {
     /// Adds or removes the feature `name`, as e2fsprogs names it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if no feature that can be chosen has this name.
-    pub(super) fn set(&mut self, name: &str, wanted: bool) -> Result<()> {
+    /// [`MkfsError::Invalid`] if no feature that can be chosen has this name.
+    pub(crate) fn set(&mut self, name: &str, wanted: bool) -> Result<()> {
         let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
         if let Some(bit) = CHOICE.compat.iter().find(|bit| bit.names() == [name]) {
             self.compat.set(bit, wanted);
@@ -74,7 +74,10 @@ impl Features {
         } else if let Some(bit) = CHOICE.ro_compat.iter().find(|bit| bit.names() == [name]) {
             self.ro_compat.set(bit, wanted);
         } else {
-            return Err(Error::invalid(format_args!("feature {name:?} cannot be chosen, only {}", choice())));
+            return Err(MkfsError::invalid(format_args!(
+                "feature {name:?} cannot be chosen, only {}",
+                choice()
+            )));
         }
         Ok(())
     }
@@ -82,39 +85,39 @@ impl Features {
     /// Removes what other features replace, and checks that the rest fit together, as mke2fs does.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names features that exclude each other.
-    pub(super) fn checked(mut self) -> Result<Self> {
+    /// [`MkfsError::Invalid`] names features that exclude each other.
+    pub(crate) fn checked(mut self) -> Result<Self> {
         if !self.incompat.contains(Incompat::EXTENTS) {
             // Indirect blocks have pointers of 32 bits.
             self.incompat -= Incompat::BIT64;
             if self.ro_compat.contains(RoCompat::BIGALLOC) {
-                return Err(Error::invalid("the feature bigalloc needs extent"));
+                return Err(MkfsError::invalid("the feature bigalloc needs extent"));
             }
         }
         if self.ro_compat.contains(RoCompat::METADATA_CSUM) {
             self.ro_compat -= RoCompat::GDT_CSUM;
         }
         if self.incompat.contains(Incompat::CSUM_SEED) && !self.ro_compat.contains(RoCompat::METADATA_CSUM) {
-            return Err(Error::invalid("the feature metadata_csum_seed needs metadata_csum"));
+            return Err(MkfsError::invalid("the feature metadata_csum_seed needs metadata_csum"));
         }
         if self.compat.contains(Compat::RESIZE_INODE) {
             if self.incompat.contains(Incompat::META_BG) {
-                return Err(Error::invalid("the features resize_inode and meta_bg exclude each other"));
+                return Err(MkfsError::invalid("the features resize_inode and meta_bg exclude each other"));
             }
             if !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
-                return Err(Error::invalid("the feature resize_inode needs sparse_super"));
+                return Err(MkfsError::invalid("the feature resize_inode needs sparse_super"));
             }
         }
         Ok(self)
     }
 
     /// Returns true if group descriptors have checksums, so that groups can be left uninitialised.
-    pub(super) fn has_group_checksums(&self) -> bool {
+    pub(crate) fn has_group_checksums(&self) -> bool {
         self.ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
     }
 
     /// Returns the size of a group descriptor, in bytes.
-    pub(super) fn desc_size(&self) -> u32 {
+    pub(crate) fn desc_size(&self) -> u32 {
         if self.incompat.contains(Incompat::BIT64) { 64 } else { 32 }
     }
 }

@@ -2,18 +2,18 @@
 
 use std::fmt;
 use std::io::IoSliceMut;
+use std::sync::Arc;
 
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::jbd2::{JournalDevice, JournalSuperblock};
 use parext4_format::superblock::Superblock;
 use uuid::Uuid;
 
-use super::write::DeviceWriter;
-use crate::convert::to_usize;
-use crate::error::{Error, Result};
-use crate::sync::Arc;
+use crate::error::{MkfsError, Result};
+use crate::write::DeviceWriter;
+use parext4_format::convert::to_usize;
 
-/// A journal on a device of its own, as [`mkfs_journal_device`](super::mkfs_journal_device) and `mke2fs -O journal_dev` make it.
+/// A journal on a device of its own, as [`mkfs_journal_device`](crate::mkfs_journal_device) and `mke2fs -O journal_dev` make it.
 #[derive(Clone)]
 pub struct ExternalJournal {
     /// The device, which must stay open until the volume is made.
@@ -33,7 +33,7 @@ impl ExternalJournal {
     ///
     /// # Errors
     /// If the device is no journal, or cannot be read.
-    pub(super) fn read(&self) -> Result<JournalDevice> {
+    pub(crate) fn read(&self) -> Result<JournalDevice> {
         let bytes = self.bytes(0, 4096)?;
         JournalDevice::parse(&bytes).map_err(|error| wrong(format_args!("{error}")))
     }
@@ -42,7 +42,7 @@ impl ExternalJournal {
     ///
     /// # Errors
     /// If the block sizes differ, if the journal belongs to another volume, or if it is not empty.
-    pub(super) fn check(&self, found: &JournalDevice, sb: &Superblock) -> Result<()> {
+    pub(crate) fn check(&self, found: &JournalDevice, sb: &Superblock) -> Result<()> {
         let (journal, volume) = (found.block_size, sb.block_size());
         if journal != volume {
             return Err(wrong(format_args!("blocks of {journal} bytes, the volume's have {volume}")));
@@ -64,7 +64,7 @@ impl ExternalJournal {
     }
 
     /// Notes the volume as the journal's only user. Blocks until that is durable.
-    pub(super) fn claim(&self, volume: &[u8; 16]) -> Result<()> {
+    pub(crate) fn claim(&self, volume: &[u8; 16]) -> Result<()> {
         let found = self.read()?;
         let mut log = self.log(&found)?;
         log.set_users(&[*volume]);
@@ -95,11 +95,11 @@ impl ExternalJournal {
         }
         self.device
             .read_at(start, &mut [IoSliceMut::new(&mut buf)])
-            .map_err(|error| Error::device("reading the journal device", error))?;
+            .map_err(|error| MkfsError::device("reading the journal device", error))?;
         Ok(buf[within..within + len].to_vec())
     }
 }
 
-fn wrong(what: fmt::Arguments<'_>) -> Error {
-    Error::invalid(format_args!("the journal device: {what}"))
+fn wrong(what: fmt::Arguments<'_>) -> MkfsError {
+    MkfsError::invalid(format_args!("the journal device: {what}"))
 }

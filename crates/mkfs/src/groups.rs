@@ -5,14 +5,14 @@ use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FsBlock, GroupNo};
 
-use super::geometry::Geometry;
-use super::placement::Placement;
+use crate::geometry::Geometry;
+use crate::placement::Placement;
 
 /// Number of directories of an empty volume, both in the first group: the root and `lost+found`.
 const DIRECTORIES: u32 = 2;
 
 /// Builds the descriptors and bitmaps of one volume.
-pub(super) struct GroupTables<'a> {
+pub(crate) struct GroupTables<'a> {
     pub sb: &'a Superblock,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
@@ -24,7 +24,7 @@ pub(super) struct GroupTables<'a> {
 
 impl GroupTables<'_> {
     /// Returns the descriptor of one group.
-    pub(super) fn descriptor(&self, group: u32) -> GroupDesc {
+    pub(crate) fn descriptor(&self, group: u32) -> GroupDesc {
         let location = self.placement.groups[group as usize];
         let blocks = self.geometry.group(group);
         let free_blocks = blocks.end - blocks.start - self.placement.used_in(self.geometry, group);
@@ -69,7 +69,7 @@ impl GroupTables<'_> {
     }
 
     /// Returns block `nr` of the group descriptors.
-    pub(super) fn descriptor_block(&self, nr: u32) -> Vec<u8> {
+    pub(crate) fn descriptor_block(&self, nr: u32) -> Vec<u8> {
         let mut block = vec![0; self.geometry.block_size as usize];
         let slots = block.chunks_exact_mut(usize::from(self.sb.desc_size()));
         for (group, slot) in (nr * self.sb.descs_per_block()..self.geometry.group_count).zip(slots) {
@@ -79,7 +79,7 @@ impl GroupTables<'_> {
     }
 
     /// Returns a group's block bitmap, or `None` if it is left uninitialised.
-    pub(super) fn block_bitmap(&self, group: u32) -> Option<Vec<u8>> {
+    pub(crate) fn block_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         if self.placement.block_bitmap_uninit(self.geometry, group) {
             return None;
         }
@@ -99,7 +99,7 @@ impl GroupTables<'_> {
     }
 
     /// Returns a group's inode bitmap, or `None` if it is left uninitialised.
-    pub(super) fn inode_bitmap(&self, group: u32) -> Option<Vec<u8>> {
+    pub(crate) fn inode_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         if group != 0 && self.geometry.features.has_group_checksums() {
             return None;
         }

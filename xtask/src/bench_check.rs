@@ -1,4 +1,4 @@
-//! `parext4 bench` beside fio: the same job by two programs on one mount, so that what the benchmark itself
+//! `parext4-bench` beside fio: the same job by two programs on one mount, so that what the benchmark itself
 //! costs shows.
 
 use std::path::Path;
@@ -87,14 +87,14 @@ fn compare(bed: &TestBed, dir: &Path, job: &Job, args: &Args) -> Result<bool> {
     let [ratio, ours, fios] = [ratios, ours, fios].map(|values| median(&values));
     let agree = (ratio - 1.0).abs() <= TOLERANCE;
     println!("{}, medians of {} runs:", job.name, args.runs);
-    println!("  parext4 bench {ours:.0} IOPS, fio {fios:.0} IOPS, median of the ratios {ratio:.3}");
+    println!("  parext4-bench {ours:.0} IOPS, fio {fios:.0} IOPS, median of the ratios {ratio:.3}");
     println!("  {} within {:.0} %", if agree { "agree" } else { "do NOT agree" }, TOLERANCE * 100.0);
     Ok(agree)
 }
 
 fn by_parext4(bed: &TestBed, dir: &Path, job: &Job, args: &Args) -> Result<f64> {
     let report = bed
-        .parext4("bench --json")
+        .bench()
         .args(job.words)
         .arg(format!("--runtime={}s", args.seconds))
         .arg(format!("--target=dir:{}", dir.display()));

@@ -1,4 +1,4 @@
-//! The cost of the range lock: buffered reads, writes and page faults by `parext4 bench`, and by the same program with
+//! The cost of the range lock: buffered reads, writes and page faults by `parext4-bench`, and by the same program with
 //! a lock that locks nothing.
 //!
 //! The jobs need no lock: threads read, or write different pages, and too little is dirty for writing back to begin.
@@ -92,12 +92,12 @@ impl Builds {
     fn make() -> Result<Self> {
         let folder = workspace::target().join("unlocked");
         let flags = std::env::var("RUSTFLAGS").unwrap_or_default() + " --cfg rangelock_unlocked";
-        cargo("build --quiet --release -p parext4-cli")
+        cargo("build --quiet --release -p parext4-bench")
             .env("RUSTFLAGS", flags.trim_start())
             .env("CARGO_TARGET_DIR", &folder)
             .run()
-            .context("building parext4 without the lock")?;
-        Ok(Self { locked: workspace::build_parext4()?, unlocked: folder.join("release/parext4") })
+            .context("building parext4-bench without the lock")?;
+        Ok(Self { locked: workspace::build_bench()?, unlocked: folder.join("release/parext4-bench") })
     }
 
     fn measure(&self, words: &str, runs: u32) -> Result<Figures> {
@@ -119,7 +119,7 @@ impl Builds {
 
 /// One run.
 fn nanoseconds(binary: &Path, words: &str) -> Result<f64> {
-    let command = cmd(binary).arg("bench").args(words);
+    let command = cmd(binary).args(words);
     let line = command.line().to_owned();
     let report: Value = serde_json::from_str(&command.run()?).with_context(|| line.clone())?;
     let rate = report["iops"].as_f64().with_context(|| format!("`{line}` names no rate"))?;

@@ -134,13 +134,13 @@ enum Command {
     Asan,
     /// The lines of each module that the tests run
     Coverage,
-    /// `parext4 bench` beside fio: the same jobs on the same kernel ext4, whose figures must agree
+    /// `parext4-bench` beside fio: the same jobs on the same kernel ext4, whose figures must agree
     BenchCheck(bench_check::Args),
-    /// Measure the cost of the range lock: `parext4 bench` beside a build whose lock locks nothing
+    /// Measure the cost of the range lock: `parext4-bench` beside a build whose lock locks nothing
     BenchLock(bench_lock::Args),
     /// `put` beside mke2fs and debugfs, `check` beside e2fsck, and overwrites of files without extents beside files with them
     BenchFormats(bench_formats::Args),
-    /// `parext4 bench` on network block devices beside fio's engines for them, on the same image
+    /// `parext4-bench` on network block devices beside fio's engines for them, on the same image
     BenchNetwork(bench_network::Args),
 }
 

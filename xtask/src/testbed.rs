@@ -20,8 +20,9 @@ impl TestBed {
         TestBed::with(workspace::build_programs()?.join("parext4"))
     }
 
-    /// Builds the binary as users get it, for measurements, and makes the folder.
+    /// Builds the binary as users get it, and beside it the benchmarks, and makes the folder.
     pub fn release() -> Result<TestBed> {
+        workspace::build_bench()?;
         TestBed::with(workspace::build_parext4()?)
     }
 
@@ -42,6 +43,11 @@ impl TestBed {
     /// Returns a parext4 command with `words` as its first arguments. Its time counts for the slowest command of the step.
     pub fn parext4(&self, words: &str) -> Cmd {
         cmd(&self.binary).args(words).noted()
+    }
+
+    /// Returns a command of the benchmarks that [`release`](Self::release) has built, which prints its result as JSON.
+    pub fn bench(&self) -> Cmd {
+        cmd(self.beside("parext4-bench")).arg("--json")
     }
 }
 

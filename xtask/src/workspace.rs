@@ -59,6 +59,12 @@ pub fn build_programs() -> Result<PathBuf> {
 /// The largest size of the release binary, in bytes.
 const MAX_BINARY_SIZE: u64 = 12_000_000;
 
+/// Builds the release binary of the benchmarks and returns its path.
+pub fn build_bench() -> Result<PathBuf> {
+    cargo("build --quiet --release -p parext4-bench").run().context("building parext4-bench")?;
+    Ok(target().join("release/parext4-bench"))
+}
+
 /// Builds the release binary of the command line tool and returns its path.
 ///
 /// # Errors

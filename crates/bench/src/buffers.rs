@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 use parext4::device::AlignedBuf;
-
-use crate::interrupt;
+use parext4_cli::interrupt;
 
 /// Bytes of one write when a file is filled.
 const CHUNK: u64 = 1 << 20;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use parext4_cli::interrupt;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::access_order::{AccessOrder, Io, Kind};
@@ -14,7 +15,6 @@ use super::job_files::{HolePuncher, JobFiles};
 use super::lockstep::{Lockstep, Member};
 use super::outcome::{OpStats, Outcome};
 use super::submitter::Submitter;
-use crate::interrupt;
 
 /// The work of a thread.
 struct Worker {

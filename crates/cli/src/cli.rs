@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    bench, cat, check, completions, demo, fallocate, fiemap, get, image, info, install_helper, ls, man,
-    mkdir, mkfs, mount, put, quota, recover, rm, stat, takeover, umount,
+    cat, check, completions, demo, fallocate, fiemap, get, image, info, install_helper, ls, man, mkdir, mkfs,
+    mount, put, quota, recover, rm, stat, takeover, umount,
 };
 
 /// The meaning of the exit status, for the help and the manual page.
@@ -35,7 +35,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Mkfs(mkfs::Args),
+    Mkfs(Box<mkfs::Args>),
     Info(info::Args),
     Check(check::Args),
     Ls(ls::Args),
@@ -59,7 +59,6 @@ enum Command {
     Completions(completions::Args),
     Man(man::Args),
     Demo(demo::Args),
-    Bench(bench::Args),
 }
 
 impl Cli {
@@ -72,7 +71,7 @@ impl Cli {
     pub fn run(self) -> Result<()> {
         image::set_journal(self.journal);
         match self.command {
-            Command::Mkfs(args) => mkfs::run(args),
+            Command::Mkfs(args) => mkfs::run(*args),
             Command::Info(args) => info::run(&args),
             Command::Check(args) => check::run(&args),
             Command::Ls(args) => ls::run(&args),
@@ -94,7 +93,6 @@ impl Cli {
             Command::Completions(args) => completions::run(&args, Self::command()),
             Command::Man(args) => man::run(&args, Self::command(), mount::helper_commands()),
             Command::Demo(args) => demo::run(&args),
-            Command::Bench(args) => bench::run(&args),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! `parext4`: ext4 images and devices from the command line. A library, so that the fuzzer reaches its parsers.
+//! `parext4`: ext4 images and devices from the command line. A library, so that the fuzzer reaches
+//! its parsers, and that parext4-bench handles signals and prints as a command does.
 #![forbid(unsafe_code)]
 // `output` and `error` print, and survive a reader that has ended.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod access_list;
 mod activity;
-mod bench;
 mod cat;
 mod check;
 mod chmod;
@@ -14,6 +14,7 @@ mod completions;
 mod demo;
 mod disk;
 mod error;
+pub mod explain;
 mod fallocate;
 mod fiemap;
 #[cfg(any(test, fuzzing))]
@@ -25,16 +26,18 @@ mod image_path;
 mod in_use;
 mod info;
 mod install_helper;
+pub mod interrupt;
 mod json;
 mod ls;
 mod man;
+pub mod median;
 mod mkdir;
 mod mkfs;
 mod mmp;
 mod mode;
 mod mount;
 mod on_error;
-mod output;
+pub mod output;
 mod policy;
 mod progress;
 mod put;
@@ -57,10 +60,16 @@ use std::process::ExitCode;
 #[must_use]
 pub fn main() -> ExitCode {
     let called_by_mount = std::env::args_os().next().and_then(|name| mount::Helper::parse(&name));
-    let result = match called_by_mount {
+    exit_status(match called_by_mount {
         Some(helper) => helper.run(),
         None => cli::Cli::of_process().run(),
-    };
+    })
+}
+
+/// Returns the exit status of the program after a command, and prints the error of the command. It is
+/// no error that the reader of the output has ended.
+#[must_use]
+pub fn exit_status(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::has_no_reader(&error) => ExitCode::SUCCESS,

@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind};
 
 use anyhow::Result;
 use parext4::Error;
-use parext4_bench::interrupt;
 use rustix::io::Errno;
 
 use crate::error::Reported;
+use crate::interrupt;
 use crate::progress::{Progress, Summary};
 
 /// An error after which nothing more can be copied.

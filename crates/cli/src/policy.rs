@@ -2,7 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use parext4::{Policy, ResearchOptions, Volume, VolumeOptions};
-use parext4_bench::explain;
+
+use crate::{error, explain};
 
 /// The options, for commands to flatten into theirs.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -28,7 +29,7 @@ impl PolicyArgs {
     /// Prints what there is to explain of a volume that was opened with [`options`](Self::options), if asked.
     pub fn report(self, volume: &Volume) {
         if self.explain {
-            crate::error::explain(&explain::describe(volume));
+            error::explain(&explain::describe(volume));
         }
     }
 }

@@ -70,20 +70,12 @@ impl ScratchImage {
 
     /// Runs the command, which must succeed without messages. Returns its output.
     pub fn ok(&self, arguments: &[impl AsRef<OsStr>]) -> String {
-        let output = run(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {errors}", output.status);
-        assert_eq!(errors, "");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        success(&run(arguments))
     }
 
     /// Runs the command, which must fail with exit code 1 and one line of message. Returns the line.
     pub fn fails(&self, arguments: &[impl AsRef<OsStr>]) -> String {
-        let output = run(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{errors}");
-        assert!(errors.starts_with("parext4: ") && errors.lines().count() == 1, "{errors}");
-        errors
+        failure(&run(arguments))
     }
 
     /// Asserts that e2fsck finds no error in the image.
@@ -99,6 +91,22 @@ impl ScratchImage {
 /// Runs the command.
 pub fn run(arguments: &[impl AsRef<OsStr>]) -> Output {
     Command::new(program()).args(arguments).output().unwrap()
+}
+
+/// Asserts that a command succeeded without messages. Returns its output.
+pub fn success(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    assert_eq!(errors, "");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Asserts that a command failed with exit code 1 and one line of message. Returns the line.
+pub fn failure(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.starts_with("parext4: ") && errors.lines().count() == 1, "{errors}");
+    errors
 }
 
 /// Returns a path as a command line argument.

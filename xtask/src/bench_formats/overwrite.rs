@@ -41,7 +41,8 @@ fn rate(bed: &TestBed, folder: &Path, mkfs: &str, threads: u32, millis: u32, siz
     image.as_file().set_len(2 << 30)?;
     bed.parext4("mkfs --force").args(mkfs).arg(image.path()).run()?;
     let command = bed
-        .parext4("bench --json --rw=randwrite --direct=1 --bs=4k --iodepth=1")
+        .bench()
+        .args("--rw=randwrite --direct=1 --bs=4k --iodepth=1")
         .arg(format!("--numjobs={threads}"))
         .arg(format!("--size={size}"))
         .arg(format!("--runtime={millis}ms"))

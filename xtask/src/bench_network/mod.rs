@@ -1,4 +1,4 @@
-//! `parext4 bench` on network block devices beside fio's own engines for them, on the same image: what the file system
+//! `parext4-bench` on network block devices beside fio's own engines for them, on the same image: what the file system
 //! costs.
 //!
 //! fio uses the bytes of the image after the volume, so that both programs use one server and one image in turn.
@@ -115,7 +115,7 @@ fn by_other(bed: &TestBed, server: &dyn Server, row: &Row, args: &Args) -> Resul
 
 fn by_parext4(bed: &TestBed, server: &dyn Server, row: &Row, words: &str, args: &Args) -> Result<f64> {
     let command = bed
-        .parext4("bench --json")
+        .bench()
         .args(words)
         .arg(format!("--runtime={}s", args.seconds))
         .arg(format!("--target=lib:{}", server.url()));

@@ -45,7 +45,7 @@ pub enum Other {
 /// One comparison.
 pub struct Row {
     pub name: &'static str,
-    /// The words of `parext4 bench`.
+    /// The words of `parext4-bench`.
     pub ours: &'static str,
     pub other: Other,
     pub unit: Unit,

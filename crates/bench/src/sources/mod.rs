@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use parext4_cli::interrupt;
 
-use crate::interrupt;
 use cases::Case;
 pub use cases::Scale;
 use environment::Environment;

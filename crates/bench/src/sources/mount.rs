@@ -85,7 +85,7 @@ impl FileSystem {
                 server.arg(format!("{access}{}", cache.option())).args([image, dir]);
                 server
             }
-            Self::Null => command(own, [Path::new("bench"), Path::new("null"), dir]),
+            Self::Null => command(own, [Path::new("null"), dir]),
             _ => {
                 let mut server = command("fuse2fs", ["-f", "-o"]);
                 server.arg(format!("{access}fakeroot,rw")).args([image, dir]);

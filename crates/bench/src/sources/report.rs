@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::BinaryBytes;
+use parext4_cli::median::median;
 use serde_json::{Value, json};
 
 use super::cases::{Case, Participant, Storage, Subject};
@@ -13,7 +14,6 @@ use super::environment::Environment;
 use super::metadata::{Names, Tree};
 use super::workload::Workload;
 use crate::engine::Engine;
-use crate::median::median;
 use crate::outcome::Outcome;
 
 /// The results of all cases.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use parext4::{Device, DirectFile, MkfsOptions, OpenOptions, Volume, mkfs};
+use parext4_cli::explain;
 
 use super::Target;
 use crate::access_order::{Io, Kind};
 use crate::buffers::{buffer, fill};
 use crate::engine::Engine;
-use crate::explain;
 use crate::job::{IoEngine, Job, Layout};
 use crate::job_files::{HolePuncher, JobFiles, LONGEST_EXTENT, pages};
 use crate::outcome::Outcome;

@@ -20,14 +20,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use parext4::{Timestamp, Volume};
-use parext4_bench::interrupt;
 use parext4_storage::Location;
 
 use crate::image_path::{ImagePath, PathInImage};
 use crate::policy::PolicyArgs;
 use crate::progress::{Progress, Summary};
 use crate::volume_files::VolumeFiles;
-use crate::{image, json, on_error, source_date, transfer};
+use crate::{image, interrupt, json, on_error, source_date, transfer};
 use durable::Durable;
 use rules::RuleArgs;
 use small::SmallFiles;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use parext4::{AlignedBuf, FileType, NewInode, Volume};
-use parext4_bench::interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
@@ -19,6 +18,7 @@ use super::attributes::Attributes;
 use super::file::FileJob;
 use super::place::{OtherKind, Place};
 use crate::image_path::ImagePath;
+use crate::interrupt;
 use crate::transfer::CHUNK;
 
 /// Time between two checks for a signal.

@@ -124,7 +124,6 @@ fn unknown_schemes_are_refused_by_name() {
         &["fiemap", &inside],
         &["fallocate", "--length=4k", &inside],
         &["demo", "--image", url],
-        &["bench", "--size=1m", "--target", &format!("lib:{url}")],
     ];
     for command in commands {
         let errors = scratch.fails(command);

@@ -34,11 +34,6 @@ fn every_command_takes_a_url() {
     export.ok(&["rm", &export.inside("/file")]);
     assert_eq!(export.ok(&["recover", &url]), "replayed 0 transactions, 0 blocks\n");
     assert!(export.fails(&["takeover", &url]).contains("nothing shows when its owner is gone"));
-    for job in ["--target=lib", "--target=raw"] {
-        let target = format!("{job}:{url}");
-        let arguments = ["bench", &target, "--rw=randread", "--size=1M", "--runtime=1"];
-        export.ok(&arguments);
-    }
     export.fsck();
 }
 
@@ -50,9 +45,6 @@ fn what_a_url_cannot_do_is_said() {
     let inside = export.inside("/file");
     assert!(export.fails(&["info", &inside]).contains(&url));
     assert!(export.fails(&["demo", "--image", &url]).contains("a URL; the demo makes an image file"));
-    let target = format!("--target=raw:{url}");
-    let destroyed = export.fails(&["bench", &target, "--rw=randwrite", "--size=1M", "--runtime=1"]);
-    assert!(destroyed.contains("which the job would destroy"), "{destroyed}");
     assert!(export.fails(&["info", "tape:one"]).contains("unknown scheme \"tape\""));
     // A file with such a name.
     let run = |image: &str| {

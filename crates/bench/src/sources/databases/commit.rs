@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use parext4_cli::interrupt;
 
-use crate::interrupt;
 use crate::outcome::{OpStats, Outcome};
 use crate::runner::cpu_time;
 

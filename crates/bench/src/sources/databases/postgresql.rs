@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use parext4_cli::interrupt;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::interrupt;
 use crate::outcome::{OpStats, Outcome};
 use crate::sources::command::{command, run as run_command};
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parext4_cli::interrupt;
 
-use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::sources::command::{command, run as run_command};
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use parext4_cli::interrupt;
 
-use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::sources::command::{command, run as run_command};
 

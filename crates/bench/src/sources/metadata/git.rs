@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use parext4_cli::interrupt;
 
-use crate::interrupt;
 use crate::sources::command::{command, run};
 
 /// Settings of git: no background work, no checks of ownership.

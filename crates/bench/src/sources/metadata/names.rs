@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parext4_cli::interrupt;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
 
 use super::sync;
 use crate::access_order::Io;
-use crate::interrupt;
 use crate::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
 use crate::job_files::{HolePuncher, JobFiles};
 use crate::outcome::Outcome;

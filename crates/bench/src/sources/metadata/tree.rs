@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
+use parext4_cli::interrupt;
 
 use super::source_tree::{self, SourceFile};
 use super::{git, sync};
-use crate::interrupt;
 use crate::outcome::{OpStats, Outcome};
 use crate::runner::cpu_time;
 

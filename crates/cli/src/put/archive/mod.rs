@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use parext4::{Error, FileType, InodeFlags, Node, NodeId, SetAttributes, Special, Timestamp, Volume};
-use parext4_bench::interrupt;
 use tar::EntryType;
 
 use super::attributes::Attributes;
@@ -31,6 +30,7 @@ use super::stdin::{self, Interruptible};
 use super::{Shared, xattrs};
 use crate::access_list::{self, ACCESS, permissions_without_list};
 use crate::image_path::ImagePath;
+use crate::interrupt;
 use crate::on_error::{self, Last};
 use inside::Inside;
 use pax::Records;

@@ -1,13 +1,13 @@
-//! `parext4 bench sources`.
+//! The command line of `sources`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use parext4_bench::duration;
-use parext4_bench::sources::{Comparison, Scale};
+use parext4_cli::output;
 
-use crate::output;
+use crate::duration;
+use crate::sources::{Comparison, Scale};
 
 /// Compare parext4 with the techniques that it builds on, and with the kernel's file systems
 ///

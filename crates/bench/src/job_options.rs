@@ -5,12 +5,13 @@ use std::time::Duration;
 use clap::ArgAction::Set;
 use clap::builder::BoolishValueParser;
 use parext4::{Policy, SplitAt};
-use parext4_bench::engine::Engine;
-use parext4_bench::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
-use parext4_bench::single::SingleRun;
-use parext4_bench::{TargetSpec, duration};
+use parext4_storage::parse_size;
 
-use crate::size;
+use crate::duration;
+use crate::engine::Engine;
+use crate::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
+use crate::single::SingleRun;
+use crate::target::TargetSpec;
 
 /// One job.
 #[derive(Debug, clap::Args)]
@@ -44,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     in_step: bool,
     /// Bytes of the file, or of all files together
-    #[arg(long, default_value = "512m", value_parser = size::parse)]
+    #[arg(long, default_value = "512m", value_parser = parse_size)]
     size: u64,
     /// Duration of the measurement; runs on new blocks, and sequential reads through a cache, also end with the file
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
@@ -59,7 +60,7 @@ pub struct Args {
     #[arg(long, default_value = "1", value_parser = Files::parse)]
     files: Files,
     /// Offsets are multiples of this; the largest block by default
-    #[arg(long, alias = "blockalign", value_parser = size::parse)]
+    #[arg(long, alias = "blockalign", value_parser = parse_size)]
     offset_align: Option<u64>,
     /// Move all offsets up by half a block (of --bs)
     #[arg(long)]
@@ -83,7 +84,7 @@ pub struct Args {
     #[arg(long, value_name = "BLOCKS", default_value = "0", value_parser = threshold)]
     serialize_allocation_from: Threshold,
     /// Bytes of the library's page cache, for --direct=0
-    #[arg(long, default_value = "2g", value_parser = size::parse)]
+    #[arg(long, default_value = "2g", value_parser = parse_size)]
     cache_size: u64,
     /// Target: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy
     ///
@@ -169,7 +170,7 @@ fn threshold(text: &str) -> Result<Threshold, String> {
 /// Parses `4k` or `4k-1024k`.
 fn block_size(text: &str) -> Result<BlockSize, String> {
     let (min, max) = text.split_once('-').unwrap_or((text, text));
-    BlockSize::new(size::parse(min)?, size::parse(max)?)
+    BlockSize::new(parse_size(min)?, parse_size(max)?)
 }
 
 #[cfg(test)]

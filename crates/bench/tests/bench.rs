@@ -1,77 +1,118 @@
 //! The benchmark: that it runs and reports correct fields, not how fast anything is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use parext4::{DeviceOptions, FileDevice, MkfsOptions, Volume, mkfs};
+use parext4_storage::open_device;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::command::{ScratchImage, text};
+use tempfile::TempDir;
+use testkit::command::{failure, success, text};
+use testkit::nbd::{FakeServer, Offer};
+use testkit::volume::assert_clean_file;
+
+const IMAGE_SIZE: u64 = 64 << 20;
+
+/// A temporary directory.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Returns a path in the directory.
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Makes an image with an empty volume.
+    fn make_image(&self) -> PathBuf {
+        let image = self.path("test.img");
+        let device = FileDevice::open(&image, &DeviceOptions::new().create(IMAGE_SIZE)).unwrap();
+        mkfs(&device, &MkfsOptions::new()).unwrap();
+        image
+    }
+}
+
+/// Returns the program with arguments.
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parext4-bench"));
+    command.args(arguments);
+    command
+}
+
+/// Runs the program, which must fail with one line of message. Returns the line.
+fn fails(arguments: &[&str]) -> String {
+    failure(&bench(arguments).output().unwrap())
+}
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
 /// Runs a short job on a small file. Returns its report.
-fn job(scratch: &ScratchImage, target: &str, options: &[&str]) -> Value {
-    let mut arguments = vec!["bench", "--json", "--size=4m", "--runtime=50ms", "--numjobs=2", "--iodepth=2"];
-    let target = format!("--target={target}");
-    arguments.push(&target);
-    arguments.extend(options);
-    json(&scratch.ok(&arguments))
+fn job(target: &str, options: &[&str]) -> Value {
+    let mut command = bench(&["--json", "--size=4m", "--runtime=50ms", "--numjobs=2", "--iodepth=2"]);
+    json(&success(&command.arg(format!("--target={target}")).args(options).output().unwrap()))
 }
 
 #[test]
 fn every_target_is_measured() {
-    let scratch = ScratchImage::new(&[]);
+    let scratch = Scratch::new();
+    let image = scratch.make_image();
     let dir = scratch.path("dir");
     std::fs::create_dir(&dir).unwrap();
     let fresh = scratch.path("fresh.img");
     let targets = [
         "mem".to_owned(),
         "sim:50us,4".to_owned(),
-        format!("lib:{}", text(&scratch.image())),
+        format!("lib:{}", text(&image)),
         format!("lib:{}", text(&fresh)),
         format!("raw:{}", text(&fresh)),
         format!("dir:{}", text(&dir)),
     ];
     for target in &targets {
-        let report = job(&scratch, target, &["--direct=0"]);
+        let report = job(target, &["--direct=0"]);
         assert_eq!((&report["target"], &report["rw"]), (&Value::from(&**target), &"randwrite".into()));
         assert!(report["iops"].as_f64().unwrap() > 0.0 && report["mib_s"].as_f64().unwrap() > 0.0);
         let latency = |name: &str| report["latency_us"][name].as_f64().unwrap();
         assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"));
     }
     assert!(!fresh.exists() && std::fs::read_dir(&dir).unwrap().next().is_none());
-    assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "lost+found\n");
-    scratch.fsck();
+    let volume = Volume::open_path(&image).unwrap();
+    let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["lost+found"]);
+    volume.close().unwrap();
+    assert_clean_file(&image, "every target");
 }
 
 #[test]
 fn fresh_files_are_filled_once() {
-    let scratch = ScratchImage::new(&[]);
     for layout in ["unwritten", "hole"] {
-        let report = job(&scratch, "mem", &["--runtime=60s", "--layout", layout]);
+        let report = job("mem", &["--runtime=60s", "--layout", layout]);
         assert_eq!(report["ops"], 1024, "{layout}");
     }
-    let report = job(&scratch, "mem", &["--runtime=60s", "--rw=append", "--bs=4k-16k", "--files=per-job"]);
+    let report = job("mem", &["--runtime=60s", "--rw=append", "--bs=4k-16k", "--files=per-job"]);
     assert_eq!((&report["files"], &report["bs"]), (&"per-job".into(), &"4k-16k".into()));
     assert!(report["extents"].as_u64() >= report["extents_ideal"].as_u64());
     for rw in ["read", "write", "randread", "randrw"] {
-        job(&scratch, "mem", &["--rw", rw, "--policy=exclusive"]);
+        job("mem", &["--rw", rw, "--policy=exclusive"]);
     }
 }
 
 #[test]
 fn page_faults_are_measured() {
-    let scratch = ScratchImage::new(&[]);
-    let image = format!("lib:{}", text(&scratch.image()));
-    let dir = format!("dir:{}", text(scratch.image().parent().unwrap()));
-    for target in ["mem", &image, &dir] {
+    let scratch = Scratch::new();
+    let image = scratch.make_image();
+    let (lib, dir) = (format!("lib:{}", text(&image)), format!("dir:{}", text(scratch.0.path())));
+    for target in ["mem", &lib, &dir] {
         for options in [&["--rw=read", "--pre-read"][..], &["--rw=randrw"], &["--rw=write", "--layout=hole"]]
         {
             let mapped = ["--ioengine=mmap", "--direct=0", "--loops=3", "--runtime=60s"];
-            let report = job(&scratch, target, &[&mapped, options].concat());
+            let report = job(target, &[&mapped, options].concat());
             let passes = if options.contains(&"--layout=hole") { 1 } else { 3 };
             assert_eq!(
                 (&report["ioengine"], &report["ops"]),
@@ -80,13 +121,28 @@ fn page_faults_are_measured() {
             );
         }
     }
-    scratch.fsck();
+    assert_clean_file(&image, "page faults");
+}
+
+#[test]
+fn a_url_is_a_target() {
+    let server = FakeServer::start(IMAGE_SIZE, Offer::default());
+    let url = server.url("");
+    mkfs(&*open_device(Path::new(&url), &DeviceOptions::new()).unwrap(), &MkfsOptions::new()).unwrap();
+    for kind in ["lib", "raw"] {
+        let report = job(&format!("{kind}:{url}"), &["--rw=randread"]);
+        assert!(report["ops"].as_u64() > Some(0), "{report}");
+    }
+    let destroyed = fails(&["--target", &format!("raw:{url}"), "--rw=randwrite", "--size=4m"]);
+    assert!(destroyed.contains("which the job would destroy"), "{destroyed}");
+    let refused = fails(&["--size=1m", "--target=lib:tape://host/disk"]);
+    assert!(refused.contains("tape://host/disk: unknown scheme \"tape\""), "{refused}");
 }
 
 #[test]
 fn a_job_that_cannot_be_done_is_refused() {
-    let scratch = ScratchImage::new(&[]);
-    let fails = |options: &[&str]| scratch.fails(&[&["bench"], options].concat());
+    let scratch = Scratch::new();
+    let image = scratch.make_image();
     assert!(fails(&["--size=1k"]).contains("--size"));
     assert!(fails(&["--rw=append", "--layout=hole"]).contains("--layout=append"));
     assert!(fails(&["--rw=randread", "--layout=append"]).contains("nothing to read"));
@@ -94,25 +150,25 @@ fn a_job_that_cannot_be_done_is_refused() {
     assert!(fails(&["--loops=0"]).contains("--loops"));
     let copies = ["--target=copy", "--rw=randread", "--direct=0", "--iodepth=1", "--size=4m"];
     assert!(fails(&[&copies[..], &["--ioengine=mmap"]].concat()).contains("no page faults"));
-    let raw = format!("raw:{}", text(&scratch.image()));
+    let raw = format!("raw:{}", text(&image));
     assert!(fails(&["--target", &raw, "--size=4m"]).contains("ext4 file system"));
-    scratch.fsck();
+    assert_clean_file(&image, "a refused job");
     let text_file = scratch.path("text");
     std::fs::write(&text_file, vec![b'a'; 4 << 20]).unwrap();
     let raw = format!("raw:{}", text(&text_file));
     let job = ["--target", &raw, "--size=4m", "--direct=0", "--runtime=1ms"];
     assert!(fails(&job).contains("--destroy"));
     assert!(std::fs::read(&text_file).unwrap().iter().all(|&byte| byte == b'a'), "nothing was written");
-    scratch.ok(&[&["bench"], &job[..], &["--destroy"]].concat());
+    success(&bench(&job).arg("--destroy").output().unwrap());
     assert!(fails(&["--target", "dir:/nowhere"]).contains("/nowhere"));
 }
 
 #[test]
 fn the_sources_are_measured() {
-    let scratch = ScratchImage::new(&[]);
+    let scratch = Scratch::new();
     let out = text(&scratch.path("out"));
     let only = "--only=written-unwritten-4k-mem,unaligned-overwrite-2k-qd256x8-sim";
-    let table = scratch.ok(&["bench", "sources", "--quick", only, "--out", &out]);
+    let table = success(&bench(&["sources", "--quick", only, "--out", &out]).output().unwrap());
     assert!(table.contains("S3 unaligned-overwrite-2k-qd256x8-sim"), "{table}");
     let lines = json(&std::fs::read_to_string(scratch.path("out/results.json")).unwrap());
     let policies: Vec<&str> =
@@ -132,14 +188,14 @@ fn the_sources_are_measured() {
     for picture in ["out/results.svg", "out/results.png"] {
         assert!(std::fs::metadata(scratch.path(picture)).unwrap().len() > 1000);
     }
-    assert!(scratch.fails(&["bench", "sources", "--only=S9"]).contains("--list"));
+    assert!(fails(&["sources", "--only=S9"]).contains("--list"));
 }
 
 /// Returns the command that compares the sources or cases `only`, with images and mounts below `temporary`.
-fn sources(scratch: &ScratchImage, only: &str, temporary: &Path) -> Command {
+fn sources(scratch: &Scratch, only: &str, temporary: &Path) -> Command {
     std::fs::create_dir(temporary).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
-    command.args(["bench", "sources", "--quick", "--only", only, "--out"]).arg(scratch.path("out"));
+    let mut command = bench(&["sources", "--quick", "--only", only, "--out"]);
+    command.arg(scratch.path("out"));
     command.env("TMPDIR", temporary).stdout(Stdio::piped());
     command
 }
@@ -183,7 +239,7 @@ fn names_and_small_files_are_measured() {
     if is_fuse_missing() {
         return;
     }
-    let scratch = ScratchImage::new(&[]);
+    let scratch = Scratch::new();
     let temporary = scratch.path("temporary");
     let output = sources(&scratch, "metadata", &temporary).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -212,7 +268,7 @@ fn nothing_is_left_of_an_interrupted_comparison() {
     if is_fuse_missing() {
         return;
     }
-    let scratch = ScratchImage::new(&[]);
+    let scratch = Scratch::new();
     let temporary = scratch.path("temporary");
     let mut running = sources(&scratch, "metadata", &temporary).stderr(Stdio::null()).spawn().unwrap();
     while !has_mounts(&temporary) {
@@ -227,7 +283,7 @@ fn nothing_is_left_of_an_interrupted_comparison() {
 
 #[test]
 fn files_larger_than_the_cache_are_measured_by_jobs_in_step() {
-    let scratch = ScratchImage::new(&[]);
+    let scratch = Scratch::new();
     let temporary = scratch.path("temporary");
     let output = sources(&scratch, "pressure-overwrite-4k-4x", &temporary).output().unwrap();
     let (table, said) =
@@ -254,7 +310,7 @@ fn files_larger_than_the_cache_are_measured_by_jobs_in_step() {
 
 #[test]
 fn no_control_group_is_left_of_an_interrupted_comparison() {
-    let scratch = ScratchImage::new(&[]);
+    let scratch = Scratch::new();
     let temporary = scratch.path("temporary");
     let mut command = sources(&scratch, "pressure-randrw-4k-4x", &temporary);
     let mut running = command.stderr(Stdio::null()).spawn().unwrap();

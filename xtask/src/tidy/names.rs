@@ -19,7 +19,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         if span.ends_with(".rs") {
             let end = format!("/{span}");
             tree.rust.iter().any(|rust| rust.path == span || rust.path.ends_with(&end))
-        } else if span.starts_with("crates/") {
+        } else if span.starts_with("crates/") || span.starts_with("testing/") {
             let folder = format!("{}/", span.trim_end_matches('/'));
             tree.rust.iter().any(|rust| rust.path.starts_with(&folder))
         } else {

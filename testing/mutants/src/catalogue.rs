@@ -35,8 +35,8 @@ impl Catalogue {
     /// # Errors
     /// If a source cannot be read, or the list of arguments has an entry without a mutant.
     pub fn read(root: &Path) -> Result<Self> {
-        let list =
-            fs::read_to_string(root.join("crates/mutants/argued.md")).context("crates/mutants/argued.md")?;
+        let list = fs::read_to_string(root.join("testing/mutants/argued.md"))
+            .context("testing/mutants/argued.md")?;
         let (mut sources, mut areas, mut number) = (BTreeMap::new(), Vec::new(), 0);
         for area in AREAS {
             let mut mutants = Vec::new();

@@ -54,13 +54,13 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize, was_closed: bool) {
 }
 
 /// A place in a group.
-struct Place<'a, 'v> {
+struct GroupReport<'a, 'v> {
     volume: &'a Volume<'v>,
     group: GroupNo,
     structure: &'static str,
 }
 
-impl Place<'_, '_> {
+impl GroupReport<'_, '_> {
     fn fail(&self, field: &'static str, problem: impl std::fmt::Display, e2fsck: Problem) {
         self.volume.report(FormatError::new(self.structure, field, problem).in_group(self.group), e2fsck);
     }
@@ -81,7 +81,7 @@ fn blocks(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> 
     let ratio = volume.sb.blocks_per_group() / volume.sb.clusters_per_group();
     let clusters = volume.group_blocks(group).div_ceil(ratio);
     let free = clusters.saturating_sub(volume.claims.count(group));
-    let descriptor = Place { volume, group: GroupNo(group), structure: "group descriptor" };
+    let descriptor = GroupReport { volume, group: GroupNo(group), structure: "group descriptor" };
     descriptor.count("bg_free_blocks_count", desc.free_blocks, free, PR_5_FREE_BLOCK_COUNT_GROUP);
     let is_uninit = volume.sb.has_group_checksums() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
     if is_uninit {
@@ -94,7 +94,7 @@ fn blocks(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> 
     if !volume.read(desc.block_bitmap.get(), buf, "block bitmap", PR_5_BLOCK_BITMAP_CSUM_INVALID) {
         return free;
     }
-    let place = Place { structure: "block bitmap", ..descriptor };
+    let place = GroupReport { structure: "block bitmap", ..descriptor };
     if let Err(error) = bitmap::verify_block_bitmap(desc, buf, &volume.sb) {
         place.report(error, desc.block_bitmap, PR_5_BLOCK_BITMAP_CSUM_INVALID);
     }
@@ -145,7 +145,7 @@ fn inodes(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> 
     let used = (0..per_group).filter(|&index| is_used(index)).count() as u32;
     let dirs = states.iter().filter(|state| state.kind == FileType::Directory.dirent_type()).count() as u32;
     let free = per_group - used;
-    let descriptor = Place { volume, group: GroupNo(group), structure: "group descriptor" };
+    let descriptor = GroupReport { volume, group: GroupNo(group), structure: "group descriptor" };
     descriptor.count("bg_free_inodes_count", desc.free_inodes, free, PR_5_FREE_INODE_COUNT_GROUP);
     descriptor.count("bg_used_dirs_count", desc.used_dirs, dirs, PR_5_FREE_DIR_COUNT_GROUP);
     if volume.sb.has_group_checksums() && desc.flags.contains(GroupFlags::INODE_UNINIT) {
@@ -157,7 +157,7 @@ fn inodes(volume: &Volume<'_>, group: u32, desc: &GroupDesc, buf: &mut [u8]) -> 
     if !volume.read(desc.inode_bitmap.get(), buf, "inode bitmap", PR_5_INODE_BITMAP_CSUM_INVALID) {
         return free;
     }
-    let place = Place { structure: "inode bitmap", ..descriptor };
+    let place = GroupReport { structure: "inode bitmap", ..descriptor };
     if let Err(error) = bitmap::verify_inode_bitmap(desc, buf, &volume.sb) {
         place.report(error, desc.inode_bitmap, PR_5_INODE_BITMAP_CSUM_INVALID);
     }
@@ -184,7 +184,7 @@ fn ends_set(buf: &[u8], limit: u32) -> bool {
 
 /// Calls `wrong` with each run of bits `(start, end)` in which the bitmap is not as `used`, and with the bits' value there.
 fn compare(
-    place: &Place<'_, '_>,
+    place: &GroupReport<'_, '_>,
     buf: &[u8],
     bits: u32,
     used: impl Fn(usize) -> u64,

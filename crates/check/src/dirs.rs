@@ -143,7 +143,7 @@ impl<'a, 'v> Check<'a, 'v> {
         let role = index.as_ref().map_or(Role::Linear, |index| index.role(logical));
         let has_tail = self.seed.is_some();
         match role {
-            Role::Node => {
+            Role::InodeRef => {
                 if logical == 0 {
                     self.root(block, physical);
                 }

@@ -22,7 +22,7 @@ pub(crate) enum Role {
     Linear,
     /// No node refers to the block.
     Unseen,
-    Node,
+    InodeRef,
     /// The names hash to `low` or more, and below `high`.
     Leaf {
         low: u32,
@@ -91,7 +91,7 @@ impl Reader<'_, '_> {
             }
         };
         self.verify(&buf, block, PR_2_HTREE_ROOT_CSUM_INVALID);
-        self.roles.insert(0, Role::Node);
+        self.roles.insert(0, Role::InodeRef);
         self.below(&root.entries, root.indirect_levels, 0, None);
         // Names of encrypted directories are hashed as they are stored.
         if flags.contains(InodeFlags::CASEFOLD) {
@@ -124,7 +124,7 @@ impl Reader<'_, '_> {
                 fail(format!("{logical} is referenced twice"), PR_2_HTREE_DUPREF);
                 continue;
             }
-            let role = if levels == 0 { Role::Leaf { low, high } } else { Role::Node };
+            let role = if levels == 0 { Role::Leaf { low, high } } else { Role::InodeRef };
             self.roles.insert(logical, role);
             if levels > 0 {
                 self.node(logical, levels - 1, low, high);

@@ -70,7 +70,7 @@ pub(crate) fn in_inode<'a>(area: &'a [u8], inode: &Inode) -> Checked<'a> {
     if area.get(..INODE_HEADER) != Some(&MAGIC) {
         return Ok(Attributes::default());
     }
-    check(&Place {
+    check(&XattrArea {
         structure: "xattr in inode",
         bytes: area,
         start: INODE_HEADER,
@@ -83,7 +83,7 @@ pub(crate) fn in_inode<'a>(area: &'a [u8], inode: &Inode) -> Checked<'a> {
 
 /// Checks the entries of an attribute block.
 pub(crate) fn in_block<'a>(bytes: &'a [u8], inode: &Inode) -> Checked<'a> {
-    check(&Place {
+    check(&XattrArea {
         structure: "xattr block",
         bytes,
         start: BLOCK_HEADER,
@@ -94,7 +94,7 @@ pub(crate) fn in_block<'a>(bytes: &'a [u8], inode: &Inode) -> Checked<'a> {
     })
 }
 
-struct Place<'a> {
+struct XattrArea<'a> {
     structure: &'static str,
     bytes: &'a [u8],
     /// The offset of the first entry.
@@ -109,7 +109,7 @@ struct Place<'a> {
     is_deleted: bool,
 }
 
-fn check<'a>(place: &Place<'a>) -> Checked<'a> {
+fn check<'a>(place: &XattrArea<'a>) -> Checked<'a> {
     let (entries, end) = place.entries()?;
     // Before any value is hashed: values that overlap may be as long as the block each.
     place.check_values(&entries, end)?;
@@ -135,7 +135,7 @@ fn check<'a>(place: &Place<'a>) -> Checked<'a> {
     Ok(found)
 }
 
-impl<'a> Place<'a> {
+impl<'a> XattrArea<'a> {
     fn fail<T>(
         &self,
         field: &'static str,
@@ -212,7 +212,7 @@ pub(crate) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Reads the entry at `at`, without its value.
-    fn read(place: &Place<'a>, at: usize) -> Option<Self> {
+    fn read(place: &XattrArea<'a>, at: usize) -> Option<Self> {
         let head: &[u8; ENTRY] = place.bytes.get(at..)?.first_chunk()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (value_inode, value_size) = (word(4), word(8));
@@ -258,7 +258,7 @@ mod tests {
             entry[8..12].copy_from_slice(&size.to_le_bytes());
             entry[ENTRY] = b'a';
         }
-        check(&Place {
+        check(&XattrArea {
             structure: "xattr block",
             bytes: &block,
             start: BLOCK_HEADER,

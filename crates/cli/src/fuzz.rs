@@ -16,7 +16,7 @@ use parext4_storage::{Location, partitions, split_partition};
 use crate::chmod::ModeRule;
 use crate::cli::Cli;
 use crate::image_path::ImagePath;
-use crate::mkfs::words;
+use crate::mkfs::keywords;
 use crate::{put, size};
 
 /// Parses what `bytes` stand for: a byte that chooses the parser, and its input. Returns the volume that was made or changed.
@@ -58,8 +58,9 @@ fn words_of_options(bytes: &[u8]) {
         let word = OsStr::from_bytes(word);
         let _ = (ImagePath::split(word), Location::parse(word), split_partition(word));
         let text = word.to_string_lossy();
-        let _ = (size::parse(&text), words::extended(&text), words::journal(&text), words::id(&text));
-        let _ = (words::on_error(&text), words::volume_size(&text, Some(1024)));
+        let _ =
+            (size::parse(&text), keywords::extended(&text), keywords::journal(&text), keywords::id(&text));
+        let _ = (keywords::on_error(&text), keywords::volume_size(&text, Some(1024)));
         let _ = text.parse::<ModeRule>().map(|rule| rule.apply(0o644, true));
         let _ = (MkfsOptions::new().features(&text), MkfsOptions::new().usage(&text));
         let _ = (MountOptions::new().add(&text), MountOptions::without_effect(&text).count());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use jiff::tz::TimeZone;
-use parext4::{Error, FileType, InodeNo, Metadata, Node, NodeId, Timestamp, Volume};
+use parext4::{Error, FileType, InodeId, InodeNo, InodeRef, Metadata, Timestamp, Volume};
 use serde_json::{Value, json};
 
 use crate::image;
@@ -70,7 +70,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(node: &Node) -> Result<Self> {
+    fn of(node: &InodeRef) -> Result<Self> {
         let is_link = node.file_type() == FileType::Symlink;
         let target = is_link.then(|| node.read_link()).transpose()?;
         let verity = match node.verity() {
@@ -87,7 +87,7 @@ struct Waiting {
     above: usize,
     /// Its name; empty for the directory where the listing begins.
     name: Vec<u8>,
-    dir: NodeId,
+    dir: InodeId,
 }
 
 impl Waiting {
@@ -133,7 +133,7 @@ impl Lister<'_> {
 
     /// Lists a directory and, if asked, all directories below it. Does not recurse, because the image decides how deep the
     /// tree is. All directories that wait share one path.
-    fn directories(&mut self, volume: &Volume, top: PathBuf, dir: NodeId) -> Result<()> {
+    fn directories(&mut self, volume: &Volume, top: PathBuf, dir: InodeId) -> Result<()> {
         let mut visited = Visited::none(volume);
         let mut path = top.into_os_string();
         let mut waiting = vec![Waiting { above: path.len(), name: Vec::new(), dir }];
@@ -177,7 +177,7 @@ impl Lister<'_> {
     fn read(
         &mut self,
         path: &Path,
-        dir: &Node,
+        dir: &InodeRef,
         lines: &mut Vec<Line>,
         subdirs: &mut Vec<Waiting>,
     ) -> Result<()> {

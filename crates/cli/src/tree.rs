@@ -5,11 +5,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Result, bail, ensure};
-use parext4::{DirBatch, FileType, InodeNo, Node, Volume};
+use parext4::{DirBatch, FileType, InodeNo, InodeRef, Volume};
 
 /// Iterator over the entries of a directory except "." and ".."; reads them in batches.
 pub struct Entries {
-    dir: Node,
+    dir: InodeRef,
     batch: DirBatch,
     /// Index in the batch of the next entry.
     next: usize,
@@ -25,11 +25,11 @@ pub struct Entry {
     pub ino: InodeNo,
     pub file_type: FileType,
     /// The inode that it names.
-    pub node: parext4::Result<Node>,
+    pub node: parext4::Result<InodeRef>,
 }
 
 /// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read.
-pub fn entries(dir: &Node) -> Result<Entries> {
+pub fn entries(dir: &InodeRef) -> Result<Entries> {
     Ok(Entries { dir: dir.clone(), batch: dir.read_dir(0)?, next: 0, has_failed: false })
 }
 
@@ -97,7 +97,7 @@ impl Visited {
     }
 
     /// Records that the walk enters `dir`. Fails if it did before, and if other directories must share blocks with it.
-    pub fn enter(&mut self, dir: &Node) -> Result<()> {
+    pub fn enter(&mut self, dir: &InodeRef) -> Result<()> {
         ensure!(
             self.directories.insert(dir.ino()),
             "corrupt volume: directory inode {} has two names",

@@ -31,7 +31,7 @@ pub(crate) struct ThreadQueue {
 #[derive(Debug)]
 struct Shared {
     device: Arc<dyn Device>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Notified when a request is pending, or the queue closes.
     work: Condvar,
     /// Notified when a request is done, or a thread wakes the queue.
@@ -39,7 +39,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// Requests that no thread has started.
     pending: VecDeque<Request>,
     done: Vec<Done>,

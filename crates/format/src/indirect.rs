@@ -51,7 +51,7 @@ pub enum Holder {
 
 /// The place of the pointer to a block of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PointerPosition {
     /// In the inode, at this index.
     Direct(u32),
     /// In the leaf of this number, at this index.
@@ -75,10 +75,10 @@ impl Shape {
     /// Returns where the pointer to a file block is stored. The block is below [`max_blocks`](Self::max_blocks).
     #[inline]
     #[must_use]
-    pub const fn place(self, block: FileBlock) -> Place {
+    pub const fn place(self, block: FileBlock) -> PointerPosition {
         match block.get().checked_sub(DIRECT) {
-            None => Place::Direct(block.get()),
-            Some(after) => Place::Leaf(after >> self.bits, after & (self.pointers() - 1)),
+            None => PointerPosition::Direct(block.get()),
+            Some(after) => PointerPosition::Leaf(after >> self.bits, after & (self.pointers() - 1)),
         }
     }
 
@@ -192,12 +192,15 @@ mod tests {
                 assert_eq!(shape.child(holder, u32::try_from(index).unwrap()), PointerBlock::Leaf(leaf));
                 // The triple indirect block of large blocks reaches past the last block that a file can have.
                 let Some(first) = FileBlock::from_u64(shape.first_of_leaf(leaf)) else { continue };
-                assert_eq!(shape.place(first), Place::Leaf(leaf, 0));
-                assert_eq!(shape.place(FileBlock(first.get() - 1)), Place::Leaf(leaf - 1, pointers - 1));
+                assert_eq!(shape.place(first), PointerPosition::Leaf(leaf, 0));
+                assert_eq!(
+                    shape.place(FileBlock(first.get() - 1)),
+                    PointerPosition::Leaf(leaf - 1, pointers - 1)
+                );
             }
             assert_eq!(shape.holder(PointerBlock::Leaf(0)), Holder::Root(0));
-            assert_eq!(shape.place(FileBlock(11)), Place::Direct(11));
-            assert_eq!(shape.place(FileBlock(12)), Place::Leaf(0, 0));
+            assert_eq!(shape.place(FileBlock(11)), PointerPosition::Direct(11));
+            assert_eq!(shape.place(FileBlock(12)), PointerPosition::Leaf(0, 0));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use parext4_format::FileBlock;
-use parext4_format::indirect::{Holder, Place, PointerBlock, ROOT_POINTERS, Shape, encode};
+use parext4_format::indirect::{Holder, PointerBlock, PointerPosition, ROOT_POINTERS, Shape, encode};
 
 use crate::error::{MkfsError, Result};
 
@@ -26,11 +26,11 @@ pub(crate) fn map(
     let mut free = blocks.iter().copied();
     for (logical, physical) in (0..).map(FileBlock).zip(data) {
         let (mut at, mut number) = match shape.place(logical) {
-            Place::Direct(index) => {
+            PointerPosition::Direct(index) => {
                 root[index as usize] = pointer(physical)?;
                 continue;
             }
-            Place::Leaf(leaf, index) => ((PointerBlock::Leaf(leaf), index as usize), physical),
+            PointerPosition::Leaf(leaf, index) => ((PointerBlock::Leaf(leaf), index as usize), physical),
         };
         // From the leaf upwards, as far as pointer blocks are new.
         loop {

@@ -12,13 +12,13 @@ use crate::command::Command;
 /// The turn, and the flushes that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct FlushTurn {
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
     /// Notified when the session's thread has the turn, and when the session ends.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnState {
     holder: Option<Holder>,
     waiting: Vec<Command>,
     has_ended: bool,
@@ -59,7 +59,7 @@ impl FlushTurn {
         }
     }
 
-    fn pass(&self, state: &mut State) {
+    fn pass(&self, state: &mut TurnState) {
         state.holder = Some(Holder::Thread);
         self.changed.notify_one();
     }

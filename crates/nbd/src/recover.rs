@@ -29,7 +29,7 @@ use crate::export::Export;
 use crate::flush;
 use crate::guard::Guard;
 use crate::retained::{Retained, RetainedWrite};
-use crate::session::{Loss, Session, State};
+use crate::session::{Loss, Session, SessionState};
 use crate::url::NbdUrl;
 
 /// First and longest pause between two attempts.
@@ -251,7 +251,8 @@ fn again(session: &Session, write: RetainedWrite, inbox: &Arc<Inbox>) -> Command
 fn publish(session: &Session, connections: Vec<Arc<Connection>>, commands: Vec<Command>) {
     log::info!("{}: connected again; {} requests are sent again", session.url, commands.len());
     let mut state = session.state.write();
-    let State::Lost { parked, waiting } = std::mem::replace(&mut *state, State::Live(connections.clone()))
+    let SessionState::Lost { parked, waiting } =
+        std::mem::replace(&mut *state, SessionState::Live(connections.clone()))
     else {
         unreachable!("only the thread of a session ends the state Lost");
     };
@@ -277,8 +278,8 @@ fn give_up(session: &Session, why: &io::Error, commands: Vec<Command>) {
     }
     let dead = io::Error::new(why.kind(), message);
     let mut state = session.state.write();
-    let old = std::mem::replace(&mut *state, State::Dead(error::copy(&dead)));
-    if let State::Lost { parked, waiting } = old {
+    let old = std::mem::replace(&mut *state, SessionState::Dead(error::copy(&dead)));
+    if let SessionState::Lost { parked, waiting } = old {
         for command in commands.into_iter().chain(parked) {
             command.finish(Err(error::copy(&dead)));
         }

@@ -35,13 +35,13 @@ pub(crate) struct RetainedWrite {
 /// Answered writes that no answered flush covers.
 #[derive(Debug)]
 pub(crate) struct Retained {
-    state: Mutex<State>,
+    state: Mutex<RetainedWrites>,
     /// Bytes from which on no further write may be sent.
     limit: usize,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RetainedWrites {
     /// By first byte.
     writes: BTreeMap<u64, Entry>,
     /// Bytes of memory of all entries.
@@ -88,7 +88,7 @@ impl Retained {
     /// Removes the writes up to `mark`, which a flush has made durable.
     pub(crate) fn flushed(&self, mark: u64) {
         let mut state = self.state.lock();
-        let State { writes, held, is_flushing, .. } = &mut *state;
+        let RetainedWrites { writes, held, is_flushing, .. } = &mut *state;
         *is_flushing = false;
         writes.retain(|_, entry| {
             let keep = entry.number > mark;
@@ -144,7 +144,7 @@ impl Retained {
     }
 }
 
-impl State {
+impl RetainedWrites {
     fn insert(&mut self, offset: u64, entry: Entry) {
         self.held += ENTRY;
         self.writes.insert(offset, entry);

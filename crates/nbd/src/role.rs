@@ -15,10 +15,10 @@ use crate::sync::Mutex;
 
 /// The role of the leader, and the threads that wait for it.
 #[derive(Debug)]
-pub(crate) struct Role<T>(Mutex<State<T>>);
+pub(crate) struct Role<T>(Mutex<Leadership<T>>);
 
 #[derive(Debug)]
-struct State<T> {
+struct Leadership<T> {
     leader: Option<Arc<Mailbox<T>>>,
     waiting: VecDeque<Arc<Mailbox<T>>>,
 }
@@ -40,7 +40,7 @@ pub(crate) trait Receiver<T> {
 
 impl<T> Default for Role<T> {
     fn default() -> Self {
-        Self(Mutex::new(State { leader: None, waiting: VecDeque::new() }))
+        Self(Mutex::new(Leadership { leader: None, waiting: VecDeque::new() }))
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Session {
     pub(crate) export: Export,
     pub(crate) retained: Arc<Retained>,
     pub(crate) guard: Arc<Guard>,
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: RwLock<SessionState>,
     /// Whether the device was closed.
     pub(crate) closed: AtomicBool,
     /// The thread that makes new connections.
@@ -51,7 +51,7 @@ pub(crate) struct Loss {
 
 /// Whether a session has connections.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum SessionState {
     Live(Vec<Arc<Connection>>),
     Lost {
         /// Commands that wait for new connections.
@@ -74,7 +74,7 @@ impl Session {
             export,
             retained,
             guard,
-            state: RwLock::new(State::Live(connections)),
+            state: RwLock::new(SessionState::Live(connections)),
             closed: AtomicBool::new(false),
             recover,
             flush_turn: Arc::default(),
@@ -93,7 +93,7 @@ impl Session {
     pub(crate) fn send_now(&self, lane: usize, mut commands: Vec<Command>) {
         while !commands.is_empty() {
             let connection = match &*self.state.read() {
-                State::Live(connections) => Some(Arc::clone(&connections[lane % connections.len()])),
+                SessionState::Live(connections) => Some(Arc::clone(&connections[lane % connections.len()])),
                 _ => None,
             };
             if let Some(connection) = connection {
@@ -101,9 +101,9 @@ impl Session {
                 continue;
             }
             match &mut *self.state.write() {
-                State::Live(_) => {}
-                State::Lost { parked, .. } => parked.append(&mut commands),
-                State::Dead(why) => {
+                SessionState::Live(_) => {}
+                SessionState::Lost { parked, .. } => parked.append(&mut commands),
+                SessionState::Dead(why) => {
                     commands.drain(..).for_each(|command| command.finish(Err(error::copy(why))));
                 }
             }
@@ -117,7 +117,7 @@ impl Session {
     pub(crate) fn receive(self: &Arc<Self>, lane: usize, inbox: &Arc<Inbox>, wait: bool) -> io::Result<()> {
         while !inbox.is_ready() && !inbox.is_woken() {
             let connection = match &*self.state.read() {
-                State::Live(connections) => Some(Arc::clone(&connections[lane % connections.len()])),
+                SessionState::Live(connections) => Some(Arc::clone(&connections[lane % connections.len()])),
                 _ => None,
             };
             if let Some(connection) = connection {
@@ -125,11 +125,11 @@ impl Session {
                     self.lost(&connection, error);
                 }
             } else if wait {
-                if let State::Lost { waiting, .. } = &mut *self.state.write() {
+                if let SessionState::Lost { waiting, .. } = &mut *self.state.write() {
                     waiting.push(Arc::clone(inbox));
                 }
                 // If the state has changed meanwhile, nothing would end the wait.
-                if !matches!(&*self.state.read(), State::Live(_)) {
+                if !matches!(&*self.state.read(), SessionState::Live(_)) {
                     inbox.sleep(None, None)?;
                 }
             }
@@ -143,13 +143,13 @@ impl Session {
     /// Ends the state `Live` if it has this connection, and has the thread make new connections.
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, error: io::Error) {
         let mut state = self.state.write();
-        let State::Live(connections) = &mut *state else { return };
+        let SessionState::Live(connections) = &mut *state else { return };
         if !connections.iter().any(|other| Arc::ptr_eq(other, connection)) {
             return;
         }
         log::warn!("{}: connection lost: {error}", self.url);
         let connections = std::mem::take(connections);
-        *state = State::Lost { parked: Vec::new(), waiting: Vec::new() };
+        *state = SessionState::Lost { parked: Vec::new(), waiting: Vec::new() };
         let loss = Loss { session: Arc::clone(self), connections, error };
         // The thread ends only after the session is dropped.
         let sent = self.recover.send(loss);
@@ -159,7 +159,7 @@ impl Session {
     /// Tells the server that no more requests follow.
     pub(crate) fn close(&self) {
         self.closed.store(true, SeqCst);
-        if let State::Live(connections) = &*self.state.read() {
+        if let SessionState::Live(connections) = &*self.state.read() {
             for connection in connections {
                 connection.disconnect();
             }

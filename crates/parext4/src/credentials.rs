@@ -3,7 +3,7 @@
 /// The rights of the caller on whose behalf a handle acts, as far as the engine checks them: whether it may allocate the blocks
 /// reserved for root ([`Space::reserved_blocks`](crate::Space)), and whether it may exceed the limits of quotas.
 ///
-/// A [`Volume`](crate::Volume) acts as root when it is opened. `with_credentials` on a volume, a [`Node`](crate::Node) or a
+/// A [`Volume`](crate::Volume) acts as root when it is opened. `with_credentials` on a volume, a [`InodeRef`](crate::InodeRef) or a
 /// file changes the credentials of that handle, and handles made from it inherit them. So one thread can act for many users,
 /// and two handles of one file can act for two. The engine checks no permissions of files: a program that serves several users
 /// does.

@@ -22,13 +22,13 @@ use crate::sync::{Arc, Condvar, Mutex, Rank};
 #[derive(Debug)]
 pub struct FlushTurn {
     inner: Arc<dyn Device>,
-    state: Mutex<State>,
+    state: Mutex<FlushCounts>,
     /// Notified when a flush has ended.
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FlushCounts {
     in_flight: bool,
     /// Number of flushes that have begun.
     begun: u64,
@@ -38,7 +38,7 @@ struct State {
     failed: Option<io::Error>,
 }
 
-impl State {
+impl FlushCounts {
     fn result(&self) -> io::Result<()> {
         match &self.failed {
             Some(error) if guarded!(Fault::FailedFlushForgotten, true, false) => Err(copy(error)),
@@ -50,7 +50,7 @@ impl State {
 impl FlushTurn {
     /// Returns `inner` with a turn to flush.
     pub fn new(inner: Arc<dyn Device>) -> Self {
-        Self { inner, state: Mutex::new(Rank::Leaf, State::default()), ended: Condvar::default() }
+        Self { inner, state: Mutex::new(Rank::Leaf, FlushCounts::default()), ended: Condvar::default() }
     }
 
     /// Waits for a flush that began after this call, or else begins one and returns its number.

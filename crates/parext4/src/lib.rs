@@ -27,7 +27,7 @@
 //! A [`Volume`] has the functions of [`std::fs`] as methods: [`open`](Volume::open) with [`OpenOptions`],
 //! [`create`](Volume::create), [`read`](Volume::read), [`write`](Volume::write), [`read_dir`](Volume::read_dir),
 //! [`walk`](Volume::walk), [`rename`](Volume::rename), [`metadata`](Volume::metadata) and more. Paths start at the volume's root.
-//! A [`Node`] is an inode that was resolved once; its methods name children instead of paths, and have extended attributes and
+//! A [`InodeRef`] is an inode that was resolved once; its methods name children instead of paths, and have extended attributes and
 //! flags. `with_credentials` on a volume, a node or a file sets on whose behalf that handle acts ([`Credentials`]).
 //!
 //! A [`File`] reads and writes any offset and length through a page cache. [`File::cursor`] gives it a position, for
@@ -75,8 +75,7 @@
 mod admission;
 mod allocator;
 mod block_io;
-mod body;
-mod body_update;
+mod block_map;
 mod clock;
 mod convert;
 mod credentials;
@@ -94,11 +93,13 @@ mod flush_turn;
 mod health;
 mod indirect_map;
 mod inode;
+mod inode_ref;
 mod journal;
 mod layout;
-mod machine;
+mod map_update;
 mod mapping;
 mod memory;
+mod memory_limit;
 mod meta;
 #[cfg(feature = "mkfs")]
 pub mod mkfs;
@@ -106,7 +107,6 @@ pub mod mmp;
 #[cfg(shuttle)]
 pub mod models;
 mod namespace;
-mod node;
 mod operation;
 mod page_cache;
 mod policy;
@@ -125,23 +125,23 @@ mod writeback;
 mod xattr;
 
 pub use block_io::Verity;
-pub use body_update::SpaceWait;
 #[cfg(not(shuttle))]
 pub use clock::stop_clock;
 pub use credentials::Credentials;
 pub use error::{Error, Result};
 pub use file::{Atomicity, File, FileCursor, OpenOptions, SyncMode};
 pub use file::{Completion, DirectFile, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};
+pub use inode_ref::{InodeId, InodeRef};
 pub use journal::EmptiedLog;
 #[cfg(shuttle)]
 pub use journal::{EnterResult, Gate, Permit};
+pub use map_update::SpaceWait;
 pub use memory::MetadataCacheStats;
 #[cfg(feature = "mkfs")]
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{
     DirBatch, DirEntry, DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special,
 };
-pub use node::{Node, NodeId};
 pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;
 pub use parext4_device as device;

@@ -1,11 +1,11 @@
-//! The mapping of file blocks to volume blocks, and its changes, in terms that hold for any format of a file's body.
+//! The mapping of file blocks to volume blocks, and its changes, in terms that hold for any format of a file's block map.
 
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 /// The mapping of a file block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum BlockState {
     Hole,
     /// Allocated, but reads return zeros.
     Unwritten(FsBlock),
@@ -18,7 +18,7 @@ pub(crate) struct Mapping {
     pub logical: FileBlock,
     /// Length in blocks.
     pub len: u32,
-    pub state: State,
+    pub state: BlockState,
 }
 
 /// Runs of blocks. Most requests touch at most two.
@@ -26,11 +26,11 @@ pub(crate) type Runs = SmallVec<[Mapping; 2]>;
 
 impl Mapping {
     pub(crate) fn is_hole(&self) -> bool {
-        self.state == State::Hole
+        self.state == BlockState::Hole
     }
 
     pub(crate) fn is_unwritten(&self) -> bool {
-        matches!(self.state, State::Unwritten(_))
+        matches!(self.state, BlockState::Unwritten(_))
     }
 
     /// Returns the file blocks of the run.
@@ -48,9 +48,9 @@ impl Mapping {
         let skip = self.len - len;
         let from = |start: FsBlock| start + u64::from(skip);
         let state = match self.state {
-            State::Hole => State::Hole,
-            State::Unwritten(start) => State::Unwritten(from(start)),
-            State::Written(start) => State::Written(from(start)),
+            BlockState::Hole => BlockState::Hole,
+            BlockState::Unwritten(start) => BlockState::Unwritten(from(start)),
+            BlockState::Written(start) => BlockState::Written(from(start)),
         };
         Self { logical: self.logical + skip, len, state }
     }
@@ -59,10 +59,9 @@ impl Mapping {
     pub(crate) fn join(&mut self, next: &Self) -> bool {
         let goes_on = |start: FsBlock, other: FsBlock| start + u64::from(self.len) == other;
         let joins = match (self.state, next.state) {
-            (State::Hole, State::Hole) => true,
-            (State::Unwritten(a), State::Unwritten(b)) | (State::Written(a), State::Written(b)) => {
-                goes_on(a, b)
-            }
+            (BlockState::Hole, BlockState::Hole) => true,
+            (BlockState::Unwritten(a), BlockState::Unwritten(b))
+            | (BlockState::Written(a), BlockState::Written(b)) => goes_on(a, b),
             _ => false,
         };
         if joins {

@@ -7,13 +7,13 @@ use parext4_device::Device;
 use parext4_format::{BlockRange, FileBlock};
 
 use crate::allocator::{Growth, Reservation};
-use crate::body::Body;
+use crate::block_map::BlockMap;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
 pub use crate::flush_turn::FlushTurn;
-use crate::mmp::{MmpOptions, Protection, Silence};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
+use crate::mmp::{MmpOptions, OwnerEvidence, Protection};
 pub use crate::page_cache::{
     FilePages, Fill, NoFrame, Page, PageCache, PageIndex, PageLookup, PageRange, PageSize, WriteBack,
 };
@@ -28,7 +28,7 @@ use crate::volume::Volume;
 /// If the map cannot be loaded.
 pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
     let node = file.node();
-    let Body::Extents(map) = node.engine.body(&node.inode)? else { return Err(no_tree()) };
+    let BlockMap::Extents(map) = node.engine.block_map(&node.inode)? else { return Err(no_tree()) };
     map.lock().set_capacity(entries);
     Ok(())
 }
@@ -54,7 +54,7 @@ pub fn claim_blocks(volume: &Volume, blocks: u32) -> Result<ClaimedBlocks<'_>> {
 }
 
 /// Makes the number of links of a file too low by one, as a damaged volume has it.
-pub fn lose_link(node: &Node) {
+pub fn lose_link(node: &InodeRef) {
     node.inode.core().links -= 1;
 }
 
@@ -68,7 +68,7 @@ fn no_tree() -> Error {
 /// If the map cannot be loaded.
 pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
     let node = file.node();
-    let Body::Extents(map) = node.engine.body(&node.inode)? else { return Err(no_tree()) };
+    let BlockMap::Extents(map) = node.engine.block_map(&node.inode)? else { return Err(no_tree()) };
     Ok(map.lock().nodes_fit())
 }
 
@@ -93,9 +93,9 @@ impl OwnerModel {
     ///
     /// # Errors
     /// As [`Volume::open_device`].
-    pub fn claim(device: Arc<dyn Device>, silence: Silence) -> Result<Self> {
+    pub fn claim(device: Arc<dyn Device>, evidence: OwnerEvidence) -> Result<Self> {
         let (superblock, _) = read_usable_superblock(&*device)?;
-        let claimed = Protection::claim(&device, &superblock, &MmpOptions::new().silence(silence))?;
+        let claimed = Protection::claim(&device, &superblock, &MmpOptions::new().evidence(evidence))?;
         let (protection, device) = claimed.ok_or_else(|| Error::invalid("a volume without protection"))?;
         Ok(Self { protection, device })
     }

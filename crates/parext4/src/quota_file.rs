@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::quota::{EntryLocation, QuotaIds, QuotaTable, Quotas};
 use crate::sync::Arc;
@@ -35,9 +35,10 @@ impl FileBlocks<'_> {
     fn locate(&self, block: u32) -> Result<(Arc<MetaBlock>, usize)> {
         let block_size = self.engine.block_size();
         let at = u64::from(block) * QUOTA_BLOCK as u64;
-        let state = FileBlock::from_u64(at / block_size).map(|at| self.engine.body(self.file)?.state_of(at));
+        let state =
+            FileBlock::from_u64(at / block_size).map(|at| self.engine.block_map(self.file)?.state_of(at));
         match state.transpose()? {
-            Some(State::Written(number)) => {
+            Some(BlockState::Written(number)) => {
                 let found = self.engine.cache.read(number, BlockKind::Quota(self.file.ino()))?;
                 Ok((found, to_usize(at % block_size)))
             }
@@ -184,7 +185,7 @@ impl Engine {
     }
 
     fn zero_quota_block(&self, handle: &Handle<'_>, file: &Inode, at: FileBlock) -> Result<()> {
-        let State::Written(block) = self.body(file)?.state_of(at)? else {
+        let BlockState::Written(block) = self.block_map(file)?.state_of(at)? else {
             return Err(Error::corrupt(format_args!("quota file {}: block {at} is lost", file.ino())));
         };
         let block = self.cache.create(block, BlockKind::Quota(file.ino()))?;

@@ -14,13 +14,13 @@ use crate::ffi::Receive;
 pub(crate) struct Completions {
     fence: Arc<Fence>,
     read_only: bool,
-    state: Mutex<State>,
+    state: Mutex<CompletedRequests>,
     /// Notified when a request is done or the queue is woken while its owner waits.
     progress: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CompletedRequests {
     done: Vec<Done>,
     /// Batches in `done`.
     batches: usize,
@@ -58,7 +58,7 @@ impl Completions {
     }
 
     /// Changes the state and wakes the owner if it waits.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut CompletedRequests)) {
         let mut state = self.state.lock();
         change(&mut state);
         let waiting = std::mem::take(&mut state.waiting);

@@ -22,12 +22,12 @@ const SILENT: u8 = 3;
 pub(crate) struct Fence {
     state: AtomicU8,
     /// Time in seconds until a request without an answer fails.
-    patience: u64,
+    reconnect_timeout: u64,
 }
 
 impl Fence {
-    pub(crate) fn new(patience: u64) -> Self {
-        Self { state: AtomicU8::new(OPEN), patience }
+    pub(crate) fn new(reconnect_timeout: u64) -> Self {
+        Self { state: AtomicU8::new(OPEN), reconnect_timeout }
     }
 
     /// Fails once this client was fenced, or the cluster did not answer it.
@@ -68,7 +68,7 @@ impl Fence {
             }
             LOCK_LOST => fenced("this client has lost the exclusive lock of the image"),
             _ => {
-                let message = format!("stopped: the cluster did not answer for {} s", self.patience);
+                let message = format!("stopped: the cluster did not answer for {} s", self.reconnect_timeout);
                 io::Error::new(io::ErrorKind::TimedOut, message)
             }
         }

@@ -8,7 +8,7 @@ use parext4_device::{Batch, Op};
 use crate::completions::{Completions, short_read};
 use crate::fence::Fence;
 use crate::ffi::Image;
-use crate::patience;
+use crate::reconnect_timeout;
 use crate::size_watch::SizeWatch;
 
 /// An open image, the place of the volume in it, and what this client may still do. All offsets are from the start of the
@@ -90,7 +90,7 @@ impl Drop for ImageIo {
             log::warn!("flushing the image before it is closed: {error}");
         }
         if self.fence.is_silent() {
-            patience::hurry(self.image.cluster());
+            reconnect_timeout::hurry(self.image.cluster());
             std::mem::forget(Arc::clone(&self.image));
         }
     }

@@ -38,8 +38,8 @@ mod image_io;
 mod image_url;
 mod lock;
 mod open;
-mod patience;
 mod queue;
+mod reconnect_timeout;
 mod size_watch;
 
 pub use device::RbdDevice;

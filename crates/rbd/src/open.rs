@@ -13,7 +13,7 @@ use crate::ffi::{Cluster, EXCLUSIVE_LOCK, Image};
 use crate::image_io::ImageIo;
 use crate::image_url::ImageUrl;
 use crate::lock::{self, Acquire};
-use crate::patience::Patience;
+use crate::reconnect_timeout::ReconnectTimeout;
 use crate::size_watch::SizeWatch;
 
 /// Smallest unit of access, bytes.
@@ -49,7 +49,7 @@ pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened
             url.error(io::ErrorKind::ReadOnlyFilesystem, "a snapshot can only be read; open it read-only")
         );
     }
-    let (cluster, patience) = connect(url)?;
+    let (cluster, reconnect_timeout) = connect(url)?;
     let fence_seconds = fence_seconds(&cluster)?;
     let image = Arc::new(open_image(cluster, url, options)?);
     refuse_cache(&image, url)?;
@@ -61,14 +61,14 @@ pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened
     let piece = NonZeroU64::new(image.piece()?).filter(|piece| options.offset.is_multiple_of(piece.get()));
     let size_watch = SizeWatch::start(&image, image_size, url.to_string(), options.read_only)?;
     let (base, read_only) = (options.offset, options.read_only);
-    patience.apply(image.cluster())?;
-    let fence = Arc::new(Fence::new(patience.seconds()));
+    reconnect_timeout.apply(image.cluster())?;
+    let fence = Arc::new(Fence::new(reconnect_timeout.seconds()));
     let io = ImageIo { size_watch, image, fence, base, read_only };
     Ok(Opened { io, size, object_size: piece, sharing, has_fenced })
 }
 
 /// Connects to the cluster and opens the pool of `url`.
-fn connect(url: &ImageUrl) -> io::Result<(Cluster, Patience)> {
+fn connect(url: &ImageUrl) -> io::Result<(Cluster, ReconnectTimeout)> {
     let mut cluster = Cluster::configure(url.id.as_deref(), url.conf.as_deref()).map_err(|error| {
         let conf = url.conf.as_deref().unwrap_or("the configuration of Ceph");
         match error.kind() {
@@ -82,7 +82,7 @@ fn connect(url: &ImageUrl) -> io::Result<(Cluster, Patience)> {
     if cluster.get(CONNECT)?.parse() == Ok(CONNECT_SECONDS.0) {
         cluster.set(CONNECT, CONNECT_SECONDS.1)?;
     }
-    let patience = Patience::of(&cluster, url)?;
+    let reconnect_timeout = ReconnectTimeout::of(&cluster, url)?;
     if let Some(keyring) = &url.keyring {
         cluster.set(c"keyring", keyring)?;
     }
@@ -97,7 +97,7 @@ fn connect(url: &ImageUrl) -> io::Result<(Cluster, Patience)> {
     })?;
     let pool = cluster.open_pool(url);
     pool.map_err(|error| url.error(error.kind(), format!("cannot open the pool {:?}: {error}", url.pool)))?;
-    Ok((cluster, patience))
+    Ok((cluster, reconnect_timeout))
 }
 
 /// Returns the end of a message about a key that the cluster refuses, with the keyrings that were searched.

@@ -3,20 +3,20 @@
 use std::ffi::OsStr;
 
 use parext4::device::Sharing;
-use parext4::mmp::{MmpOptions, Silence};
+use parext4::mmp::{MmpOptions, OwnerEvidence};
 use parext4::{DeviceOptions, Volume, VolumeOptions};
 use parext4_storage::open_volume_device;
 
 use crate::error::StandbyError;
+use crate::poll_result::{Mmp, PollResult};
 use crate::probe::Probe;
-use crate::sight::{Mmp, Sight};
 
 /// How a volume was taken from its owner.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Forced {
     /// The owner that the device showed before, by its lock and its MMP block.
-    pub before: Sight,
+    pub before: PollResult,
     /// Whether the device has fenced the owner of its lock. Otherwise the owner had released the lock, or the device has none.
     pub is_fenced: bool,
 }
@@ -27,7 +27,7 @@ pub struct Forced {
 /// 1. A device with a lock breaks the lock and fences the owner, which it does before the open returns. From then on it
 ///    refuses every write of the owner, also writes in flight. It fences only the owner that it showed at first.
 /// 2. On a device without such a fence, the volume is claimed by its MMP block, which takes as long as the block asks for.
-///    See [`Silence::Forced`] for which owners that stops.
+///    See [`OwnerEvidence::Forced`] for which owners that stops.
 /// 3. The volume is opened, which replays the journal, and closed.
 ///
 /// # Errors
@@ -47,7 +47,7 @@ pub fn force(name: &OsStr, options: &DeviceOptions) -> Result<Forced, StandbyErr
         return Err(StandbyError::Unwatchable);
     }
     let is_fenced = device.has_fenced();
-    let forced = VolumeOptions::new().mmp(MmpOptions::new().silence(Silence::Forced));
+    let forced = VolumeOptions::new().mmp(MmpOptions::new().evidence(OwnerEvidence::Forced));
     Volume::open_device(device, &forced)?.close()?;
     Ok(Forced { before, is_fenced })
 }

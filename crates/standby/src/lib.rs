@@ -10,13 +10,13 @@
 mod error;
 mod force;
 mod log;
+mod poll_result;
 mod probe;
-mod sight;
 mod standby;
 mod watch;
 
 pub use error::StandbyError;
 pub use force::{Forced, force};
-pub use sight::{Mmp, Sight};
+pub use poll_result::{Mmp, PollResult};
 pub use standby::{Standby, Step};
 pub use watch::{Gone, POLL, Verdict, Watch};

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use log::{info, warn};
 
-use crate::sight::Sight;
+use crate::poll_result::PollResult;
 use crate::watch::{Gone, POLL, Verdict};
 
 /// The log of one standby.
 #[derive(Debug)]
 pub(crate) struct Log {
     name: OsString,
-    last: Option<Sight>,
+    last: Option<PollResult>,
     /// The latest poll failed.
     poll_failed: bool,
     /// An attempt to take the volume over failed, and the owner has given no sign of life since.
@@ -39,31 +39,35 @@ impl Log {
     }
 
     /// Notes a poll after which the standby goes on waiting.
-    pub(crate) fn saw(&mut self, sight: &Sight, verdict: Verdict) {
+    pub(crate) fn saw(&mut self, poll_result: &PollResult, verdict: Verdict) {
         let name = self.name.display();
         if std::mem::take(&mut self.poll_failed) {
             info!("{name}: can be read again; the wait for a sign of life starts again");
         }
-        if !self.last.as_ref().is_some_and(|last| last.has_owner_of(sight)) {
-            info!("{name}: standing by; owner: {sight}; polled every {POLL:?}{}", until(sight));
+        if !self.last.as_ref().is_some_and(|last| last.has_owner_of(poll_result)) {
+            info!("{name}: standing by; owner: {poll_result}; polled every {POLL:?}{}", until(poll_result));
             self.is_silent = false;
             self.takeover_failed = false;
         }
-        self.saw_silence(sight, verdict);
-        self.last = Some(sight.clone());
+        self.saw_silence(poll_result, verdict);
+        self.last = Some(poll_result.clone());
     }
 
-    fn saw_silence(&mut self, sight: &Sight, verdict: Verdict) {
-        let (name, silent) = (self.name.display(), silence(verdict));
-        let is_long = sight.wait().is_some_and(|wait| silent > wait / 2);
+    fn saw_silence(&mut self, poll_result: &PollResult, verdict: Verdict) {
+        let (name, silent) = (self.name.display(), evidence(verdict));
+        let is_long = poll_result.wait().is_some_and(|wait| silent > wait / 2);
         // The wait may have started again without a sign of life.
-        let is_alive = self.last.as_ref().is_some_and(|last| last.mmp != sight.mmp);
+        let is_alive = self.last.as_ref().is_some_and(|last| last.mmp != poll_result.mmp);
         if is_long && !self.is_silent {
-            warn!("{name}: no sign of life for {}; owner: {sight}{}", Seconds(silent), until(sight));
+            warn!(
+                "{name}: no sign of life for {}; owner: {poll_result}{}",
+                Seconds(silent),
+                until(poll_result)
+            );
             self.is_silent = true;
         } else if is_alive {
             if std::mem::take(&mut self.is_silent) {
-                info!("{name}: the owner is alive: {sight}");
+                info!("{name}: the owner is alive: {poll_result}");
             }
             self.takeover_failed = false;
         }
@@ -92,10 +96,10 @@ impl Log {
     }
 
     /// Notes that the standby fences the owner and opens the volume. The log has one line for all attempts.
-    pub(crate) fn takes_over(&mut self, gone: Gone, sight: &Sight) {
+    pub(crate) fn takes_over(&mut self, gone: Gone, poll_result: &PollResult) {
         self.poll_failed = false;
         if !self.takeover_failed {
-            info!("{}: taking over: {gone}; last owner: {sight}", self.name.display());
+            info!("{}: taking over: {gone}; last owner: {poll_result}", self.name.display());
         }
     }
 
@@ -128,7 +132,7 @@ impl fmt::Display for Gone {
     }
 }
 
-fn silence(verdict: Verdict) -> Duration {
+fn evidence(verdict: Verdict) -> Duration {
     match verdict {
         Verdict::Owned(silent) => silent,
         _ => Duration::ZERO,
@@ -136,8 +140,8 @@ fn silence(verdict: Verdict) -> Duration {
 }
 
 /// Says when the volume is taken over.
-fn until(sight: &Sight) -> String {
-    match sight.wait() {
+fn until(poll_result: &PollResult) -> String {
+    match poll_result.wait() {
         Some(wait) => format!("; taken over after {} without a sign of life", Seconds(wait)),
         None => String::new(),
     }

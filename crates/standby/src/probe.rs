@@ -9,7 +9,7 @@ use parext4::{Device, DeviceOptions};
 use parext4_storage::open_device;
 
 use crate::error::StandbyError;
-use crate::sight::{Mmp, Sight};
+use crate::poll_result::{Mmp, PollResult};
 
 /// A device opened read-only and without a lock, which is opened again after a failure.
 #[derive(Debug)]
@@ -30,12 +30,12 @@ impl Probe {
     ///
     /// # Errors
     /// The device cannot be opened or read, or holds no volume.
-    pub(crate) fn poll(&mut self) -> Result<Sight, StandbyError> {
-        let sight = self.try_poll();
-        if sight.is_err() {
+    pub(crate) fn poll(&mut self) -> Result<PollResult, StandbyError> {
+        let poll_result = self.try_poll();
+        if poll_result.is_err() {
             self.device = None;
         }
-        sight
+        poll_result
     }
 
     /// Asks whether a takeover may fence the owner.
@@ -46,7 +46,7 @@ impl Probe {
         self.device.as_ref().map_or(Ok(()), |device| device.check_fence())
     }
 
-    fn try_poll(&mut self) -> Result<Sight, StandbyError> {
+    fn try_poll(&mut self) -> Result<PollResult, StandbyError> {
         let device = match &self.device {
             Some(device) => device,
             None => self.device.insert(open_device(&self.name, &self.options)?),
@@ -64,6 +64,6 @@ impl Probe {
                 },
             },
         };
-        Ok(Sight { lock: device.lock_owner()?, mmp })
+        Ok(PollResult { lock: device.lock_owner()?, mmp })
     }
 }

@@ -4,14 +4,14 @@ use std::ffi::{OsStr, OsString};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use parext4::mmp::Silence;
+use parext4::mmp::OwnerEvidence;
 use parext4::{DeviceOptions, Volume, VolumeOptions};
 use parext4_storage::open_volume_device;
 
 use crate::error::StandbyError;
 use crate::log::Log;
+use crate::poll_result::{Mmp, PollResult};
 use crate::probe::Probe;
-use crate::sight::{Mmp, Sight};
 use crate::watch::{Gone, POLL, Verdict, Watch};
 
 /// Longest time between two attempts after a failure.
@@ -65,11 +65,11 @@ impl Standby {
     /// See [`StandbyError`].
     pub fn take_over(mut self, mut on: impl FnMut(Step)) -> Result<Volume, StandbyError> {
         loop {
-            let (gone, sight) = self.wait(&mut on)?;
+            let (gone, poll_result) = self.wait(&mut on)?;
             on(Step::TakesOver);
-            self.log.takes_over(gone, &sight);
+            self.log.takes_over(gone, &poll_result);
             let begin = Instant::now();
-            match self.open(gone, &sight) {
+            match self.open(gone, &poll_result) {
                 Ok(volume) => {
                     self.log.has_taken_over(begin.elapsed());
                     return Ok(volume);
@@ -85,12 +85,12 @@ impl Standby {
     }
 
     /// Polls until the owner is gone.
-    fn wait(&mut self, on: &mut impl FnMut(Step)) -> Result<(Gone, Sight), StandbyError> {
+    fn wait(&mut self, on: &mut impl FnMut(Step)) -> Result<(Gone, PollResult), StandbyError> {
         loop {
             let start = self.start.elapsed();
             match self.probe.poll() {
-                Ok(sight) => {
-                    let verdict = self.watch.saw(sight.clone(), start, self.start.elapsed());
+                Ok(poll_result) => {
+                    let verdict = self.watch.saw(poll_result.clone(), start, self.start.elapsed());
                     if verdict == Verdict::Unknown {
                         return Err(StandbyError::Unwatchable);
                     }
@@ -101,10 +101,10 @@ impl Standby {
                         on(Step::Waits);
                     }
                     if let Verdict::Gone(gone) = verdict {
-                        return Ok((gone, sight));
+                        return Ok((gone, poll_result));
                     }
                     self.pause = POLL;
-                    self.log.saw(&sight, verdict);
+                    self.log.saw(&poll_result, verdict);
                     sleep(self.watch.next_poll(self.start.elapsed()));
                 }
                 Err(error) if self.log.has_seen() || !error.is_mistake() => {
@@ -118,15 +118,15 @@ impl Standby {
 
     /// Opens the volume, after its device has fenced the owner that a poll showed. The open does not wait again for an update of a
     /// silent owner.
-    fn open(&self, gone: Gone, sight: &Sight) -> Result<Volume, StandbyError> {
-        let owner = sight.lock.as_ref().map(|owner| owner.name.clone());
+    fn open(&self, gone: Gone, poll_result: &PollResult) -> Result<Volume, StandbyError> {
+        let owner = poll_result.lock.as_ref().map(|owner| owner.name.clone());
         let options = self.device.clone().takeover(owner.is_some()).takeover_from(owner);
         let device = open_volume_device(&self.name, &options)?;
-        let silence = match (gone, &sight.mmp) {
-            (Gone::Silent(_), Mmp::Open { sequence, .. }) => Silence::Seen(*sequence),
-            _ => Silence::Unknown,
+        let evidence = match (gone, &poll_result.mmp) {
+            (Gone::Silent(_), Mmp::Open { sequence, .. }) => OwnerEvidence::Seen(*sequence),
+            _ => OwnerEvidence::Unknown,
         };
-        let mmp = self.volume.mmp.clone().silence(silence);
+        let mmp = self.volume.mmp.clone().evidence(evidence);
         Ok(Volume::open_device(device, &self.volume.clone().mmp(mmp))?)
     }
 

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::sight::{Mmp, SLOW, Sight};
+use crate::poll_result::{Mmp, PollResult, SLOW};
 
 /// Time between two polls of a standby.
 pub const POLL: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ pub struct Watch {
     /// Time between two polls.
     poll: Duration,
     /// The latest sight.
-    last: Option<Sight>,
+    last: Option<PollResult>,
     /// Since when each poll has shown the same sign of life.
     unchanged_since: Duration,
     /// Since when, in addition, the lock's owner has been unheard of.
@@ -69,7 +69,7 @@ impl Watch {
 
     /// Returns what the latest poll showed; `None` before the first one and after a failed one.
     #[must_use]
-    pub fn last(&self) -> Option<&Sight> {
+    pub fn last(&self) -> Option<&PollResult> {
         self.last.as_ref()
     }
 
@@ -80,27 +80,27 @@ impl Watch {
     }
 
     /// Notes what a poll showed that began at `start` and ended at `end`.
-    pub fn saw(&mut self, sight: Sight, start: Duration, end: Duration) -> Verdict {
+    pub fn saw(&mut self, poll_result: PollResult, start: Duration, end: Duration) -> Verdict {
         let is_slow = end.saturating_sub(start) > SLOW;
-        if is_slow || !self.last.as_ref().is_some_and(|last| shows_no_life_since(last, &sight)) {
+        if is_slow || !self.last.as_ref().is_some_and(|last| shows_no_life_since(last, &poll_result)) {
             self.unchanged_since = end;
             self.unheard_since = None;
         }
-        match &sight.lock {
+        match &poll_result.lock {
             Some(owner) if !owner.alive => drop(self.unheard_since.get_or_insert(end)),
             _ => self.unheard_since = None,
         }
-        self.has_locks |= sight.lock.is_some();
-        let verdict = self.judge(&sight, start);
-        self.last = Some(sight);
+        self.has_locks |= poll_result.lock.is_some();
+        let verdict = self.judge(&poll_result, start);
+        self.last = Some(poll_result);
         verdict
     }
 
-    fn judge(&self, sight: &Sight, now: Duration) -> Verdict {
+    fn judge(&self, poll_result: &PollResult, now: Duration) -> Verdict {
         let silent = now.saturating_sub(self.unchanged_since);
         if let Some(since) = self.unheard_since {
             let unheard = now.saturating_sub(since);
-            let is_silent = match sight.mmp {
+            let is_silent = match poll_result.mmp {
                 Mmp::Checked => false,
                 Mmp::Open { silent_after, .. } => silent >= silent_after,
                 _ => true,
@@ -109,13 +109,13 @@ impl Watch {
                 return Verdict::Gone(Gone::LockLapsed(unheard));
             }
         }
-        match &sight.mmp {
+        match &poll_result.mmp {
             Mmp::Checked => Verdict::Checked,
-            Mmp::Open { .. } if sight.wait().is_some_and(|wait| silent >= wait) => {
+            Mmp::Open { .. } if poll_result.wait().is_some_and(|wait| silent >= wait) => {
                 Verdict::Gone(Gone::Silent(silent))
             }
-            Mmp::Absent if sight.lock.is_none() && !self.has_locks => Verdict::Unknown,
-            Mmp::Closed | Mmp::Absent if sight.lock.is_none() => Verdict::Gone(Gone::Closed),
+            Mmp::Absent if poll_result.lock.is_none() && !self.has_locks => Verdict::Unknown,
+            Mmp::Closed | Mmp::Absent if poll_result.lock.is_none() => Verdict::Gone(Gone::Closed),
             _ => Verdict::Owned(silent),
         }
     }
@@ -123,20 +123,20 @@ impl Watch {
     /// Returns the time from `now` to the next poll: the interval, or less if the owner's silence is long enough before.
     #[must_use]
     pub fn next_poll(&self, now: Duration) -> Duration {
-        let enough = self.last.as_ref().and_then(Sight::wait).map(|wait| self.unchanged_since + wait);
+        let enough = self.last.as_ref().and_then(PollResult::wait).map(|wait| self.unchanged_since + wait);
         let left = enough.map_or(self.poll, |enough| enough.saturating_sub(now));
         left.clamp(SHORTEST_POLL, self.poll)
     }
 }
 
 /// Returns true if nothing shows that an owner lived between two sights.
-fn shows_no_life_since(last: &Sight, sight: &Sight) -> bool {
+fn shows_no_life_since(last: &PollResult, poll_result: &PollResult) -> bool {
     let mut last = last.clone();
     // Servers that no longer hear from the owner are no sign of life.
-    if let (Some(last), Some(now)) = (&mut last.lock, &sight.lock) {
+    if let (Some(last), Some(now)) = (&mut last.lock, &poll_result.lock) {
         last.alive = now.alive;
     }
-    last == *sight
+    last == *poll_result
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// A client that holds the device's lock, and that the servers do not hear from.
 #[derive(PartialEq, Eq)]
-struct Unheard {
+struct DeadClient {
     owner: LockOwner,
     /// The block, if the device holds a volume that has one.
     mmp: Option<MmpState>,
@@ -55,14 +55,14 @@ fn confirmed_dead(device: &dyn Device) -> io::Result<Option<String>> {
 }
 
 /// Returns the client that holds the lock, unless the servers hear from it.
-fn poll(device: &dyn Device) -> io::Result<Option<Unheard>> {
+fn poll(device: &dyn Device) -> io::Result<Option<DeadClient>> {
     let Some(owner) = device.lock_owner()?.filter(|owner| !owner.alive) else { return Ok(None) };
     let mmp = match mmp::read(device) {
         // The device holds something else than a volume.
         Err(parext4::Error::Corrupt(_)) => None,
         read => read?,
     };
-    Ok(Some(Unheard { owner, mmp }))
+    Ok(Some(DeadClient { owner, mmp }))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parext4::{DirectFile, FileType, Node, Volume};
+use parext4::{DirectFile, FileType, InodeRef, Volume};
 
 use crate::tree::{Attributes, Entry, Kind, LINK_TARGET, Tree};
 
@@ -48,7 +48,7 @@ pub fn read_tree(volume: &Volume, root: &str) -> Result<Tree, String> {
     Ok(tree)
 }
 
-fn kind(node: &Node, tree: &mut Tree, keys: &mut BTreeMap<u32, usize>) -> Result<Kind, String> {
+fn kind(node: &InodeRef, tree: &mut Tree, keys: &mut BTreeMap<u32, usize>) -> Result<Kind, String> {
     match node.file_type() {
         FileType::Directory => Ok(Kind::Directory),
         FileType::Symlink => match node.read_link() {
@@ -68,7 +68,7 @@ fn kind(node: &Node, tree: &mut Tree, keys: &mut BTreeMap<u32, usize>) -> Result
     }
 }
 
-fn contents(node: Node) -> Result<Vec<u8>, String> {
+fn contents(node: InodeRef) -> Result<Vec<u8>, String> {
     let file = DirectFile::new(node).map_err(|e| e.to_string())?;
     let size = usize::try_from(file.size()).expect("volumes are small");
     let mut bytes = vec![0; size.next_multiple_of(512)];

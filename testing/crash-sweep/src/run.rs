@@ -10,8 +10,8 @@ use parext4::device::AlignedBuf;
 #[cfg(shuttle)]
 use parext4::models::simulated_time::sleep;
 use parext4::{
-    Error, File, IoFlags, IoRequest, Node, OpenOptions, RenameMode, Result, SetAttributes, SyncMode, Volume,
-    XattrMode,
+    Error, File, InodeRef, IoFlags, IoRequest, OpenOptions, RenameMode, Result, SetAttributes, SyncMode,
+    Volume, XattrMode,
 };
 
 use crate::found::COMMIT_FILE;
@@ -187,7 +187,7 @@ pub fn commit(volume: &Volume) -> Result<()> {
 }
 
 /// Changes the attributes of a file that belongs to no tree, so that there is something to commit.
-fn change(volume: &Volume) -> Result<Node> {
+fn change(volume: &Volume) -> Result<InodeRef> {
     let node = volume.resolve(COMMIT_FILE)?;
     node.set_attributes(&SetAttributes::new().permissions(node.metadata().permissions ^ 1))?;
     Ok(node)

@@ -37,11 +37,11 @@ pub enum Change {
     /// An append of sectors to one of the files.
     Append(usize, Way, u64),
     /// A write of sectors of one of the files.
-    Write(usize, Way, Place),
+    Write(usize, Way, SectorRange),
     /// A hole in a region.
-    Punch(Place),
+    Punch(SectorRange),
     /// Zeros in a region.
-    Zero(Place),
+    Zero(SectorRange),
     /// A sync of one of the files.
     Sync(usize),
     /// Another size of the file that is moved, in sectors.
@@ -54,7 +54,7 @@ pub enum Change {
 
 /// Sectors of a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SectorRange {
     first: u64,
     end: u64,
 }
@@ -66,7 +66,7 @@ impl Change {
         let region = u64::from(thread) * REGIONS + rng.below(REGIONS);
         let skipped = rng.below(REGION - 1);
         let first = region * REGION + skipped;
-        let place = Place { first, end: first + 1 + rng.below(REGION - skipped) };
+        let place = SectorRange { first, end: first + 1 + rng.below(REGION - skipped) };
         match rng.below(14) {
             0..=3 => Self::Append(APPENDED, way, 1 + rng.below(MAX_GROWTH)),
             4..=6 => Self::Write(AHEAD, way, place),
@@ -82,9 +82,11 @@ impl Change {
         let sector = rng.below(MAX_SECTORS - MAX_GROWTH);
         match rng.below(8) {
             0 | 1 => Self::Append(MOVED, way, 1 + rng.below(MAX_GROWTH)),
-            2 | 3 => {
-                Self::Write(MOVED, way, Place { first: sector, end: sector + 1 + rng.below(MAX_GROWTH) })
-            }
+            2 | 3 => Self::Write(
+                MOVED,
+                way,
+                SectorRange { first: sector, end: sector + 1 + rng.below(MAX_GROWTH) },
+            ),
             4 if has_extents => Self::Collapse(sector / STEP * STEP),
             5 if has_extents => Self::Insert(sector / STEP * STEP),
             6 => Self::Sync(MOVED),
@@ -98,7 +100,7 @@ impl Change {
 struct Begun {
     file: usize,
     /// Sectors; of an append known once it has returned.
-    place: Place,
+    place: SectorRange,
     /// The contents after it; `None` for zeros.
     stamp: Option<Stamp>,
     /// Events and time before.
@@ -199,7 +201,7 @@ impl Shared {
         self.log.lock().synced.push(Synced { file, began, events });
     }
 
-    fn begin(&self, file: usize, place: Place, stamp: Option<Stamp>) -> usize {
+    fn begin(&self, file: usize, place: SectorRange, stamp: Option<Stamp>) -> usize {
         let events = self.recorder.events();
         let mut log = self.log.lock();
         let began = self.clock.tick();
@@ -207,7 +209,7 @@ impl Shared {
         log.begun.len() - 1
     }
 
-    fn over(&self, index: usize, place: Place) {
+    fn over(&self, index: usize, place: SectorRange) {
         let over = self.clock.tick();
         let mut log = self.log.lock();
         log.begun[index].place = place;
@@ -300,15 +302,15 @@ impl Handles<'_> {
                 self.space(AHEAD, place, |file, offset, len| file.zero_range(offset, len, true))
             }
             Change::SetLen(sectors) => {
-                let place = Place { first: sectors, end: sectors };
+                let place = SectorRange { first: sectors, end: sectors };
                 self.space(MOVED, place, |file, offset, _| file.set_len(offset))
             }
             Change::Collapse(first) => {
-                let place = Place { first, end: first + STEP };
+                let place = SectorRange { first, end: first + STEP };
                 self.space(MOVED, place, |file, offset, len| unless_short(file.collapse_range(offset, len)))
             }
             Change::Insert(first) => {
-                let place = Place { first, end: first + STEP };
+                let place = SectorRange { first, end: first + STEP };
                 self.space(MOVED, place, |file, offset, len| unless_short(file.insert_range(offset, len)))
             }
             Change::Sync(file) => {
@@ -330,7 +332,7 @@ impl Handles<'_> {
     fn space(
         &self,
         file: usize,
-        place: Place,
+        place: SectorRange,
         change: impl FnOnce(&DirectFile, u64, u64) -> Result<()>,
     ) -> Result<()> {
         let index = self.shared.begin(file, place, None);
@@ -344,7 +346,7 @@ impl Handles<'_> {
         let stamp = self.stamp(file);
         let mut bytes = vec![0; index(sectors) * SECTOR];
         fill_append(&mut bytes, stamp);
-        let index = self.shared.begin(file, Place { first: 0, end: 0 }, Some(stamp));
+        let index = self.shared.begin(file, SectorRange { first: 0, end: 0 }, Some(stamp));
         let at = match way {
             Way::Buffered | Way::Synced => self.buffered[file].append(&bytes)?,
             Way::Direct => self.direct[file].append(&bytes)?,
@@ -354,11 +356,11 @@ impl Handles<'_> {
             }
         };
         let first = at / SECTOR as u64;
-        self.shared.over(index, Place { first, end: first + sectors });
+        self.shared.over(index, SectorRange { first, end: first + sectors });
         Ok(())
     }
 
-    fn write(&mut self, file: usize, way: Way, place: Place) -> Result<()> {
+    fn write(&mut self, file: usize, way: Way, place: SectorRange) -> Result<()> {
         let stamp = self.stamp(file);
         let (offset, len) = bytes_of(place);
         let mut bytes = vec![0; index(len)];
@@ -401,7 +403,7 @@ fn unless_short(result: Result<()>) -> Result<()> {
     }
 }
 
-fn bytes_of(place: Place) -> (u64, u64) {
+fn bytes_of(place: SectorRange) -> (u64, u64) {
     (place.first * SECTOR as u64, (place.end - place.first) * SECTOR as u64)
 }
 

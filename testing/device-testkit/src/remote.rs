@@ -56,12 +56,12 @@ struct RemoteQueue {
 /// The answers of the connection.
 #[derive(Debug, Default)]
 struct Replies {
-    state: Mutex<State>,
+    state: Mutex<ReplyState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReplyState {
     done: Vec<Done>,
     woken: bool,
 }
@@ -110,13 +110,13 @@ fn serve(device: &RemoteDevice, requests: &Receiver<Request>, replies: &Replies)
 }
 
 impl Replies {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReplyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Blocks until there is a reply or a wake.
-    fn wait(&self) -> MutexGuard<'_, State> {
-        let nothing = |state: &mut State| state.done.is_empty() && !state.woken;
+    fn wait(&self) -> MutexGuard<'_, ReplyState> {
+        let nothing = |state: &mut ReplyState| state.done.is_empty() && !state.woken;
         self.changed.wait_while(self.state(), nothing).unwrap_or_else(PoisonError::into_inner)
     }
 }

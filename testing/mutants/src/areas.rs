@@ -69,7 +69,7 @@ pub const AREAS: &[Area] = &[
         name: "page-words",
         package: "parext4",
         folder: "page_cache",
-        files: &["state", "page", "wait_queues", "file_pages", "evict", "nodes"],
+        files: &["state", "page", "wait_queues", "file_pages", "evict", "nodes", "dirty_regions"],
         plain: &[],
         programs: &[
             unit(&["page_cache", "memory", "dirty_files"]),
@@ -84,7 +84,7 @@ pub const AREAS: &[Area] = &[
         files: &["view", "region", "leaf_index", "chunk_table"],
         plain: &[],
         programs: &[
-            unit(&["extent_map", "body"]),
+            unit(&["extent_map", "block_map"]),
             models(&["conversions", "writes", "space", "layout"]),
             tests("space", &[]),
         ],

@@ -25,7 +25,7 @@ pub struct Change {
     /// The bytes of the source that are replaced.
     pub range: Range<usize>,
     /// The grammar of the replaced bytes.
-    pub place: Place,
+    pub place: SyntaxKind,
     /// The code in place of these bytes.
     pub text: String,
     /// The function that is changed, with the type that it belongs to.
@@ -38,7 +38,7 @@ pub struct Change {
 
 /// The grammar of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum SyntaxKind {
     /// The start of a function's body, before which a `return` is inserted.
     Body,
     /// A statement, or an expression without a value.

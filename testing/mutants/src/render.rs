@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::mutant::{Mutant, Place};
+use crate::mutant::{Mutant, SyntaxKind};
 
 /// A source with its changes.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Part {
 /// A place of a source, with the mutants that change it.
 struct Site<'a> {
     range: Range<usize>,
-    place: Place,
+    place: SyntaxKind,
     mutants: Vec<&'a Mutant>,
 }
 
@@ -46,10 +46,9 @@ pub fn render(source: &str, mutants: &[&Mutant], removed: &[Range<usize>]) -> Re
     let mut sites: Vec<Site<'_>> = Vec::new();
     for mutant in mutants {
         let (range, place) = (mutant.change.range.clone(), mutant.change.place);
-        match sites
-            .iter_mut()
-            .find(|site| site.range == range && (site.place == Place::Body) == (place == Place::Body))
-        {
+        match sites.iter_mut().find(|site| {
+            site.range == range && (site.place == SyntaxKind::Body) == (place == SyntaxKind::Body)
+        }) {
             Some(site) => {
                 site.place = site.place.min(place);
                 site.mutants.push(mutant);
@@ -59,10 +58,10 @@ pub fn render(source: &str, mutants: &[&Mutant], removed: &[Range<usize>]) -> Re
     }
     sites.extend(removed.iter().map(|range| Site {
         range: range.clone(),
-        place: Place::Statement,
+        place: SyntaxKind::Statement,
         mutants: Vec::new(),
     }));
-    sites.sort_by_key(|site| (site.range.start, site.place != Place::Body, Reverse(site.range.end)));
+    sites.sort_by_key(|site| (site.range.start, site.place != SyntaxKind::Body, Reverse(site.range.end)));
     let mut rendered = Rendered::default();
     rendered.part(source, 0..source.len(), &sites);
     rendered
@@ -84,7 +83,7 @@ impl Rendered {
 
     fn site(&mut self, source: &str, site: &Site<'_>, inner: &[Site<'_>]) {
         let start = self.text.len();
-        if site.place == Place::Expression {
+        if site.place == SyntaxKind::Expression {
             self.text.push('(');
         }
         for mutant in &site.mutants {
@@ -93,14 +92,14 @@ impl Rendered {
             let range = self.text.len()..self.text.len() + code.len();
             self.parts.push(Part { range, mutants: vec![mutant.number], is_code: true });
             self.text.push_str(code);
-            self.text.push_str(if site.place == Place::Body { " } " } else { " } else " });
+            self.text.push_str(if site.place == SyntaxKind::Body { " } " } else { " } else " });
         }
-        if site.place != Place::Body && !site.mutants.is_empty() {
+        if site.place != SyntaxKind::Body && !site.mutants.is_empty() {
             self.text.push_str("{ ");
             self.part(source, site.range.clone(), inner);
             self.text.push_str(" }");
         }
-        if site.place == Place::Expression {
+        if site.place == SyntaxKind::Expression {
             self.text.push(')');
         }
         let mutants = site.mutants.iter().map(|mutant| mutant.number).collect();

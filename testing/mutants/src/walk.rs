@@ -14,7 +14,7 @@ use syn::{
     Signature, Stmt, Token, UnOp,
 };
 
-use crate::mutant::{Change, Place, shorten, shorten_start};
+use crate::mutant::{Change, SyntaxKind, shorten, shorten_start};
 use crate::operators::{assigns, compares, instead_of, is_unit_result, values_of};
 
 /// The changes of one source.
@@ -61,14 +61,20 @@ impl<'a> Walk<'a> {
         &self.source[span.byte_range()]
     }
 
-    fn add(&mut self, span: Span, place: Place, text: String, (original, replacement): (String, String)) {
+    fn add(
+        &mut self,
+        span: Span,
+        place: SyntaxKind,
+        text: String,
+        (original, replacement): (String, String),
+    ) {
         let line = span.start().line;
         let (range, function) = (span.byte_range(), self.function.clone());
         self.found.changes.push((line, Change { range, place, text, function, original, replacement }));
     }
 
     /// Replaces the whole expression or statement.
-    fn replace(&mut self, span: Span, place: Place, text: String) {
+    fn replace(&mut self, span: Span, place: SyntaxKind, text: String) {
         let replacement = if text.is_empty() { "{}".to_owned() } else { shorten(&text) };
         let original = shorten(self.text(span));
         self.add(span, place, text, (original, replacement));
@@ -112,7 +118,7 @@ impl<'a> Walk<'a> {
                     line,
                     Change {
                         range: inside.start..inside.start,
-                        place: Place::Body,
+                        place: SyntaxKind::Body,
                         replacement: text.clone(),
                         text,
                         function: self.function.clone(),
@@ -129,7 +135,7 @@ impl<'a> Walk<'a> {
             && is_call(tail)
         {
             let text = format!("let _ = {}; Ok(())", self.text(tail.span()));
-            self.replace(tail.span(), Place::Statement, text);
+            self.replace(tail.span(), SyntaxKind::Statement, text);
         }
     }
 
@@ -146,7 +152,7 @@ impl<'a> Walk<'a> {
             }
             Stmt::Local(local) => {
                 if let (Pat::Wild(_), Some(_)) = (&local.pat, &local.init) {
-                    self.replace(local.span(), Place::Statement, String::new());
+                    self.replace(local.span(), SyntaxKind::Statement, String::new());
                 }
                 visit::visit_local(self, local);
             }
@@ -159,9 +165,9 @@ impl<'a> Walk<'a> {
         if self.text(span).contains("spin_loop") {
             return;
         }
-        self.replace(span, Place::Statement, String::new());
+        self.replace(span, SyntaxKind::Statement, String::new());
         if let Expr::Try(attempt) = expr {
-            self.replace(span, Place::Statement, format!("let _ = {};", self.text(attempt.expr.span())));
+            self.replace(span, SyntaxKind::Statement, format!("let _ = {};", self.text(attempt.expr.span())));
         }
     }
 
@@ -174,7 +180,7 @@ impl<'a> Walk<'a> {
         };
         if !is_covered {
             let text = instead(self.text(condition.span()));
-            self.replace(condition.span(), Place::Expression, text);
+            self.replace(condition.span(), SyntaxKind::Expression, text);
         }
     }
 
@@ -194,7 +200,7 @@ impl<'a> Walk<'a> {
                 format!("({left}) {op} ({right})")
             };
             let words = (original.clone(), format!("{start} {op} {end}"));
-            self.add(binary.span(), Place::Expression, text, words);
+            self.add(binary.span(), SyntaxKind::Expression, text, words);
         }
     }
 
@@ -208,7 +214,7 @@ impl<'a> Walk<'a> {
             let words = (shorten_start(whole), shorten_start(&relaxed));
             self.add(
                 argument.span(),
-                Place::Expression,
+                SyntaxKind::Expression,
                 "std::sync::atomic::Ordering::Relaxed".to_owned(),
                 words,
             );
@@ -252,8 +258,8 @@ impl<'a> Walk<'a> {
         self.visit_expr(&expr.expr);
         for arm in &expr.arms {
             if let Pat::Guard(guard) = &arm.pat {
-                self.replace(guard.guard.span(), Place::Expression, "true".to_owned());
-                self.replace(guard.guard.span(), Place::Expression, "false".to_owned());
+                self.replace(guard.guard.span(), SyntaxKind::Expression, "true".to_owned());
+                self.replace(guard.guard.span(), SyntaxKind::Expression, "false".to_owned());
                 self.visit_expr(&guard.guard);
             }
             if is_unit && is_removable(&arm.body) {
@@ -333,7 +339,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             Expr::Unary(unary)
                 if matches!(unary.op, UnOp::Not(_)) && !is_planted(self.text(unary.expr.span())) =>
             {
-                self.replace(unary.span(), Place::Expression, self.text(unary.expr.span()).to_owned());
+                self.replace(unary.span(), SyntaxKind::Expression, self.text(unary.expr.span()).to_owned());
             }
             Expr::MethodCall(call) => self.orderings(call.span(), call.args.iter()),
             Expr::Call(call) => self.orderings(call.span(), call.args.iter()),

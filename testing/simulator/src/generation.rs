@@ -17,7 +17,7 @@ use testkit::rng::Rng;
 
 use crate::device::{Faults, SimulatedDevice};
 use crate::power::Power;
-use crate::profile::{Deceit, Profile, random_time, time_of_cut, volume_options};
+use crate::profile::{ContractFault, Profile, random_time, time_of_cut, volume_options};
 use crate::states::{Left, States};
 
 /// The longest time until the power is cut: of a recovery, and of threads.
@@ -51,7 +51,7 @@ struct Lived {
 
 impl Simulation {
     pub fn new(kind: &'static Kind, profile: Profile, threads: usize, rng: Rng) -> Self {
-        let states = States::new(profile.deceit, kind.protects_metadata());
+        let states = States::new(profile.contract_fault, kind.protects_metadata());
         Self { kind, profile, threads, rng, histories: 0, states }
     }
 
@@ -71,7 +71,7 @@ impl Simulation {
         if self.rng.chance(25) {
             power.cut_after(time_of_cut(&mut self.rng, RECOVERY));
         }
-        device.set_faults(self.profile.deceit == Deceit::None && self.rng.chance(30));
+        device.set_faults(self.profile.contract_fault == ContractFault::None && self.rng.chance(30));
         let options = volume_options(&mut self.rng);
         let opened = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options);
         power.keep();

@@ -12,7 +12,7 @@ const SECOND: u64 = 1000 * MILLISECOND;
 
 /// How a device breaks its contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deceit {
+pub enum ContractFault {
     /// It keeps it.
     None,
     /// A read returns metadata with a changed bit.
@@ -35,7 +35,7 @@ pub struct Profile {
     /// One in this number of requests fails, if any does.
     pub fail_one_in: Option<u64>,
     /// How it breaks its contract.
-    pub deceit: Deceit,
+    pub contract_fault: ContractFault,
 }
 
 impl Profile {
@@ -46,14 +46,19 @@ impl Profile {
             (50 * MICROSECOND, 10 * MILLISECOND),
             (MILLISECOND, 500 * MILLISECOND),
         ];
-        let deceits = [Deceit::FlippedRead, Deceit::Decay, Deceit::Misdirection, Deceit::LostWrite];
+        let contract_faults = [
+            ContractFault::FlippedRead,
+            ContractFault::Decay,
+            ContractFault::Misdirection,
+            ContractFault::LostWrite,
+        ];
         let (time, stall_one_in) = (*pick(rng, &times), *pick(rng, &[100, 1000, 10_000]));
-        let (fail_one_in, deceit) = match rng.below(100) {
-            0..15 => (Some(*pick(rng, &[30, 100, 300])), Deceit::None),
-            15..40 => (None, *pick(rng, &deceits)),
-            _ => (None, Deceit::None),
+        let (fail_one_in, contract_fault) = match rng.below(100) {
+            0..15 => (Some(*pick(rng, &[30, 100, 300])), ContractFault::None),
+            15..40 => (None, *pick(rng, &contract_faults)),
+            _ => (None, ContractFault::None),
         };
-        Self { time, stall_one_in, fail_one_in, deceit }
+        Self { time, stall_one_in, fail_one_in, contract_fault }
     }
 
     /// Returns the time of a request: most often short, and now and then up to ten minutes.

@@ -22,7 +22,7 @@ use testkit::rng::Rng;
 use testkit::volume::findings;
 
 use crate::device::Faults;
-use crate::profile::Deceit;
+use crate::profile::ContractFault;
 
 /// States of a history, and of a recovery that was interrupted.
 const STATES: usize = 24;
@@ -53,14 +53,14 @@ enum Demand {
 /// Checks states, and counts them.
 #[derive(Debug)]
 pub struct States {
-    deceit: Deceit,
+    contract_fault: ContractFault,
     has_checksums: bool,
     checked: u64,
 }
 
 impl States {
-    pub fn new(deceit: Deceit, has_checksums: bool) -> Self {
-        Self { deceit, has_checksums, checked: 0 }
+    pub fn new(contract_fault: ContractFault, has_checksums: bool) -> Self {
+        Self { contract_fault, has_checksums, checked: 0 }
     }
 
     /// Returns the number of states so far.
@@ -69,10 +69,10 @@ impl States {
     }
 
     fn demand(&self, faults: Faults) -> Demand {
-        match self.deceit {
-            _ if faults.deceits == 0 => Demand::Promises,
-            Deceit::None => Demand::Promises,
-            Deceit::FlippedRead | Deceit::Decay if self.has_checksums => Demand::RightOrError,
+        match self.contract_fault {
+            _ if faults.contract_faults == 0 => Demand::Promises,
+            ContractFault::None => Demand::Promises,
+            ContractFault::FlippedRead | ContractFault::Decay if self.has_checksums => Demand::RightOrError,
             _ => Demand::NoPanic,
         }
     }
@@ -103,7 +103,7 @@ impl States {
             Ok(())
         });
         each.map_err(|(cut, error)| format!("{cut}: {error}"))?;
-        if faults.deceits > 0 {
+        if faults.contract_faults > 0 {
             return Ok(None);
         }
         self.last(recording, rng, |cut, found| history.check(cut, found)).map(Some)

@@ -7,7 +7,7 @@ use parext4::{DirectFile, FileType, Volume};
 
 use crate::sector::{SECTOR, Seen, identify_all};
 use crate::volume::DirectFiles as _;
-use crate::workload::{FILE, Name, Operation, State, after};
+use crate::workload::{FILE, Name, Operation, VolumeState, after};
 
 /// Added to the numbers of inodes of files that [`DurabilityModel::of`] finds. The numbers of new files are below.
 const FOUND: u64 = 1 << 32;
@@ -16,7 +16,7 @@ const FOUND: u64 = 1 << 32;
 #[derive(Clone, Debug)]
 pub struct DurabilityModel {
     /// The state before the first operation, and after each.
-    states: Vec<Arc<State>>,
+    states: Vec<Arc<VolumeState>>,
     /// Index of the state up to which everything is durable.
     durable: usize,
     /// By file number: index of the state in which the sectors of the file became durable.
@@ -50,7 +50,7 @@ impl DurabilityModel {
     pub fn of(volume: &Volume, block_size: u32) -> Result<Self, String> {
         let mut found = BTreeMap::new();
         walk(volume, "", &mut found)?;
-        let mut state = State::default();
+        let mut state = VolumeState::default();
         for (path, file) in found {
             let Some(file) = file else {
                 state.names.insert(path, Name::Directory);
@@ -65,7 +65,7 @@ impl DurabilityModel {
     }
 
     /// Returns the state after the last operation.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &VolumeState {
         self.states.last().expect("a model has a first state")
     }
 
@@ -87,7 +87,7 @@ impl DurabilityModel {
     }
 
     /// Returns the state in which the rest of the new last block is zeroed, but the size is still the old one.
-    fn zeroed_before_truncation(&self, path: &str, size: usize) -> State {
+    fn zeroed_before_truncation(&self, path: &str, size: usize) -> VolumeState {
         let mut state = self.state().clone();
         let sectors = state.file(path);
         let end = size.next_multiple_of(self.block).min(sectors.len());
@@ -96,7 +96,7 @@ impl DurabilityModel {
     }
 
     /// Adds a state that may be found.
-    pub fn push(&mut self, state: State) {
+    pub fn push(&mut self, state: VolumeState) {
         self.states.push(Arc::new(state));
     }
 
@@ -131,7 +131,7 @@ impl DurabilityModel {
     }
 
     /// Returns the last state that a sync made durable.
-    pub fn durable_state(&self) -> &State {
+    pub fn durable_state(&self) -> &VolumeState {
         &self.states[self.durable]
     }
 
@@ -167,7 +167,11 @@ impl DurabilityModel {
     }
 
     /// Checks the files, given that the names have their meaning in `state`.
-    fn check_files(&self, state: &State, found: &BTreeMap<String, Option<DirectFile>>) -> Result<(), String> {
+    fn check_files(
+        &self,
+        state: &VolumeState,
+        found: &BTreeMap<String, Option<DirectFile>>,
+    ) -> Result<(), String> {
         for (path, file) in found {
             if let Some(file) = file {
                 self.check_file(state.number(path), file).map_err(|e| format!("{path}: {e}"))?;
@@ -205,7 +209,7 @@ fn inodes(found: &BTreeMap<String, Option<DirectFile>>) -> usize {
 }
 
 /// Returns true if the names found, and their kinds, agree with `state`.
-fn same_names(state: &State, found: &BTreeMap<String, Option<DirectFile>>) -> bool {
+fn same_names(state: &VolumeState, found: &BTreeMap<String, Option<DirectFile>>) -> bool {
     state.names.len() == found.len()
         && state.names.iter().zip(found).all(|((path, name), (found_path, file))| {
             path == found_path && matches!(name, Name::Directory) == file.is_none()

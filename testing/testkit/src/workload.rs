@@ -29,7 +29,7 @@ pub enum Name {
 
 /// The state of a volume between two operations.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct VolumeState {
     /// All names but `/` and `/lost+found`.
     pub names: BTreeMap<String, Name>,
     /// The sectors of every file, including files without a name.
@@ -138,7 +138,7 @@ impl<C: Choices> Workload<C> {
     }
 
     /// Returns an operation that succeeds on a volume in `state`.
-    pub fn next(&mut self, state: &State) -> Operation {
+    pub fn next(&mut self, state: &VolumeState) -> Operation {
         loop {
             if let Some(operation) = self.choose(state) {
                 return operation;
@@ -147,7 +147,7 @@ impl<C: Choices> Workload<C> {
     }
 
     /// Like [`next`](Self::next), or `None` if the operation that was chosen would not succeed.
-    pub fn choose(&mut self, state: &State) -> Option<Operation> {
+    pub fn choose(&mut self, state: &VolumeState) -> Option<Operation> {
         let path = self.path();
         let exists = state.names.contains_key(&path);
         self.sequence += 1;
@@ -189,7 +189,7 @@ impl<C: Choices> Workload<C> {
 
     fn choose_more(
         &mut self,
-        state: &State,
+        state: &VolumeState,
         path: String,
         (first, sectors): (u64, u64),
         sequence: u64,
@@ -216,7 +216,7 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-fn directory_operation(directory: String, state: &State) -> Option<Operation> {
+fn directory_operation(directory: String, state: &VolumeState) -> Option<Operation> {
     if !state.names.contains_key(&directory) {
         let above = parent(&directory);
         return (above.is_empty() || state.names.contains_key(above))
@@ -280,7 +280,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
 }
 
 /// Returns the state after `operation`.
-pub fn after(state: &State, operation: &Operation) -> State {
+pub fn after(state: &VolumeState, operation: &Operation) -> VolumeState {
     let mut state = state.clone();
     match operation {
         Operation::MakeDirectory(path) => drop(state.names.insert(path.clone(), Name::Directory)),
@@ -327,7 +327,7 @@ pub fn after(state: &State, operation: &Operation) -> State {
     state
 }
 
-impl State {
+impl VolumeState {
     /// Returns the number of the file `path`.
     pub fn number(&self, path: &str) -> u64 {
         match self.names.get(path) {

@@ -23,12 +23,12 @@ struct Format {
     mke2fs: &'static str,
     /// Options of the debugfs command that opens the journal.
     open: &'static str,
-    place: Place,
+    place: JournalLocation,
 }
 
 /// Where a journal is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum JournalLocation {
     Inside,
     /// In the volume, with a superblock of version 1, as in early ext3.
     InsideVersion1,
@@ -37,23 +37,27 @@ enum Place {
 }
 
 const FORMATS: &[Format] = &[
-    Format { mke2fs: "-b 1024 -J size=4 -O 64bit", open: "-c -v 2", place: Place::Inside },
-    Format { mke2fs: "-b 4096 -J size=7 -O ^64bit", open: "-c -v 2", place: Place::Inside },
-    Format { mke2fs: "-b 2048 -J size=5 -O 64bit", open: "-c -v 3", place: Place::Inside },
-    Format { mke2fs: "-b 4096 -J size=5 -O 64bit,^metadata_csum", open: "", place: Place::Inside },
-    Format { mke2fs: "-b 1024 -J size=3 -O ^64bit,^metadata_csum", open: "", place: Place::InsideVersion1 },
-    Format { mke2fs: "-O ^64bit,^metadata_csum", open: "", place: Place::Device(1024) },
-    Format { mke2fs: "-O 64bit", open: "-c -v 2", place: Place::Device(2048) },
-    Format { mke2fs: "-O 64bit", open: "-c -v 3", place: Place::Device(4096) },
+    Format { mke2fs: "-b 1024 -J size=4 -O 64bit", open: "-c -v 2", place: JournalLocation::Inside },
+    Format { mke2fs: "-b 4096 -J size=7 -O ^64bit", open: "-c -v 2", place: JournalLocation::Inside },
+    Format { mke2fs: "-b 2048 -J size=5 -O 64bit", open: "-c -v 3", place: JournalLocation::Inside },
+    Format { mke2fs: "-b 4096 -J size=5 -O 64bit,^metadata_csum", open: "", place: JournalLocation::Inside },
+    Format {
+        mke2fs: "-b 1024 -J size=3 -O ^64bit,^metadata_csum",
+        open: "",
+        place: JournalLocation::InsideVersion1,
+    },
+    Format { mke2fs: "-O ^64bit,^metadata_csum", open: "", place: JournalLocation::Device(1024) },
+    Format { mke2fs: "-O 64bit", open: "-c -v 2", place: JournalLocation::Device(2048) },
+    Format { mke2fs: "-O 64bit", open: "-c -v 3", place: JournalLocation::Device(4096) },
 ];
 
 /// Runs the campaign.
 pub fn run(bed: &TestBed, report: &mut Report) {
     for format in FORMATS {
         let place = match format.place {
-            Place::Inside => "",
-            Place::InsideVersion1 => "version 1",
-            Place::Device(_) => "on a device of its own",
+            JournalLocation::Inside => "",
+            JournalLocation::InsideVersion1 => "version 1",
+            JournalLocation::Device(_) => "on a device of its own",
         };
         let words =
             [format.mke2fs, "debugfs", format.open, place].into_iter().filter(|word| !word.is_empty());
@@ -65,19 +69,19 @@ pub fn run(bed: &TestBed, report: &mut Report) {
 fn one_format(bed: &TestBed, format: &Format) -> Result<()> {
     let image = bed.path("formats");
     let journal = match format.place {
-        Place::Device(block_size) => {
+        JournalLocation::Device(block_size) => {
             let journal = bed.path("journal");
             mke2fs_with_journal(&image, IMAGE_SIZE, format.mke2fs, &journal, block_size)?;
             Some(journal)
         }
-        Place::Inside | Place::InsideVersion1 => {
+        JournalLocation::Inside | JournalLocation::InsideVersion1 => {
             image::mke2fs(&image, IMAGE_SIZE, format.mke2fs)?;
             None
         }
     };
     let journal = journal.as_deref();
     write_log(bed, &image, journal, format.open)?;
-    if format.place == Place::InsideVersion1 {
+    if format.place == JournalLocation::InsideVersion1 {
         make_version_1(&image)?;
     }
     ensure!(image::journal_is_dirty(journal.unwrap_or(&image))?, "debugfs wrote no log");

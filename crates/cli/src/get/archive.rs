@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, Volume, XattrRef};
+use parext4::{DirectFile, FileType, InodeNo, InodeRef, Metadata, Volume, XattrRef};
 use tar::{Builder, EntryType, Header};
 
 use super::fail_stop::FailStop;
@@ -117,7 +117,7 @@ struct Packer<'a> {
 
 impl Packer<'_> {
     /// Writes `node` and all below it, without the entries whose errors it reports. Does not recurse, because the image decides how deep the tree is.
-    fn tree(&mut self, node: Node) -> Result<()> {
+    fn tree(&mut self, node: InodeRef) -> Result<()> {
         let name = self.source.path.file_name().filter(|_| !means_contents(&self.source.path));
         let mut path = PathBuf::from(name.unwrap_or(OsStr::new(".")));
         let mut levels: Vec<Entries> = self.entry(node, &path)?.into_iter().collect();
@@ -152,7 +152,7 @@ impl Packer<'_> {
     }
 
     /// Writes `node` alone. Returns a directory, for its entries.
-    fn entry(&mut self, node: Node, path: &Path) -> Result<Option<Entries>> {
+    fn entry(&mut self, node: InodeRef, path: &Path) -> Result<Option<Entries>> {
         let shown = self.shown(path);
         let is_directory = node.file_type() == FileType::Directory;
         let mut write = || -> Result<Option<Entries>> {
@@ -168,7 +168,7 @@ impl Packer<'_> {
         write().with_context(|| shown)
     }
 
-    fn write(&mut self, node: &Node, path: &Path) -> Result<()> {
+    fn write(&mut self, node: &InodeRef, path: &Path) -> Result<()> {
         let metadata = node.metadata();
         let mut header = header(&metadata);
         if metadata.file_type == FileType::Directory {
@@ -209,7 +209,7 @@ impl Packer<'_> {
 
     /// Returns the times, and the extended attributes. Reports the ones that cannot be read or exceed a limit; without its access list, a
     /// file gives its group no rights.
-    fn records(&self, node: &Node, metadata: &Metadata, path: &Path, header: &mut Header) -> Records {
+    fn records(&self, node: &InodeRef, metadata: &Metadata, path: &Path, header: &mut Header) -> Records {
         let mut records = Records::default();
         records.push_time(b"mtime", metadata.mtime);
         records.push_time(b"atime", metadata.atime);
@@ -317,7 +317,7 @@ impl Packer<'_> {
 
     fn file(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         metadata: &Metadata,
         mut header: Header,
         mut records: Records,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use parext4::{FileType, Metadata, Node, Timestamp};
+use parext4::{FileType, InodeRef, Metadata, Timestamp};
 use rustix::fs::{Timespec, Timestamps};
 
 use super::made::Made;
@@ -13,14 +13,26 @@ use crate::access_list::permissions_without_list;
 /// Sets owner, extended attributes, permissions and times of a file that this command has made, but not of a directory. `path` is its
 /// name in messages. The file gets only the access control lists of `node`, because the lists of the directory outside could let other
 /// users read it.
-pub fn set(made: &Made<'_>, path: &Path, node: &Node, metadata: &Metadata, shared: &Shared) -> Result<()> {
+pub fn set(
+    made: &Made<'_>,
+    path: &Path,
+    node: &InodeRef,
+    metadata: &Metadata,
+    shared: &Shared,
+) -> Result<()> {
     made.remove_inherited_lists(metadata.file_type)?;
     merge(made, path, node, metadata, shared)
 }
 
 /// Sets the attributes of a directory. Its access control lists stay if `node` has none, because they are not inherited: the walker has
 /// removed the inherited lists of a new directory.
-pub fn merge(made: &Made<'_>, path: &Path, node: &Node, metadata: &Metadata, shared: &Shared) -> Result<()> {
+pub fn merge(
+    made: &Made<'_>,
+    path: &Path,
+    node: &InodeRef,
+    metadata: &Metadata,
+    shared: &Shared,
+) -> Result<()> {
     if shared.is_root {
         made.set_owner(metadata.uid, metadata.gid)?;
     }

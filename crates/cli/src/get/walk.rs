@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, NodeId, Volume};
+use parext4::{DirectFile, FileType, InodeId, InodeNo, InodeRef, Metadata, Volume};
 use rustix::fs::{Mode, makedev, mknodat, symlinkat};
 
 use super::file::FileJob;
@@ -31,7 +31,7 @@ pub struct Walker {
     links: Vec<(InodeNo, Place)>,
     outside: Directories,
     /// The directories in the volume, at the indices of their copies in `outside`. Kept by number, because there may be millions.
-    directories: Vec<NodeId>,
+    directories: Vec<InodeId>,
 }
 
 /// Bytes of a path that the kernel accepts, with the zero byte at its end (`PATH_MAX`). Copies below would be of no use to most programs.
@@ -62,7 +62,7 @@ impl Walker {
 
     /// Copies `node` and all below it to `top`, without the files whose errors it reports. Does not recurse, because the image decides how deep the tree is; the paths
     /// outside limit it to some thousand directories.
-    pub fn tree(&mut self, jobs: &Submit<'_, FileJob>, node: Node, top: Place) -> Result<()> {
+    pub fn tree(&mut self, jobs: &Submit<'_, FileJob>, node: InodeRef, top: Place) -> Result<()> {
         let mut path = self.shared.dest.clone();
         let mut levels: Vec<Level> = self.entry(jobs, node, &path, top)?.into_iter().collect();
         while let Some(level) = levels.last_mut() {
@@ -90,7 +90,7 @@ impl Walker {
     fn entry(
         &mut self,
         jobs: &Submit<'_, FileJob>,
-        node: Node,
+        node: InodeRef,
         path: &Path,
         place: Place,
     ) -> Result<Option<Level>> {
@@ -169,7 +169,7 @@ impl Walker {
         Ok(index)
     }
 
-    fn directory(&mut self, dir: &Node, path: &Path, place: Place) -> Result<Level> {
+    fn directory(&mut self, dir: &InodeRef, path: &Path, place: Place) -> Result<Level> {
         self.visited.enter(dir).with_context(|| self.shared.source_of(path))?;
         let index = self.make(place).with_context(|| path.display().to_string())?;
         self.directories.push(dir.id());
@@ -196,7 +196,7 @@ fn link(
 
 /// Makes a symbolic link or special file.
 fn small(
-    node: &Node,
+    node: &InodeRef,
     dir: &Dir,
     name: &OsStr,
     metadata: &Metadata,

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::Result;
-use parext4::{Node, XattrRef};
+use parext4::{InodeRef, XattrRef};
 
 use super::Shared;
 use super::made::Made;
@@ -14,7 +14,7 @@ use crate::access_list::ACCESS;
 /// Sets the extended attributes of `node` on a file that has the name `path` in messages; without root, only the `user` and `system` ones.
 /// Reports each attribute that cannot be read, or that the file system outside refuses, as an error. Returns false if the access list is one
 /// of them.
-pub fn copy(made: &Made<'_>, path: &Path, node: &Node, shared: &Shared) -> Result<bool> {
+pub fn copy(made: &Made<'_>, path: &Path, node: &InodeRef, shared: &Shared) -> Result<bool> {
     let mut has_list = true;
     node.visit_xattrs(|xattr| -> Result<()> {
         let name = xattr.name();

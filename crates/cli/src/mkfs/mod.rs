@@ -1,8 +1,8 @@
 //! `mkfs`: makes an empty volume, or a journal on a device of its own.
 
+pub mod keywords;
 mod report;
 mod target;
-pub mod words;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use parext4_storage::open_device;
 
 use crate::activity::{Activity, Moved};
 use crate::{image, output, size, source_date};
+use keywords::{Extended, Id, JournalWords};
 use target::Part;
-use words::{Extended, Id, JournalWords};
 
 /// Make an ext2, ext3 or ext4 volume in an image file, on a block device or on a device of the network
 ///
@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, short = 'L', default_value = "")]
     label: String,
     /// UUID of the volume, clear or random; random by default
-    #[arg(long, short = 'U', value_parser = words::id)]
+    #[arg(long, short = 'U', value_parser = keywords::id)]
     uuid: Option<Id>,
     /// Bytes of the volume for each inode
     #[arg(long, short, value_parser = size::parse)]
@@ -82,7 +82,7 @@ pub struct Args {
     with_journal: bool,
     /// Options of the journal, separated by commas: size=MIB; location=BLOCK; fast_commit_size=KIB, for -O fast_commit; device=DEVICE, a
     /// journal that mkfs -O journal_dev has made
-    #[arg(short = 'J', value_name = "OPTIONS", value_parser = words::journal, conflicts_with = "no_journal")]
+    #[arg(short = 'J', value_name = "OPTIONS", value_parser = keywords::journal, conflicts_with = "no_journal")]
     journal_words: Option<JournalWords>,
     /// Features to add to the ones of the type, or with ^ to leave out, separated by commas; none leaves out all. mmp, with
     /// which one machine at a time can open the volume for writing, is on by default on devices of a network. journal_dev makes a journal
@@ -98,10 +98,10 @@ pub struct Args {
     /// root_owner=UID:GID of the root directory, by default of the user who runs the command, and its root_perms=MODE; orphan_file_size=BLOCKS for orphan_file;
     /// quotatype=usrquota:grpquota:prjquota, what the feature quota counts by; offset=BYTES of the volume in the file; test_fs, the
     /// flag of volumes for tests of drivers in development
-    #[arg(short = 'E', value_name = "OPTIONS", value_parser = words::extended)]
+    #[arg(short = 'E', value_name = "OPTIONS", value_parser = keywords::extended)]
     extended: Option<Extended>,
     /// Reaction of the kernel to an error in the volume: continue, remount-ro or panic
-    #[arg(long = "errors", short = 'e', value_name = "BEHAVIOUR", default_value = "continue", value_parser = words::on_error)]
+    #[arg(long = "errors", short = 'e', value_name = "BEHAVIOUR", default_value = "continue", value_parser = keywords::on_error)]
     on_error: OnError,
     /// Directory on which the volume counts as last mounted
     #[arg(long, short = 'M', value_name = "DIR", default_value = "")]
@@ -161,7 +161,7 @@ impl Args {
             .last_mounted(&self.last_mounted)
             .now(source_date);
         if source_date.is_none() {
-            let (uid, gid) = words::own_ids();
+            let (uid, gid) = keywords::own_ids();
             options = options.owner(uid, gid);
         }
         if let Some(list) = &self.usage {
@@ -197,7 +197,7 @@ impl Args {
     }
 
     fn part(&self) -> Result<Part> {
-        let size = self.fs_size.as_deref().map(|text| words::volume_size(text, self.block_size));
+        let size = self.fs_size.as_deref().map(|text| keywords::volume_size(text, self.block_size));
         let size = size.transpose().context("SIZE")?.or(self.size);
         Ok(Part { offset: self.extended.as_ref().map_or(0, |extended| extended.offset), size })
     }

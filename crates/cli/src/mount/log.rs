@@ -35,9 +35,9 @@ enum Sink {
     Nowhere,
 }
 
-struct Logger(Mutex<State>);
+struct Logger(Mutex<LoggerState>);
 
-struct State {
+struct LoggerState {
     sink: Sink,
     /// The directory of the mount.
     dir: PathBuf,
@@ -46,7 +46,7 @@ struct State {
 }
 
 static LOGGER: Logger =
-    Logger(Mutex::new(State { sink: Sink::ErrorOutput, dir: PathBuf::new(), recent: VecDeque::new() }));
+    Logger(Mutex::new(LoggerState { sink: Sink::ErrorOutput, dir: PathBuf::new(), recent: VecDeque::new() }));
 
 /// Opens a log to append to.
 pub fn open(path: &Path) -> Result<(PathBuf, File)> {
@@ -123,7 +123,7 @@ fn system(path: &Path) -> Option<UnixDatagram> {
     Some(socket)
 }
 
-impl State {
+impl LoggerState {
     /// Writes a message; drops it if that fails.
     fn say(&mut self, level: Level, text: &str) {
         let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S").to_string();

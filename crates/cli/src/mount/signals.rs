@@ -27,11 +27,11 @@ pub enum Stage {
 #[derive(Clone, Debug)]
 pub struct Signals {
     dir: PathBuf,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SignalState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SignalState {
     stage: Stage,
     has_arrived: bool,
 }
@@ -39,7 +39,7 @@ struct State {
 impl Signals {
     /// Catches the signals from now on; at most once in a process.
     pub fn catch(dir: &Path, stage: Stage) -> Result<Self> {
-        let state = Arc::new(Mutex::new(State { stage, has_arrived: false }));
+        let state = Arc::new(Mutex::new(SignalState { stage, has_arrived: false }));
         let signals = Self { dir: dir.to_owned(), state };
         let handler = signals.clone();
         ctrlc::set_handler(move || handler.arrive()).context("catching signals")?;
@@ -61,7 +61,7 @@ impl Signals {
         }
     }
 
-    fn act(&self, state: &State) {
+    fn act(&self, state: &SignalState) {
         match &state.stage {
             Stage::StandsBy => {
                 ::log::info!("{}: no longer standing by", self.dir.display());

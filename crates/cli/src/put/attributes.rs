@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use anyhow::Result;
-use parext4::{NewInode, Node, SetAttributes, Special, Timestamp};
+use parext4::{InodeRef, NewInode, SetAttributes, Special, Timestamp};
 
 use super::xattrs::{self, Source};
 use crate::access_list::permissions_without_list;
@@ -44,7 +44,7 @@ impl Attributes {
     }
 
     /// Copies the extended attributes of `source` to `node`. Returns the attributes to set afterwards.
-    pub fn copy_xattrs(mut self, source: &Source<'_>, node: &Node, progress: &Progress) -> Result<Self> {
+    pub fn copy_xattrs(mut self, source: &Source<'_>, node: &InodeRef, progress: &Progress) -> Result<Self> {
         if !xattrs::copy(source, node, progress)? {
             self.permissions = permissions_without_list(self.permissions);
         }

@@ -17,7 +17,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Component, Path};
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{Error, FileType, NewInode, Node, SetAttributes, Special, Volume, XattrMode};
+use parext4::{Error, FileType, InodeRef, NewInode, SetAttributes, Special, Volume, XattrMode};
 
 use super::place::{OtherKind, Place};
 use crate::image_path::ImagePath;
@@ -114,7 +114,7 @@ impl<'a> Line<'a> {
         Ok(Self { path, kind, third, numbers })
     }
 
-    fn apply(&self, root: &Node, dest: &Path) -> Result<()> {
+    fn apply(&self, root: &InodeRef, dest: &Path) -> Result<()> {
         let Some(place) = place(root, self.path, dest)? else {
             return self.change(root);
         };
@@ -131,7 +131,7 @@ impl<'a> Line<'a> {
     }
 
     /// Sets the attributes of an existing file.
-    fn change(&self, node: &Node) -> Result<()> {
+    fn change(&self, node: &InodeRef) -> Result<()> {
         if self.kind == 'x' {
             let (name, value) = self.third.split_once('=').context("expected NAME=VALUE")?;
             return Ok(node.set_xattr(name.as_bytes(), value.as_bytes(), XattrMode::Any)?);
@@ -184,7 +184,7 @@ impl<'a> Line<'a> {
 }
 
 /// Returns the place of a path below `root`; `None` for `root` itself. Follows no symbolic links.
-fn place(root: &Node, path: &Path, dest: &Path) -> Result<Option<Place>> {
+fn place(root: &InodeRef, path: &Path, dest: &Path) -> Result<Option<Place>> {
     let len = path.as_os_str().len();
     ensure!(len < PATH_MAX, "a path of {len} bytes; the longest has {}", PATH_MAX - 1);
     let mut names = Vec::new();

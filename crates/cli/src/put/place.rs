@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Result, bail, ensure};
-use parext4::{Error, FileType, NewInode, Node, NodeId};
+use parext4::{Error, FileType, InodeId, InodeRef, NewInode};
 
 /// The node of the copy of a file that has several names; set when the copy is complete.
-pub type Slot = Arc<OnceLock<NodeId>>;
+pub type Slot = Arc<OnceLock<InodeId>>;
 
 /// What happens to an entry that has the name of a copy, if one of the two is a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum OtherKind {
 
 /// A name in the volume.
 pub struct Place {
-    pub parent: Node,
+    pub parent: InodeRef,
     pub name: Vec<u8>,
     /// Its path, for messages and reports.
     pub path: PathBuf,
@@ -36,7 +36,7 @@ pub struct Made<R> {
 
 impl Place {
     /// Makes this entry with `make`, which makes no directory; a file of this name is removed first.
-    pub fn replace<R>(&self, make: impl Fn(&Node, &[u8]) -> parext4::Result<R>) -> Result<Made<R>> {
+    pub fn replace<R>(&self, make: impl Fn(&InodeRef, &[u8]) -> parext4::Result<R>) -> Result<Made<R>> {
         match make(&self.parent, &self.name) {
             Err(Error::Exists(_)) => {}
             made => return Ok(Made { node: made?, has_replaced: false }),
@@ -59,7 +59,7 @@ impl Place {
     }
 
     /// Makes this entry a name of `node`; a file of this name is removed first, unless it is `node` itself.
-    pub fn link(&self, node: &Node) -> Result<()> {
+    pub fn link(&self, node: &InodeRef) -> Result<()> {
         match self.parent.lookup(&self.name) {
             Ok(existing) if existing.id() == node.id() => Ok(()),
             Ok(_) | Err(Error::NotFound(_)) => {
@@ -70,7 +70,7 @@ impl Place {
     }
 
     /// Returns the directory of this name; makes it if it does not exist.
-    pub fn directory(&self, new: &NewInode) -> Result<Made<Node>> {
+    pub fn directory(&self, new: &NewInode) -> Result<Made<InodeRef>> {
         match self.parent.mkdir(&self.name, new) {
             Err(Error::Exists(_)) => {}
             made => return Ok(Made { node: made?, has_replaced: false }),

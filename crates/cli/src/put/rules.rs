@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 
 use anyhow::{Context, Result};
-use parext4::{FileType, Node, Timestamp, XattrMode};
+use parext4::{FileType, InodeRef, Timestamp, XattrMode};
 
 use super::attributes::Attributes;
 use crate::chmod::ModeRule;
@@ -72,7 +72,7 @@ impl RuleArgs {
     }
 
     /// Sets the attributes that all copies get. Symbolic links and special files have none in the namespace `user`.
-    pub fn set_xattrs(&self, node: &Node) -> Result<()> {
+    pub fn set_xattrs(&self, node: &InodeRef) -> Result<()> {
         let has_user = matches!(node.file_type(), FileType::Regular | FileType::Directory);
         for (name, value) in self.xattrs.iter().filter(|(name, _)| has_user || !name.starts_with("user.")) {
             node.set_xattr(name.as_bytes(), value.as_bytes(), XattrMode::Any)

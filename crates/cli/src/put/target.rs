@@ -6,16 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{Error, FileType, InodeFlags, Node, Volume};
+use parext4::{Error, FileType, InodeFlags, InodeRef, Volume};
 
 use crate::image_path::{ImagePath, PathInImage, means_contents};
 
 /// The target of one source.
 pub enum Target {
     /// The source becomes entry `name` of `parent`.
-    Entry { parent: Node, name: Vec<u8>, path: PathBuf },
+    Entry { parent: InodeRef, name: Vec<u8>, path: PathBuf },
     /// The entries of the source go into this directory.
-    Contents { dir: Node, path: PathBuf },
+    Contents { dir: InodeRef, path: PathBuf },
 }
 
 impl Target {
@@ -54,7 +54,11 @@ pub fn find<'a>(
     Ok(vec![(source, target)])
 }
 
-fn into_directory<'a>(dir: &Node, sources: &'a [PathBuf], dest: &Path) -> Result<Vec<(&'a Path, Target)>> {
+fn into_directory<'a>(
+    dir: &InodeRef,
+    sources: &'a [PathBuf],
+    dest: &Path,
+) -> Result<Vec<(&'a Path, Target)>> {
     let mut names = HashSet::new();
     let mut targets = Vec::with_capacity(sources.len());
     for source in sources {
@@ -73,6 +77,6 @@ fn into_directory<'a>(dir: &Node, sources: &'a [PathBuf], dest: &Path) -> Result
     Ok(targets)
 }
 
-fn entry(dir: &Node, name: &OsStr, dest: &Path) -> Target {
+fn entry(dir: &InodeRef, name: &OsStr, dest: &Path) -> Target {
     Target::Entry { parent: dir.clone(), name: name.as_bytes().to_vec(), path: dest.join(name) }
 }

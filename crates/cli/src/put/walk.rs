@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use parext4::{Error, Node, NodeId, Volume};
+use parext4::{Error, InodeId, InodeRef, Volume};
 
 use super::Shared;
 use super::attributes::{Attributes, special};
@@ -23,7 +23,7 @@ use crate::transfer::Submit;
 /// A further name of a file. Kept by number, because there may be millions.
 struct Link {
     first: Slot,
-    parent: NodeId,
+    parent: InodeId,
     name: Vec<u8>,
     path: PathBuf,
 }
@@ -35,12 +35,12 @@ pub struct Walker {
     /// Files with several names by device and inode number, as far as they have been met since the last [`begin`](Self::begin).
     linked: HashMap<(u64, u64), Slot>,
     /// The copies of such files that were met before. They are complete, and may have been replaced.
-    complete: HashMap<(u64, u64), NodeId>,
+    complete: HashMap<(u64, u64), InodeId>,
     /// Further names of files in `linked`, made when the files are.
     links: Vec<Link>,
     /// Directories outside, their copies and their attributes, set when nothing more goes into them.
     /// Kept by number, because there may be millions.
-    directories: Vec<(PathBuf, NodeId, Attributes)>,
+    directories: Vec<(PathBuf, InodeId, Attributes)>,
 }
 
 impl Walker {
@@ -158,7 +158,7 @@ impl Walker {
 
     /// Makes `place` a further name of a complete copy. Returns false if the copy has lost its last name, because files of a later
     /// source replaced it.
-    fn link_to(&self, copy: NodeId, place: &Place) -> Result<bool> {
+    fn link_to(&self, copy: InodeId, place: &Place) -> Result<bool> {
         let link = || place.link(&self.volume.node(copy)?);
         match link() {
             Err(error) if matches!(error.downcast_ref(), Some(Error::NotFound(_))) => Ok(false),
@@ -189,7 +189,7 @@ impl Walker {
         jobs: &Submit<'_, FileJob>,
         source: &Path,
         metadata: &Metadata,
-        dir: Node,
+        dir: InodeRef,
         path: &Path,
     ) -> Result<()> {
         let attributes = self.shared.rules.of_directory(metadata);
@@ -211,7 +211,7 @@ impl Walker {
 }
 
 /// Makes a symbolic link or special file.
-fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared) -> Result<Node> {
+fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared) -> Result<InodeRef> {
     let attributes = shared.rules.of_file(metadata);
     let new = attributes.new_inode();
     if metadata.is_symlink() {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::Result;
-use parext4::{Node, XattrMode};
+use parext4::{InodeRef, XattrMode};
 use rustix::fs::{fgetxattr, flistxattr, flistxattr_query, lgetxattr, llistxattr, llistxattr_query};
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ pub enum Source<'a> {
 
 /// Sets the extended attributes of `source` on `node`, and removes access control lists that `node` inherited. Reports each attribute that
 /// the volume cannot hold as an error. Returns false if the access list is one of them.
-pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<bool> {
+pub fn copy(source: &Source<'_>, node: &InodeRef, progress: &Progress) -> Result<bool> {
     let names = list(source)?;
     for name in node.list_xattr()? {
         if name.starts_with(b"system.") && !names.iter().any(|kept| kept.to_bytes() == name) {
@@ -44,7 +44,7 @@ pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<boo
 }
 
 /// Sets an attribute of a file that messages call `shown`. Reports an attribute that the volume cannot hold as an error, and returns false.
-pub fn set(node: &Node, shown: &Path, name: &[u8], value: &[u8], progress: &Progress) -> bool {
+pub fn set(node: &InodeRef, shown: &Path, name: &[u8], value: &[u8], progress: &Progress) -> bool {
     let set = node.set_xattr(name, value, XattrMode::Any);
     let is_set = set.is_ok();
     if let Err(error) = set {

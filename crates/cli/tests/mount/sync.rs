@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use parext4::{InodeFlags, Node, Volume};
+use parext4::{InodeFlags, InodeRef, Volume};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, OFlags, Timespec, Timestamps, XattrFlags, copy_file_range,
     fallocate, ioctl_getflags, ioctl_setflags, removexattr, setxattr, utimensat,
@@ -25,7 +25,7 @@ const COPIED: u64 = 3 << 20;
 const DSYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC.cast_unsigned());
 
 /// A change of a path, and whether a volume has it.
-type Change = (fn(&Path), fn(&Node) -> bool);
+type Change = (fn(&Path), fn(&InodeRef) -> bool);
 
 fn open(path: &Path, flags: OFlags) -> File {
     File::options().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path).unwrap()

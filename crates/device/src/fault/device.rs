@@ -20,17 +20,17 @@ pub struct FaultDevice {
     inner: Arc<dyn Device>,
     /// 0, or 1 for a device beside another one.
     number: u32,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     plan: FaultPlan,
     calls: u64,
     failed: Option<CallInfo>,
 }
 
-impl State {
+impl FaultState {
     /// Returns true if a call of this device was the first to fail.
     fn fails_on(&self, device: u32) -> bool {
         self.failed.is_some_and(|failed| failed.device == device)
@@ -48,7 +48,7 @@ enum Action {
 impl FaultDevice {
     /// Makes a device that forwards to `inner`, with `plan` armed.
     pub fn new(inner: Arc<dyn Device>, plan: FaultPlan) -> Self {
-        Self { inner, number: 0, state: Arc::new(Mutex::new(State { plan, ..State::default() })) }
+        Self { inner, number: 0, state: Arc::new(Mutex::new(FaultState { plan, ..FaultState::default() })) }
     }
 
     /// Makes a second device, which forwards to `inner`. The plan of this one counts the calls of both, in the order in which they come.
@@ -60,7 +60,7 @@ impl FaultDevice {
 
     /// Arms `plan` with the count at zero, and clears [`failed`](Self::failed).
     pub fn arm(&self, plan: FaultPlan) {
-        *self.state.lock() = State { plan, ..State::default() };
+        *self.state.lock() = FaultState { plan, ..FaultState::default() };
     }
 
     /// Lets all later calls pass. The count goes on, and [`failed`](Self::failed) stays.

@@ -1,18 +1,18 @@
 //! The magic numbers of file systems, volume managers and partition tables, at the offsets that libblkid probes, and of image formats,
 //! compressed data and archives.
 
-use Place::{FromEnd, Start};
+use SignatureOffset::{FromEnd, Start};
 
 /// The place of a signature, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum SignatureOffset {
     /// From the start of the device.
     Start(u64),
     /// This many bytes before the device's size rounded down to a multiple of the second number.
     FromEnd(u64, u64),
 }
 
-impl Place {
+impl SignatureOffset {
     /// Returns the offset on a device of `size` bytes, `None` if the device is too small.
     pub fn offset(self, size: u64) -> Option<u64> {
         match self {
@@ -24,7 +24,7 @@ impl Place {
 
 /// Name, place and bytes of each signature.
 #[rustfmt::skip]
-pub const SIGNATURES: &[(&str, Place, &[u8])] = &[
+pub const SIGNATURES: &[(&str, SignatureOffset, &[u8])] = &[
     (EXT, Start(0x438), &[0x53, 0xef]),
     ("an XFS file system", Start(0), b"XFSB"),
     ("a Btrfs file system", Start(0x1_0040), b"_BHRfS_M"),

@@ -26,7 +26,7 @@ const READABLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The state of a mount at the last sync before it ended.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct StateAtSync {
     synced: io::Result<()>,
     /// Nothing is known if the server refuses the caller, or has ended.
     last: Option<LastReport>,
@@ -56,7 +56,7 @@ enum Closing {
     Open(u32),
 }
 
-impl State {
+impl StateAtSync {
     /// Keeps what was found by a sync of a mount with the connection number `connection`.
     pub fn new(synced: Synced, connection: &str) -> Self {
         let last = synced.report.and_then(|report| LastReport::new(report, connection));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_refused_caller_knows_nothing_of_lost_changes() {
-        let state = |kind: io::ErrorKind| State { synced: Err(kind.into()), last: None };
+        let state = |kind: io::ErrorKind| StateAtSync { synced: Err(kind.into()), last: None };
         assert_eq!(state(io::ErrorKind::PermissionDenied).unsynced(), None);
         assert_eq!(state(io::ErrorKind::NotConnected).unsynced(), None);
         assert!(state(io::ErrorKind::StorageFull).unsynced().is_some());

@@ -25,11 +25,11 @@ pub(super) struct Synced {
 
 /// Has the kernel write back its dirty pages of the mount that `path` is in, then the server sync the volume, and asks the server for its
 /// report. `path` is a directory or a regular file; nothing is known after the sync of another file. With the connection, also waits until
-/// all write-back is answered, which syncfs(2) of newer kernels does not. Gives up once the number of requests has not fallen for `patience`:
+/// all write-back is answered, which syncfs(2) of newer kernels does not. Gives up once the number of requests has not fallen for `timeout`:
 /// the number includes the requests of other programs, which may never end.
 ///
 /// Errors of syncfs(2) are ignored: it reports old errors again. The report has the write-back that the server has refused.
-pub(super) fn sync(path: &Path, connection: Option<&Connection>, patience: Duration) -> Synced {
+pub(super) fn sync(path: &Path, connection: Option<&Connection>, timeout: Duration) -> Synced {
     let failed = |error| Synced { outcome: Err(error), report: None };
     let file = match open_quietly(path) {
         Ok(Some(file)) => file,
@@ -38,7 +38,7 @@ pub(super) fn sync(path: &Path, connection: Option<&Connection>, patience: Durat
     };
     let _ = rustix::fs::syncfs(&file);
     if let Some(connection) = connection {
-        wait_until_answered(connection, patience);
+        wait_until_answered(connection, timeout);
     }
     match sync_and_report(path) {
         Ok(report) => Synced { outcome: Ok(()), report: Some(report) },
@@ -64,13 +64,13 @@ fn open_quietly(path: &Path) -> io::Result<Option<File>> {
     Ok(Some(open(path, flags, Mode::empty())?.into()))
 }
 
-fn wait_until_answered(connection: &Connection, patience: Duration) {
-    let (mut least, mut deadline) = (u64::MAX, Instant::now() + patience);
+fn wait_until_answered(connection: &Connection, timeout: Duration) {
+    let (mut least, mut deadline) = (u64::MAX, Instant::now() + timeout);
     while let Some(requests) = connection.waiting().filter(|&requests| requests > 0)
         && Instant::now() < deadline
     {
         if requests < least {
-            (least, deadline) = (requests, Instant::now() + patience);
+            (least, deadline) = (requests, Instant::now() + timeout);
         }
         sleep(INTERVAL);
     }

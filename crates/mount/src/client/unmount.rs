@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::elsewhere::Holders;
 use super::foreign;
-use super::last_state::State;
+use super::last_state::StateAtSync;
 use super::patience::{Announce, announced};
 use super::standby::end_standby;
 use super::sync::sync;
@@ -87,10 +87,10 @@ fn unmount_and_sync(
     target: &Target,
     connection: Option<&Connection>,
     announce: Announce<'_>,
-) -> Result<State, UnmountError> {
+) -> Result<StateAtSync, UnmountError> {
     let waits = format!("{}: waiting for the server to make everything durable", target.path.display());
     let sync = |path: &Path, patience| {
-        let sync = || State::new(sync(path, connection, patience), target.mount.connection());
+        let sync = || StateAtSync::new(sync(path, connection, patience), target.mount.connection());
         announced(announce, &waits, sync)
     };
     let covered = || {

@@ -2,11 +2,11 @@
 //!
 //! The kernel may know every inode of the volume, so an entry is a number and two counts, and pins no inode: the volume
 //! reads an inode again when a request names it ([`Volume::node`]). The exception is an inode that has lost its last name.
-//! Only a [`Node`] keeps the volume from deleting it, so its entry holds one until the kernel forgets the inode.
+//! Only a [`InodeRef`] keeps the volume from deleting it, so its entry holds one until the kernel forgets the inode.
 //!
 //! Invariant: an unlinked inode that the kernel knows is pinned. No scan is needed for it:
 //!
-//! 1. A request that removes a name calls [`pin_unlinked`](LookupCounts::pin_unlinked) while it holds a `Node`.
+//! 1. A request that removes a name calls [`pin_unlinked`](LookupCounts::pin_unlinked) while it holds a `InodeRef`.
 //! 2. A request that tells the kernel of an inode calls [`count_lookup`](LookupCounts::count_lookup) while it holds one.
 //! 3. Both read the link count and change the entry under the lock of the same shard. So the later of the two sees the
 //!    effect of the earlier.
@@ -16,7 +16,7 @@ use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use fuser::INodeNo;
-use parext4::{InodeNo, Node, NodeId, Volume};
+use parext4::{InodeId, InodeNo, InodeRef, Volume};
 
 use crate::kernel_cache::KernelPages;
 use crate::protocol::{Failure, Outcome};
@@ -33,7 +33,7 @@ struct KnownInode {
     /// `None` if the kernel was only told of the number, see [`LookupCounts::count_refused`].
     generation: Option<u32>,
     /// Set if the inode has no name left.
-    unlinked: Option<Box<Node>>,
+    unlinked: Option<Box<InodeRef>>,
 }
 
 /// All inodes that the kernel may name in a request.
@@ -55,16 +55,16 @@ impl LookupCounts {
 
     /// Returns the inode that a request names, except for the root, which the kernel never forgets. The kernel forgets an inode only
     /// after its last request is answered.
-    pub fn node(&self, volume: &Volume, ino: INodeNo) -> Outcome<Node> {
+    pub fn node(&self, volume: &Volume, ino: INodeNo) -> Outcome<InodeRef> {
         let generation = {
             let shard = self.shard(ino.0).lock();
             match shard.get(&ino.0).ok_or(Failure::STALE)? {
-                KnownInode { unlinked: Some(node), .. } => return Ok(Node::clone(node)),
+                KnownInode { unlinked: Some(node), .. } => return Ok(InodeRef::clone(node)),
                 KnownInode { generation, .. } => generation.ok_or(Failure::STALE)?,
             }
         };
         let ino = InodeNo(u32::try_from(ino.0).map_err(|_| Failure::STALE)?);
-        volume.node(NodeId { ino, generation }).map_err(Failure::of_number)
+        volume.node(InodeId { ino, generation }).map_err(Failure::of_number)
     }
 
     /// Returns the record of the kernel's pages of a file that a request names.
@@ -77,8 +77,8 @@ impl LookupCounts {
 
     /// Counts that the kernel is told of an inode. Replaces the entry of an inode that had the number before. The kernel returns the look-ups
     /// of both by the number, so the count includes both.
-    pub fn count_lookup(&self, node: &Node) {
-        let NodeId { ino, generation } = node.id();
+    pub fn count_lookup(&self, node: &InodeRef) {
+        let InodeId { ino, generation } = node.id();
         let ino = u64::from(ino.get());
         let mut shard = self.shard(ino).lock();
         let replaced = match shard.get_mut(&ino) {
@@ -106,7 +106,7 @@ impl LookupCounts {
     }
 
     /// Pins an inode that the kernel knows until the kernel forgets it, if the inode has no name left.
-    pub fn pin_unlinked(&self, node: &Node) {
+    pub fn pin_unlinked(&self, node: &InodeRef) {
         let ino = u64::from(node.ino().get());
         let mut shard = self.shard(ino).lock();
         if let Some(known) = shard.get_mut(&ino)
@@ -117,7 +117,7 @@ impl LookupCounts {
         }
     }
 
-    /// Subtracts `lookups` from the count of an inode, and removes its entry at 0. Dropping the last `Node` of an unlinked
+    /// Subtracts `lookups` from the count of an inode, and removes its entry at 0. Dropping the last `InodeRef` of an unlinked
     /// inode deletes it; that happens after the lock is released.
     pub fn forget(&self, ino: INodeNo, lookups: u64) {
         let mut shard = self.shard(ino.0).lock();
@@ -146,7 +146,7 @@ impl LookupCounts {
     }
 }
 
-fn has_no_name(node: &Node) -> bool {
+fn has_no_name(node: &InodeRef) -> bool {
     node.metadata().links == 0
 }
 

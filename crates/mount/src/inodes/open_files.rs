@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use fuser::FileHandle;
-use parext4::{Credentials, DirectFile, File, InodeFlags, NodeId};
+use parext4::{Credentials, DirectFile, File, InodeFlags, InodeId};
 use slab::Slab;
 
 use crate::kernel_cache::{KernelPages, PageWriter, WriteAccess};
@@ -155,7 +155,7 @@ impl OpenFile {
 /// An open file without its volume.
 #[derive(Debug)]
 pub(crate) struct ReleasedFile {
-    pub id: NodeId,
+    pub id: InodeId,
     pub credentials: Credentials,
     pub flags: i32,
     pub pages: Arc<KernelPages>,

@@ -2,11 +2,11 @@
 
 mod accepted;
 mod error;
+#[cfg(test)]
+mod keywords;
 mod parse;
 mod setters;
 mod text;
-#[cfg(test)]
-mod words;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;

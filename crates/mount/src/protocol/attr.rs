@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType as Kind, INodeNo};
-use parext4::{FileType, Metadata, Node, Timestamp};
+use parext4::{FileType, InodeRef, Metadata, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How long the kernel may cache names and attributes. Practically for ever, because only this server changes the volume.
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub fn new(node: &Node, block_size: u32) -> Self {
+    pub fn new(node: &InodeRef, block_size: u32) -> Self {
         let metadata = node.metadata();
         let (attr, generation) = (attr(&metadata, block_size), metadata.generation.into());
         Self { attr, generation, blocks_are_final: metadata.sectors_are_final, keeps_name: true }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use fuser::{INodeNo, TimeOrNow};
-use parext4::{DirectFile, FileType, InodeFlags, Metadata, Node, SetAttributes};
+use parext4::{DirectFile, FileType, InodeFlags, InodeRef, Metadata, SetAttributes};
 
 use super::Server;
 use super::files::check_flags;
@@ -71,7 +71,7 @@ impl Server {
         Ok(self.entry(&node))
     }
 
-    fn change_attributes(&self, node: &Node, new: &NewAttributes, caller: Caller) -> Outcome<()> {
+    fn change_attributes(&self, node: &InodeRef, new: &NewAttributes, caller: Caller) -> Outcome<()> {
         let uid = new_owner(self.options.uid, new.uid)?;
         let gid = new_owner(self.options.gid, new.gid)?;
         if let Some(size) = new.size {
@@ -125,7 +125,7 @@ impl Server {
     /// sends the same request before each write to a file with set-ID bits, for any writer, and tells with the write
     /// whether the bits must go. So while the file is open for writing, the request of a caller that is not the owner changes nothing
     /// and succeeds.
-    fn chown_to_nobody(&self, node: &Node, ctime: Option<SystemTime>, caller: Caller) -> Outcome<()> {
+    fn chown_to_nobody(&self, node: &InodeRef, ctime: Option<SystemTime>, caller: Caller) -> Outcome<()> {
         let lost = self.set_ids_lost_by_chown(node, caller);
         if lost != 0 && (!self.acts_as_owner(node, caller) || node.flags().contains(InodeFlags::APPEND)) {
             let may_precede_write = self.kernel_pages(node).is_some_and(|pages| pages.is_open_for_writing());
@@ -139,7 +139,7 @@ impl Server {
     }
 
     /// Updates the time of last access after a read, if the options require it. An error does not fail the read.
-    pub fn update_atime(&self, node: &Node) {
+    pub fn update_atime(&self, node: &InodeRef) {
         if self.updates_atime(node)
             && let Err(error) = node.touch_accessed()
         {
@@ -148,7 +148,7 @@ impl Server {
     }
 
     /// Returns true if a read now changes the time of last access.
-    pub fn updates_atime(&self, node: &Node) -> bool {
+    pub fn updates_atime(&self, node: &InodeRef) -> bool {
         let is_off = self.options.atime == Atime::Never
             || !self.options.diratime && node.file_type() == FileType::Directory;
         if is_off {

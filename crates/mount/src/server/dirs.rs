@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use parext4::{DirBatch, DirItem, Error, Node};
+use parext4::{DirBatch, DirItem, Error, InodeRef};
 
 use super::Server;
 use super::names::has_spellings;
@@ -14,7 +14,7 @@ use crate::protocol::attr::{Entry, kind};
 
 /// The entry of a batch with index `nth`, and the [offset](super::dir_offsets) that continues after it.
 struct Listed<'a> {
-    dir: &'a Node,
+    dir: &'a InodeRef,
     batch: &'a DirBatch,
     nth: usize,
     next: u64,

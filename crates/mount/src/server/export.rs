@@ -5,7 +5,7 @@
 //! differ. To find the path of a directory it looks up `..`. A privileged process can make up a handle with any number.
 
 use fuser::INodeNo;
-use parext4::{FileType, InodeNo, Node};
+use parext4::{FileType, InodeNo, InodeRef};
 
 use super::Server;
 use crate::protocol::attr::Entry;
@@ -38,7 +38,7 @@ impl Server {
     }
 
     /// Like [`entry_of_lookup`](Self::entry_of_lookup), for a directory, which may be the root.
-    fn entry_of_directory(&self, dir: &Node) -> Entry {
+    fn entry_of_directory(&self, dir: &InodeRef) -> Entry {
         if dir.ino() != InodeNo::ROOT {
             return self.entry_of_lookup(dir);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo};
-use parext4::{DirectFile, File, InodeFlags, Node, SpaceWait};
+use parext4::{DirectFile, File, InodeFlags, InodeRef, SpaceWait};
 
 use super::Server;
 use super::names::NewName;
@@ -142,7 +142,7 @@ impl Server {
     }
 
     /// Returns the record of the kernel's pages of a file.
-    pub fn kernel_pages(&self, node: &Node) -> Option<Arc<KernelPages>> {
+    pub fn kernel_pages(&self, node: &InodeRef) -> Option<Arc<KernelPages>> {
         self.lookup_counts.kernel_pages(INodeNo(node.ino().get().into())).ok()
     }
 
@@ -224,7 +224,7 @@ pub(crate) fn write_what_fits(file: &File, data: &[u8], offset: u64, skips: bool
 }
 
 /// Fails if the inode's flags forbid to open it for writing, or to change its old contents.
-pub(super) fn check_flags(node: &Node, changes_contents: bool, writable: bool) -> Outcome<()> {
+pub(super) fn check_flags(node: &InodeRef, changes_contents: bool, writable: bool) -> Outcome<()> {
     let flags = node.flags();
     let fixed = flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY);
     let immutable = fixed && (writable || changes_contents);

@@ -7,7 +7,7 @@
 //! case here: the kernel translates them for 32-bit programs.
 
 use fuser::INodeNo;
-use parext4::{FileType, InodeFlags, Node};
+use parext4::{FileType, InodeFlags, InodeRef};
 
 use super::Server;
 use crate::protocol::{CAP_LINUX_IMMUTABLE, Caller, Failure, Outcome};
@@ -80,7 +80,7 @@ impl Server {
     }
 
     /// Fails unless the caller may set the flags of an inode to `flags`.
-    fn check_may_set_flags(&self, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<()> {
+    fn check_may_set_flags(&self, node: &InodeRef, flags: InodeFlags, caller: Caller) -> Outcome<()> {
         let is_owner = caller.is_root() || self.acts_as_owner(node, caller);
         let protects = (node.flags() ^ flags).intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE);
         if !is_owner || protects && !caller.is_root() && !caller.has(CAP_LINUX_IMMUTABLE) {
@@ -96,7 +96,7 @@ impl Server {
         &self,
         ino: INodeNo,
         flags: InodeFlags,
-        node: &Node,
+        node: &InodeRef,
         project: u32,
     ) -> Outcome<()> {
         if flags.contains(InodeFlags::PROJINHERIT) && node.file_type() != FileType::Directory {
@@ -116,7 +116,7 @@ impl Server {
         self.set_flags(ino, node, flags)
     }
 
-    fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags) -> Outcome<()> {
+    fn set_flags(&self, ino: INodeNo, node: &InodeRef, flags: InodeFlags) -> Outcome<()> {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
         if flags.intersects(fixed)
             && let Some(pages) = self.kernel_pages(node).filter(|pages| pages.has_writer())
@@ -141,7 +141,7 @@ impl Server {
 
 /// Returns a `struct fsverity_digest` with the digest of a file that fs-verity protects. `argument` is the caller's, with the room
 /// that it has. Linux passes all of it on since 6.10, and before that only the two numbers.
-fn measure_verity(node: &Node, argument: &[u8]) -> Outcome<Vec<u8>> {
+fn measure_verity(node: &InodeRef, argument: &[u8]) -> Outcome<Vec<u8>> {
     let verity = node.verity()?.ok_or(Failure::NO_ATTRIBUTE)?;
     let Some((&[_, _, low, high], room)) = argument.split_first_chunk() else { return Err(Failure::INVALID) };
     let stated = usize::from(u16::from_ne_bytes([low, high]));

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuser::{FileHandle, FileType as Kind, INodeNo, Notifier};
-use parext4::{Credentials, FileType, InodeFlags, Node, OnError, Quota, Space, Volume};
+use parext4::{Credentials, FileType, InodeFlags, InodeRef, OnError, Quota, Space, Volume};
 
 use crate::in_flight::InFlightRequests;
 use crate::inodes::{Durability, LookupCounts, OpenFile, OpenFiles};
@@ -141,16 +141,16 @@ impl Server {
 
     /// Returns the inode that a request names, with the credentials of an ordinary user. It serves requests that allocate no
     /// blocks; [`node_for`](Self::node_for) serves all requests.
-    pub fn node(&self, ino: INodeNo) -> Outcome<Node> {
+    pub fn node(&self, ino: INodeNo) -> Outcome<InodeRef> {
         self.node_with(ino, Credentials::user())
     }
 
     /// Returns the inode that a request of `caller` names, to act on behalf of the caller.
-    pub fn node_for(&self, ino: INodeNo, caller: Caller) -> Outcome<Node> {
+    pub fn node_for(&self, ino: INodeNo, caller: Caller) -> Outcome<InodeRef> {
         self.node_with(ino, self.credentials(caller))
     }
 
-    fn node_with(&self, ino: INodeNo, credentials: Credentials) -> Outcome<Node> {
+    fn node_with(&self, ino: INodeNo, credentials: Credentials) -> Outcome<InodeRef> {
         let volume = self.volume()?;
         let node = match ino {
             INodeNo::ROOT => volume.root().clone(),
@@ -177,7 +177,7 @@ impl Server {
     }
 
     /// Returns the attributes of an inode for the kernel, without counting a look-up.
-    fn entry(&self, node: &Node) -> Entry {
+    fn entry(&self, node: &InodeRef) -> Entry {
         let mut entry = Entry::new(node, self.block_size);
         let attr = &mut entry.attr;
         attr.perm &= !self.hidden_set_ids(attr.kind == Kind::Directory, (attr.uid, attr.gid));
@@ -186,7 +186,7 @@ impl Server {
     }
 
     /// Returns the attributes of an inode for a reply by which the kernel learns of it, and counts the look-up.
-    fn entry_of_lookup(&self, node: &Node) -> Entry {
+    fn entry_of_lookup(&self, node: &InodeRef) -> Entry {
         self.lookup_counts.count_lookup(node);
         self.entry(node)
     }
@@ -248,7 +248,7 @@ impl Server {
     }
 
     /// Makes a change of an inode durable if the mount or the inode demands it (`sync`, `dirsync`, chattr(1) `+S` and `+D`).
-    fn after_change(&self, node: &Node) -> Outcome<()> {
+    fn after_change(&self, node: &InodeRef) -> Outcome<()> {
         let of_dirs = self.options.dirsync || node.flags().contains(InodeFlags::DIRSYNC);
         if self.syncs_changes(node) || of_dirs && node.file_type() == FileType::Directory {
             node.sync()?;
@@ -257,7 +257,7 @@ impl Server {
     }
 
     /// Returns true if each change of an inode is durable when its request returns.
-    pub fn syncs_changes(&self, node: &Node) -> bool {
+    pub fn syncs_changes(&self, node: &InodeRef) -> bool {
         self.options.sync || node.flags().contains(InodeFlags::SYNC)
     }
 

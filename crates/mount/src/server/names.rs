@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{INodeNo, RenameFlags};
-use parext4::{Error, FileType, InodeFlags, Metadata, NewInode, Node, RenameMode, Special};
+use parext4::{Error, FileType, InodeFlags, InodeRef, Metadata, NewInode, RenameMode, Special};
 
 use super::Server;
 use super::privileges::S_ISGID;
@@ -22,7 +22,7 @@ pub(crate) struct NewName {
 }
 
 /// Returns the inode that a name stands for, if there is one.
-fn named(dir: &Node, name: &[u8]) -> Outcome<Option<Node>> {
+fn named(dir: &InodeRef, name: &[u8]) -> Outcome<Option<InodeRef>> {
     match dir.lookup(name) {
         Ok(node) => Ok(Some(node)),
         Err(Error::NotFound(_)) => Ok(None),
@@ -31,13 +31,13 @@ fn named(dir: &Node, name: &[u8]) -> Outcome<Option<Node>> {
 }
 
 /// Returns true if an entry of the directory can be looked up by several names.
-pub(super) fn has_spellings(dir: &Node) -> bool {
+pub(super) fn has_spellings(dir: &InodeRef) -> bool {
     dir.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
 }
 
 impl Server {
     /// Returns the attributes of an inode for a reply by which the kernel learns of its name in a directory, and counts the look-up.
-    pub(super) fn entry_in(&self, dir: &Node, node: &Node) -> Entry {
+    pub(super) fn entry_in(&self, dir: &InodeRef, node: &InodeRef) -> Entry {
         Entry { keeps_name: !has_spellings(dir), ..self.entry_of_lookup(node) }
     }
 
@@ -46,7 +46,7 @@ impl Server {
     /// cannot be read counts as a reason to forget the name.
     pub fn names_to_forget<'a>(&self, names: &'a [(INodeNo, Vec<u8>); 2]) -> Vec<&'a (INodeNo, Vec<u8>)> {
         let [old, new] = names.each_ref().map(|name| (name, self.node(name.0).ok()));
-        let must_forget = |(name, dir): &(&(INodeNo, Vec<u8>), Option<Node>), from: Option<&Node>| {
+        let must_forget = |(name, dir): &(&(INodeNo, Vec<u8>), Option<InodeRef>), from: Option<&InodeRef>| {
             dir.as_ref().is_none_or(has_spellings)
                 && from.is_none_or(|from| !has_spellings(from))
                 && dir.as_ref().is_none_or(|dir| match named(dir, &name.1) {
@@ -59,7 +59,7 @@ impl Server {
     }
 
     /// Returns the attributes of the new inode.
-    fn new_inode(&self, new: &NewName, dir: &Node) -> Outcome<NewInode> {
+    fn new_inode(&self, new: &NewName, dir: &InodeRef) -> Outcome<NewInode> {
         let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
         let (uid, gid) = new.caller.new_owner()?;
         let gid = if self.group_of_directory { dir.metadata().gid } else { gid };
@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// Creates a regular file. Returns the directory and the file.
-    pub fn create_file(&self, new: &NewName) -> Outcome<(Node, Node)> {
+    pub fn create_file(&self, new: &NewName) -> Outcome<(InodeRef, InodeRef)> {
         self.create_inode(new, |dir, inode| dir.create(&new.name, inode))
     }
 
@@ -125,8 +125,8 @@ impl Server {
     fn create_inode(
         &self,
         new: &NewName,
-        create: impl FnOnce(&Node, &NewInode) -> parext4::Result<Node>,
-    ) -> Outcome<(Node, Node)> {
+        create: impl FnOnce(&InodeRef, &NewInode) -> parext4::Result<InodeRef>,
+    ) -> Outcome<(InodeRef, InodeRef)> {
         let dir = self.node_for(new.parent, new.caller)?;
         let node = create(&dir, &self.new_inode(new, &dir)?)?;
         self.after_change(&dir)?;
@@ -151,7 +151,7 @@ impl Server {
     /// kernel serializes the changes of one directory, so the name stands for the same inode until `remove` returns.
     fn remove_name(
         &self,
-        dir: &Node,
+        dir: &InodeRef,
         name: &[u8],
         remove: impl FnOnce() -> parext4::Result<()>,
     ) -> Outcome<()> {

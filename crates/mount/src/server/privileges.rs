@@ -8,7 +8,7 @@
 //! The kernel caches the last mode that it was told. So no reply lets it cache a mode with set-ID bits, see
 //! [`Entry::attr_timeout`](crate::protocol::attr::Entry::attr_timeout).
 
-use parext4::{FileType, Metadata, Node};
+use parext4::{FileType, InodeRef, Metadata};
 
 use super::Server;
 use crate::protocol::{CAP_FOWNER, CAP_FSETID, Caller, Outcome};
@@ -38,18 +38,18 @@ impl Server {
     }
 
     /// Returns the permissions to store for a chmod(2) to `permissions`: a set-ID bit that the inode does not show cannot be set, and goes.
-    pub fn permissions_to_store(&self, node: &Node, permissions: u16) -> u16 {
+    pub fn permissions_to_store(&self, node: &InodeRef, permissions: u16) -> u16 {
         permissions & !self.hidden_set_ids_of(node)
     }
 
     /// Returns true if the file has set-ID bits that it does not show.
-    pub fn has_hidden_set_ids(&self, node: &Node) -> bool {
+    pub fn has_hidden_set_ids(&self, node: &InodeRef) -> bool {
         self.has_shown_ids() && node.metadata().permissions & self.hidden_set_ids_of(node) != 0
     }
 
     /// Removes the set-ID bits that a file does not show. For changes of which the kernel does not report whether the caller may keep such
     /// bits: it caches writes, and stores through mappings, to a file that shows none.
-    pub fn drop_hidden_set_ids(&self, node: &Node) -> Outcome<()> {
+    pub fn drop_hidden_set_ids(&self, node: &InodeRef) -> Outcome<()> {
         if self.has_hidden_set_ids(node) {
             let hidden = self.hidden_set_ids_of(node);
             node.clear_set_ids(|_| hidden)?;
@@ -57,14 +57,14 @@ impl Server {
         Ok(())
     }
 
-    fn hidden_set_ids_of(&self, node: &Node) -> u16 {
+    fn hidden_set_ids_of(&self, node: &InodeRef) -> u16 {
         let Metadata { file_type, uid, gid, .. } = node.metadata();
         self.hidden_set_ids(file_type == FileType::Directory, (uid, gid))
     }
 
     /// Removes the set-ID bits and file capabilities that a file loses if `caller` changes its contents. To be called before
     /// the change.
-    pub fn drop_privileges(&self, node: &Node, caller: Caller) -> Outcome<()> {
+    pub fn drop_privileges(&self, node: &InodeRef, caller: Caller) -> Outcome<()> {
         if node.file_type() != FileType::Regular {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Server {
     }
 
     /// Clears the set-ID bits that a caller without `CAP_FSETID` may not keep.
-    pub fn drop_set_ids(&self, node: &Node, caller: Caller) -> Outcome<()> {
+    pub fn drop_set_ids(&self, node: &InodeRef, caller: Caller) -> Outcome<()> {
         if has_set_ids(node) {
             let in_group = self.is_in_group_of(node, caller);
             node.clear_set_ids(|permissions| S_ISUID | set_group_id(permissions, in_group))?;
@@ -87,7 +87,7 @@ impl Server {
 
     /// Clears the set-group-ID bit of an inode whose owner or access control list changes, unless the caller may keep it.
     /// The volume itself clears set-user-ID with every change of the owner.
-    pub fn drop_set_group_id(&self, node: &Node, caller: Caller) -> Outcome<()> {
+    pub fn drop_set_group_id(&self, node: &InodeRef, caller: Caller) -> Outcome<()> {
         if has_set_ids(node) && !self.is_in_group_of(node, caller) && !caller.has(CAP_FSETID) {
             node.clear_set_ids(|_| S_ISGID)?;
         }
@@ -95,7 +95,7 @@ impl Server {
     }
 
     /// Returns the set-ID bits that an inode loses by a chown(2) of the caller.
-    pub fn set_ids_lost_by_chown(&self, node: &Node, caller: Caller) -> u16 {
+    pub fn set_ids_lost_by_chown(&self, node: &InodeRef, caller: Caller) -> u16 {
         if node.file_type() == FileType::Directory || !has_set_ids(node) {
             return 0;
         }
@@ -105,12 +105,12 @@ impl Server {
     }
 
     /// Returns true if the caller may do what only the owner of an inode may do.
-    pub fn acts_as_owner(&self, node: &Node, caller: Caller) -> bool {
+    pub fn acts_as_owner(&self, node: &InodeRef, caller: Caller) -> bool {
         caller.owns(self.entry(node).attr.uid) || caller.has(CAP_FOWNER)
     }
 
     /// Returns true if the caller is in the group that an inode shows.
-    fn is_in_group_of(&self, node: &Node, caller: Caller) -> bool {
+    fn is_in_group_of(&self, node: &InodeRef, caller: Caller) -> bool {
         caller.is_in_group(self.entry(node).attr.gid)
     }
 }
@@ -120,7 +120,7 @@ fn set_ids(user: bool, group: bool) -> u16 {
     (if user { S_ISUID } else { 0 }) | (if group { S_ISGID } else { 0 })
 }
 
-fn has_set_ids(node: &Node) -> bool {
+fn has_set_ids(node: &InodeRef) -> bool {
     node.metadata().permissions & (S_ISUID | S_ISGID) != 0
 }
 

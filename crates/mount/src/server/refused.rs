@@ -8,7 +8,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use fuser::Errno;
-use parext4::{FileType, InodeNo, NodeId, Volume};
+use parext4::{FileType, InodeId, InodeNo, Volume};
 
 use crate::report::{LostData, RefusedWriteBack};
 use crate::sync::Mutex;
@@ -25,10 +25,10 @@ const MAX_DIRS: usize = 100_000;
 
 /// The write-back that was refused since the volume was mounted.
 #[derive(Debug, Default)]
-pub(crate) struct Refused(Mutex<State>);
+pub(crate) struct Refused(Mutex<RefusedRequests>);
 
 #[derive(Debug, Default)]
-struct State {
+struct RefusedRequests {
     requests: u64,
     bytes: u64,
     files: BTreeMap<InodeNo, LostFile>,
@@ -47,7 +47,7 @@ struct LostFile {
 
 impl Refused {
     /// Counts a request to write back `len` bytes of a file, which has failed with `errno`.
-    pub fn note(&self, file: NodeId, errno: Errno, len: usize) {
+    pub fn note(&self, file: InodeId, errno: Errno, len: usize) {
         let mut state = self.0.lock();
         state.requests += 1;
         state.bytes += len as u64;
@@ -60,7 +60,7 @@ impl Refused {
     }
 
     /// Forgets what a file has lost, because a program has truncated it to nothing, or has learnt of the loss.
-    pub fn forget(&self, file: NodeId) {
+    pub fn forget(&self, file: InodeId) {
         let mut state = self.0.lock();
         if state.files.get(&file.ino).is_some_and(|known| known.generation == file.generation) {
             state.files.remove(&file.ino);
@@ -201,7 +201,7 @@ mod tests {
     fn many_files_are_counted_in_bounded_memory() {
         let refused = Refused::default();
         for ino in 1..=1000 {
-            refused.note(NodeId { ino: InodeNo(ino), generation: 0 }, Errno::EIO, 1);
+            refused.note(InodeId { ino: InodeNo(ino), generation: 0 }, Errno::EIO, 1);
         }
         let state = refused.0.lock();
         assert_eq!((state.requests, state.files.len(), state.has_more), (1000, MAX_FILES, true));

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use fuser::INodeNo;
-use parext4::{Node, Volume};
+use parext4::{InodeRef, Volume};
 
 use super::Server;
 use crate::kernel_cache::ChangedBlocks;
@@ -37,7 +37,7 @@ const INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) struct Served {
     volume: Volume,
     /// The kernel has a number of its own for the root, and never forgets it.
-    root: Node,
+    root: InodeRef,
 }
 
 impl Served {
@@ -49,7 +49,7 @@ impl Served {
     }
 
     /// Returns the root directory.
-    pub fn root(&self) -> &Node {
+    pub fn root(&self) -> &InodeRef {
         &self.root
     }
 

@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 
 use fuser::INodeNo;
-use parext4::{Error, Node, XattrMode};
+use parext4::{Error, InodeRef, XattrMode};
 
 use super::Server;
 use crate::protocol::{CAP_SYS_ADMIN, Caller, Failure, Outcome};
@@ -84,7 +84,7 @@ impl Server {
     }
 
     /// An access control list can make a file executable for more users, like chmod(2).
-    fn before_change_of(&self, name: &[u8], node: &Node) -> Outcome<()> {
+    fn before_change_of(&self, name: &[u8], node: &InodeRef) -> Outcome<()> {
         if name == ACCESS_LIST { self.drop_hidden_set_ids(node) } else { Ok(()) }
     }
 

@@ -28,14 +28,14 @@ pub(crate) struct WorkerPool {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Notified of each job, and when the pool is joined.
     wake: Condvar,
     /// Notified when a thread ends.
     ended: Condvar,
 }
 
-struct State {
+struct PoolState {
     jobs: VecDeque<Job>,
     threads: usize,
     /// Threads that wait for a job.
@@ -50,7 +50,7 @@ struct State {
 impl WorkerPool {
     /// Returns a pool of at most `max_threads` threads of this name. Starts none.
     pub fn new(name: &'static str, max_threads: usize) -> Self {
-        let state = State {
+        let state = PoolState {
             jobs: VecDeque::new(),
             threads: 0,
             idle: 0,
@@ -171,7 +171,7 @@ impl Drop for JobEnd<'_> {
     }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for PoolState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State")
             .field("threads", &self.threads)

@@ -66,10 +66,10 @@ impl Event {
 
 /// A socket on which messages arrive.
 #[derive(Debug)]
-pub(crate) struct ModelSocket<T>(Mutex<State<T>>);
+pub(crate) struct ModelSocket<T>(Mutex<SocketState<T>>);
 
 #[derive(Debug)]
-struct State<T> {
+struct SocketState<T> {
     arrived: VecDeque<T>,
     is_closed: bool,
     watcher: Option<Arc<Signal>>,
@@ -77,7 +77,7 @@ struct State<T> {
 
 impl<T> Default for ModelSocket<T> {
     fn default() -> Self {
-        Self(Mutex::new(State { arrived: VecDeque::new(), is_closed: false, watcher: None }))
+        Self(Mutex::new(SocketState { arrived: VecDeque::new(), is_closed: false, watcher: None }))
     }
 }
 
@@ -107,7 +107,7 @@ impl<T: std::fmt::Debug> ModelSocket<T> {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State<T>)) {
+    fn change(&self, change: impl FnOnce(&mut SocketState<T>)) {
         let mut state = self.0.lock().unwrap();
         change(&mut state);
         let watcher = state.watcher.take();

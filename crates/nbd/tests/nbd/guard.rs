@@ -13,10 +13,10 @@ const BLOCK: u64 = 8192;
 
 /// A guard that says what the test wants.
 #[derive(Debug, Default)]
-struct Owner(Mutex<State>);
+struct Owner(Mutex<OwnerState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct OwnerState {
     may_write: bool,
     lost: bool,
     /// Number of questions after which writes are not permitted any more.
@@ -88,7 +88,7 @@ fn a_write_that_is_late_is_sent_after_the_owner_has_read() {
 #[test]
 fn the_requests_of_an_owner_that_lost_its_volume_are_not_sent() {
     let (server, device, owner) = guarded();
-    *owner.0.lock() = State { lost: true, ..State::default() };
+    *owner.0.lock() = OwnerState { lost: true, ..OwnerState::default() };
     let error = write(&*device, 0, 1, 4096).unwrap_err();
     assert!(error.to_string().contains("another machine has the volume"), "{error}");
     assert!(
@@ -115,7 +115,7 @@ fn answered_writes_are_not_sent_again_by_an_owner_that_lost_its_volume() {
 #[test]
 fn each_system_call_that_sends_writes_asks() {
     let (server, device, owner) = guarded();
-    *owner.0.lock() = State { lost: true, left: Some(1), ..State::default() };
+    *owner.0.lock() = OwnerState { lost: true, left: Some(1), ..OwnerState::default() };
     let mut queue = open_queue(&device, 200);
     for token in 0..200 {
         queue.submit(write_request(token, token * 512, 1, 512));

@@ -196,7 +196,7 @@ fn the_client_gives_up_and_then_fails_all_requests() {
     let (server, device) = served("&reconnect=1");
     write(&*device, 0, 1, 4096).unwrap();
     let mut queue = open_queue(&device, 4);
-    server.rule(|_| Reply::Silence);
+    server.rule(|_| Reply::OwnerEvidence);
     queue.submit(read_request(1, 0, 4096));
     queue.harvest(false, &mut Vec::new()).unwrap();
     server.down();
@@ -223,7 +223,7 @@ fn a_request_without_an_answer_loses_the_connection() {
     let (server, device) = served("&timeout=1&reconnect=30");
     let mut is_first = true;
     server.rule(move |seen| match seen.kind {
-        Kind::Read if std::mem::take(&mut is_first) => Reply::Silence,
+        Kind::Read if std::mem::take(&mut is_first) => Reply::OwnerEvidence,
         _ => Reply::Answer,
     });
     write(&*device, 0, 1, 512).unwrap();
@@ -233,7 +233,7 @@ fn a_request_without_an_answer_loses_the_connection() {
 #[test]
 fn a_server_that_accepts_and_never_answers_does_not_hold_requests_for_ever() {
     let (server, device) = served("&timeout=1&reconnect=2");
-    server.rule(|_| Reply::Silence);
+    server.rule(|_| Reply::OwnerEvidence);
     let start = Instant::now();
     let error = read(&*device, 0, 512).unwrap_err();
     assert!(error.to_string().contains("requests without an answer"), "{error}");

@@ -1,9 +1,9 @@
 //! Checks the offsets and lengths of requests.
 
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
-impl Node {
+impl InodeRef {
     /// Returns the offset after the last byte of a request.
     ///
     /// # Errors

@@ -4,8 +4,8 @@ use rangelock::ByteRange;
 
 use super::{Admission, Blocks, FileState, plan};
 use crate::error::Result;
-use crate::mapping::{Mapping, Runs, State};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
+use crate::mapping::{BlockState, Mapping, Runs};
 use crate::operation::Operation;
 use crate::policy::Policy;
 
@@ -17,7 +17,7 @@ pub(crate) struct Facts {
     pub runs: Runs,
 }
 
-impl Node {
+impl InodeRef {
     /// Plans `operation` from the facts known before it holds its range.
     pub(crate) fn tentative_plan(&self, operation: Operation) -> Result<Admission> {
         let (policy, engine) = (self.engine.policy, &self.engine);
@@ -29,7 +29,7 @@ impl Node {
             && whole_blocks(offset, end)
             && !engine.usage.explains()
         {
-            return Ok(plan(operation, &self.state(Blocks::NOT_LOOKED_AT), policy));
+            return Ok(plan(operation, &self.state(Blocks::UNMAPPED), policy));
         }
         Ok(plan(operation, &self.facts(operation)?.state, policy))
     }
@@ -37,7 +37,7 @@ impl Node {
     /// Returns the facts of the file that the plan of `operation` depends on.
     pub(crate) fn facts(&self, operation: Operation) -> Result<Facts> {
         let Some((offset, end)) = operation.written() else {
-            return Ok(Facts { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
+            return Ok(Facts { state: self.state(Blocks::UNMAPPED), runs: Runs::new() });
         };
         let block_size = self.engine.block_size();
         let covered = (offset.is_multiple_of(block_size), end.is_multiple_of(block_size));
@@ -61,13 +61,13 @@ impl Node {
 
 impl Blocks {
     /// The value for operations whose range does not depend on the mapping of blocks.
-    pub(crate) const NOT_LOOKED_AT: Self =
+    pub(crate) const UNMAPPED: Self =
         Self { all_written: false, edges_written: false, holes: false, one_extent: false };
 
     /// Summarises the blocks that `runs` map. `covered` tells whether the request covers all of the first block and
     /// all of the last.
     fn of(runs: &[Mapping], covered: (bool, bool)) -> Self {
-        let is_written = |run: &Mapping| matches!(run.state, State::Written(_));
+        let is_written = |run: &Mapping| matches!(run.state, BlockState::Written(_));
         Self {
             all_written: runs.iter().all(is_written),
             edges_written: (covered.0 || runs.first().is_some_and(is_written))

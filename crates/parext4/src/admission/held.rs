@@ -6,8 +6,8 @@ use rangelock::{RangeGuard, RangeLock, Request};
 use super::transfer::{EndClaim, RangeRequest, Transfer};
 use super::{Admission, Granted};
 use crate::error::Result;
+use crate::inode_ref::{Hold, InodeRef};
 use crate::mapping::Runs;
-use crate::node::{Hold, Node};
 use crate::operation::Operation;
 use crate::stats::{ActiveOperation, ActiveOperations};
 use crate::sync::{Held, Rank, hold};
@@ -19,7 +19,7 @@ pub(crate) struct HeldRange<'a> {
     pub admission: Admission,
     /// The mapping of the blocks of a write; empty for every other operation.
     pub runs: Runs,
-    node: &'a Node,
+    node: &'a InodeRef,
     claim: EndClaim,
     is_done: bool,
     hold: Hold<&'a RangeLock>,
@@ -61,7 +61,7 @@ struct Queued<'a> {
     here: Option<ActiveOperation<&'a ActiveOperations>>,
 }
 
-impl Node {
+impl InodeRef {
     /// Acquires the range that a blocking call needs: requests it, blocks until it is granted, and requests again
     /// until the granted range is enough. Returns `None` for a read that begins at or past the end of the file.
     /// `make_coherent` writes back or drops the pages that conflict with an operation that holds its range. It returns

@@ -1,5 +1,5 @@
 //! The steps that an operation takes to hold the range that it needs. They never block, so a blocking call
-//! ([`acquire_with`](Node::acquire_with)) and a queue of operations drive the same ones. They uphold I2, H11, H26 and H27.
+//! ([`acquire_with`](InodeRef::acquire_with)) and a queue of operations drive the same ones. They uphold I2, H11, H26 and H27.
 //!
 //! | step | does | next |
 //! |---|---|---|
@@ -19,8 +19,8 @@ use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Claim;
+use crate::inode_ref::{Hold, InodeRef};
 use crate::mapping::Runs;
-use crate::node::{Hold, Node};
 use crate::operation::Operation;
 
 /// After this many attempts a read holds its whole range instead of the part before the end of the file.
@@ -170,7 +170,7 @@ impl Transfer {
     #[inline]
     pub(crate) fn request<T>(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         place: impl FnOnce(RangeRequest) -> Result<T>,
     ) -> Result<Option<T>> {
         match (self.at_end, &self.claim) {
@@ -197,12 +197,12 @@ impl Transfer {
 
     fn claim_end<T>(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         len: u64,
         place: impl FnOnce(RangeRequest) -> Result<T>,
     ) -> Result<T> {
         // The map is loaded before the lock of the tail is acquired.
-        node.engine.body(&node.inode)?;
+        node.engine.block_map(&node.inode)?;
         let mut tail = node.inode.tail.lock();
         let offset = guarded!(Fault::AppendAtSize, tail.end(), node.inode.size());
         let operation = self.operation.at(offset, node.end_of(offset, len)?);
@@ -219,13 +219,13 @@ impl Transfer {
 
     fn announce_end<T>(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         end: u64,
         place: impl FnOnce(RangeRequest) -> Result<T>,
     ) -> Result<T> {
         // A widened write lies within the file.
         self.widened = None;
-        node.engine.body(&node.inode)?;
+        node.engine.block_map(&node.inode)?;
         let mut tail = node.inode.tail.lock();
         let (operation, admission) = (self.operation, node.tentative_plan(self.operation)?);
         let placed = place(RangeRequest { operation, admission, claims_end: true })?;
@@ -245,9 +245,9 @@ impl Transfer {
     #[inline]
     pub(crate) fn granted<L: Deref<Target = RangeLock>>(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         hold: &Hold<L>,
-        make_coherent: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
+        make_coherent: impl FnOnce(&InodeRef, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
         let granted = self.confirm(node, hold, make_coherent);
         if granted.is_err() {
@@ -259,9 +259,9 @@ impl Transfer {
     #[inline]
     fn confirm<L: Deref<Target = RangeLock>>(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         hold: &Hold<L>,
-        make_coherent: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
+        make_coherent: impl FnOnce(&InodeRef, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
         if let EndClaim::Claimed(claim) = self.claim
             && !node.inode.tail.lock().holds(claim)
@@ -288,7 +288,7 @@ impl Transfer {
     /// Returns true if other operations have extended the file while a direct append queued again, and it would overwrite their data in
     /// its last sector with the zeros that fill this sector. It must claim again.
     #[inline]
-    fn is_overtaken(&self, node: &Node) -> bool {
+    fn is_overtaken(&self, node: &InodeRef) -> bool {
         let queued_again = matches!(self.claim, EndClaim::Claimed(_)) && self.attempts > 0;
         let is_direct = || matches!(self.operation, Operation::Write { .. });
         let fills_sector = || !self.end().is_multiple_of(node.engine.device.sector_size().into());
@@ -298,7 +298,7 @@ impl Transfer {
     /// Returns false if the file was truncated while the operation waited, so that it now extends the file and must
     /// announce its end.
     #[inline]
-    fn confirm_announcement(&self, node: &Node) -> bool {
+    fn confirm_announcement(&self, node: &InodeRef) -> bool {
         match (&self.claim, self.at_end) {
             (EndClaim::None, AtEnd::Extends { end }) => end <= node.inode.size(),
             _ => true,
@@ -307,7 +307,7 @@ impl Transfer {
 
     /// Returns false, and forgets that the write is widened, if other operations have changed the extents meanwhile.
     #[inline]
-    fn confirm_widened(&mut self, node: &Node) -> Result<bool> {
+    fn confirm_widened(&mut self, node: &InodeRef) -> Result<bool> {
         let Some(wide) = self.widened else { return Ok(true) };
         let now = node.widened_range(self.offset(), self.end())?;
         let unchanged = guarded!(Fault::WidenUnchecked, now == WidenedRange::Range(wide), true);
@@ -323,7 +323,7 @@ impl Transfer {
     /// The size is loaded once, after dirty pages of the range were written back, because a writer past the range may
     /// raise it at any moment, and the read must not read the range that the writer holds (I2).
     #[inline]
-    fn confirm_size(&mut self, node: &Node) -> bool {
+    fn confirm_size(&mut self, node: &InodeRef) -> bool {
         let AtEnd::Stops { wanted } = self.at_end else { return true };
         let held = guarded!(Fault::ReadPastRange, self.end(), wanted);
         let size = guarded!(Fault::StaleSize, node.inode.size(), held);
@@ -338,7 +338,7 @@ impl Transfer {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the write cannot be widened.
-    pub(crate) fn widen(&mut self, node: &Node) -> Result<()> {
+    pub(crate) fn widen(&mut self, node: &InodeRef) -> Result<()> {
         self.attempts += 1;
         let can_widen =
             matches!((self.at_end, self.operation), (AtEnd::Extends { .. }, Operation::Write { .. }));
@@ -363,7 +363,7 @@ impl Transfer {
     /// Ends an operation that holds its range: see [`EndClaim::release`].
     pub(crate) fn release<L: Deref<Target = RangeLock>>(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         hold: &mut Hold<L>,
         done: bool,
     ) {
@@ -371,7 +371,7 @@ impl Transfer {
     }
 
     /// Ends an operation that holds no range: withdraws its announced end or its claim.
-    pub(crate) fn withdraw(&mut self, node: &Node) {
+    pub(crate) fn withdraw(&mut self, node: &InodeRef) {
         self.claim.withdraw(node, false);
     }
 }
@@ -379,7 +379,7 @@ impl Transfer {
 impl EndClaim {
     /// Withdraws an announced end, and a claim, which stays in the file if the append is `done`. Idempotent.
     #[inline]
-    pub(crate) fn withdraw(&mut self, node: &Node, done: bool) {
+    pub(crate) fn withdraw(&mut self, node: &InodeRef, done: bool) {
         if matches!(self, Self::None) || guarded!(Fault::ClaimLeaked, false, !done) {
             return;
         }
@@ -396,7 +396,7 @@ impl EndClaim {
     #[inline]
     pub(crate) fn release<L: Deref<Target = RangeLock>>(
         &mut self,
-        node: &Node,
+        node: &InodeRef,
         hold: &mut Hold<L>,
         done: bool,
     ) {
@@ -414,7 +414,7 @@ pub(crate) struct Granted {
     pub runs: Runs,
 }
 
-impl Node {
+impl InodeRef {
     /// Plans `operation` under a hold, and plans again if `make_coherent` may have changed blocks. Returns `None` if the
     /// operation now needs more. A range larger than needed is kept.
     #[inline]

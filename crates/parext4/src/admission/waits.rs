@@ -7,12 +7,12 @@ use rangelock::Mode;
 
 use super::Admission;
 use crate::inode::Inode;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::operation::Operation;
 use crate::stats::{ActiveOperation, ActiveOperations, Contender, Explanation};
 use crate::sync::Arc;
 
-impl Node {
+impl InodeRef {
     /// Registers `operation` before it requests its range, if waits are explained.
     pub(crate) fn enter(
         &self,

@@ -9,8 +9,8 @@ use rangelock::ByteRange;
 
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
-use crate::mapping::State;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
+use crate::mapping::BlockState;
 use crate::operation::Operation;
 
 /// The bytes that a write would fill so that no extent has to be split.
@@ -24,21 +24,21 @@ pub(super) enum WidenedRange {
     NoWay,
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the bytes of a write and of the unwritten extents that it would split. Other blocks that the write
     /// covers in part are written already, and keep their other bytes.
     pub(super) fn widened_range(&self, offset: u64, end: u64) -> Result<WidenedRange> {
         let unit = self.engine.layout.block_size;
         let blocks = self.blocks_of(ByteRange::new(offset, end));
-        let body = self.engine.body(&self.inode)?;
-        for run in body.runs(blocks) {
+        let block_map = self.engine.block_map(&self.inode)?;
+        for run in block_map.runs(blocks) {
             if run?.is_hole() {
                 return Ok(WidenedRange::NoWay);
             }
         }
         let around = |block: FileBlock| -> Result<_> {
-            let is_unwritten = matches!(body.state_of(block)?, State::Unwritten(_));
-            Ok(is_unwritten.then(|| unit.bytes_of(body.unwritten_around(block))))
+            let is_unwritten = matches!(block_map.state_of(block)?, BlockState::Unwritten(_));
+            Ok(is_unwritten.then(|| unit.bytes_of(block_map.unwritten_around(block))))
         };
         let start = around(blocks.start())?.map_or(offset, |bytes| bytes.start);
         let stop = blocks.last().map(around).transpose()?.flatten().map_or(end, |bytes| bytes.end);

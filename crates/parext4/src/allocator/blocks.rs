@@ -21,7 +21,7 @@ pub(super) const MAX_SEARCHES: u32 = 64;
 
 /// What an allocation does with the blocks that it finds. They are removed from the free extents in any case.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Taking<'h> {
+pub(crate) enum AllocMode<'h> {
     /// Marks them in use under this handle.
     InUse(&'h Handle<'h>),
     /// Claims them: they stay free in the bitmap and in the counters, until
@@ -53,7 +53,7 @@ impl Allocator {
     /// Ends an allocation of `runs` from `claim`. Returns their blocks, or the error of `found` only if no block was allocated.
     pub(super) fn finish_allocation(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         claim: &mut Reservation<'_>,
         runs: Runs,
         found: Result<()>,
@@ -61,7 +61,7 @@ impl Allocator {
         let got: u32 = runs.iter().map(|run| run.len).sum();
         let claimed = claim.take(got);
         debug_assert!(claimed, "more blocks were taken than claimed");
-        if let Taking::InUse(handle) = taking
+        if let AllocMode::InUse(handle) = mode
             && got > 0
         {
             self.counts.sub_blocks(handle, self.blocks_in(got.into()));
@@ -88,7 +88,7 @@ impl Allocator {
         }
         let mut runs = Runs::new();
         // The last end of a run, so that metadata does not block the growth of the file that it belongs to.
-        let found = self.find(Taking::InUse(handle), self.cluster_of(goal), 1, End::Last, &mut runs);
+        let found = self.find(AllocMode::InUse(handle), self.cluster_of(goal), 1, End::Last, &mut runs);
         match runs.first() {
             Some(run) => {
                 self.counts.sub_blocks(handle, self.blocks_in(1));
@@ -118,7 +118,7 @@ impl Allocator {
     /// an error. Away from the goal, takes the end `end` of a run.
     pub(super) fn find(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         goal: FsBlock,
         want: u32,
         end: End,
@@ -129,7 +129,7 @@ impl Allocator {
         let groups = self.groups_from(goal_group).filter(|&group| self.group(group).largest_hint() >= want);
         for group in groups.chain(std::iter::once_with(|| self.reclaim_together(want)).flatten()) {
             let goal = (group == goal_group).then_some(goal_offset);
-            let taken = self.group(group).take(&self.cache, taking, goal, want, Some(end))?;
+            let taken = self.group(group).take(&self.cache, mode, goal, want, Some(end))?;
             if let Some(run) = taken {
                 runs.push(run);
                 return Ok(());
@@ -144,7 +144,7 @@ impl Allocator {
                 1 => Some(self.reclaim(want)),
                 _ => Some(self.reclaim(u32::MAX)),
             };
-            self.find_parts(taking, goal, want, search == 0, runs)?;
+            self.find_parts(mode, goal, want, search == 0, runs)?;
             if !runs.is_empty() {
                 return Ok(());
             }
@@ -155,7 +155,7 @@ impl Allocator {
     /// Allocates free blocks in any runs, from the goal on. With `hints`, skips groups whose hint says that they are full.
     fn find_parts(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         goal: FsBlock,
         want: u32,
         hints: bool,
@@ -168,7 +168,7 @@ impl Allocator {
                 continue;
             }
             let (goal, before) = ((group == goal_group).then_some(goal_offset), left);
-            self.take_parts(taking, group, goal, &mut left, runs)?;
+            self.take_parts(mode, group, goal, &mut left, runs)?;
             groups += u32::from(left != before);
             if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
                 break;
@@ -180,7 +180,7 @@ impl Allocator {
     /// Allocates free blocks of one group, in as many runs as needed and permitted.
     fn take_parts(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         group: GroupNo,
         mut goal: Option<u32>,
         left: &mut u32,
@@ -188,7 +188,7 @@ impl Allocator {
     ) -> Result<()> {
         let slot = self.group(group);
         while *left > 0 && runs.len() < MAX_RUNS {
-            let Some(run) = slot.take(&self.cache, taking, goal.take(), *left, None)? else {
+            let Some(run) = slot.take(&self.cache, mode, goal.take(), *left, None)? else {
                 return Ok(());
             };
             *left -= run.len;

@@ -1,7 +1,7 @@
 //! Claims of blocks by operations in flight, and the threads that wait for these claims to end.
 //!
 //! Responsible for telling a thread that found no space whether blocks may come back without it. Not responsible for what the thread
-//! does meanwhile: [`body_update::space`](crate::body_update) decides that.
+//! does meanwhile: [`map_update::space`](crate::map_update) decides that.
 //!
 //! An operation claims more blocks than it uses at last: a conversion claims the most that it may need, and a request that fails
 //! in part releases the rest. So a claim that fails while other claims are in flight does not mean that the volume is full (H40).

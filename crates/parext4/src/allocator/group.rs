@@ -12,7 +12,7 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap};
 
 use super::free_extents::{End, FreeExtents};
-use super::{Run, Taking};
+use super::{AllocMode, Run};
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
@@ -143,7 +143,7 @@ impl Group {
     pub(super) fn take(
         self: &Arc<Self>,
         cache: &MetaCache,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         goal: Option<u32>,
         want: u32,
         whole: Option<End>,
@@ -158,9 +158,9 @@ impl Group {
             self.update_hints(&blocks);
             return Ok(None);
         };
-        match taking {
-            Taking::InUse(handle) => self.mark_in_use(handle, &mut blocks, &bitmap, run),
-            Taking::Claim => blocks.in_windows += run.len,
+        match mode {
+            AllocMode::InUse(handle) => self.mark_in_use(handle, &mut blocks, &bitmap, run),
+            AllocMode::Claim => blocks.in_windows += run.len,
         }
         self.update_hints(&blocks);
         Ok(Some(Run::in_group(&self.layout, self.number, run)))

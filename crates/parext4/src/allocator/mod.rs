@@ -39,7 +39,7 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
-pub(crate) use blocks::{Run, Taking};
+pub(crate) use blocks::{AllocMode, Run};
 pub(crate) use claims::{Failure, Waiter, forget_lacking, lacking};
 pub(crate) use neighbours::Neighbours;
 pub(crate) use request::{BlockRequest, BlockSource, Growth};

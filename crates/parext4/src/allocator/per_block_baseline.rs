@@ -5,7 +5,7 @@ use parext4_format::FsBlock;
 
 use super::blocks::append;
 use super::free_extents::End;
-use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs, Taking};
+use super::{AllocMode, Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ impl Allocator {
     /// As [`allocate`](Self::allocate).
     pub(super) fn allocate_per_block(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         want: u32,
         claim: &mut Reservation<'_>,
     ) -> Result<Runs> {
@@ -28,7 +28,7 @@ impl Allocator {
             // Relaxed suffices: this is a hint, and two threads may get the same goal.
             let goal = FsBlock(self.shared_goal.fetch_add(1, Ordering::Relaxed));
             let mut block = Runs::new();
-            found = self.find(taking, goal, 1, End::First, &mut block);
+            found = self.find(mode, goal, 1, End::First, &mut block);
             for run in block {
                 if run.start != goal {
                     self.shared_goal.store(run.start.get() + 1, Ordering::Relaxed);
@@ -39,6 +39,6 @@ impl Allocator {
                 append(&mut runs, run);
             }
         }
-        self.finish_allocation(taking, claim, runs, found)
+        self.finish_allocation(mode, claim, runs, found)
     }
 }

@@ -10,7 +10,7 @@ use super::free_extents::End;
 use super::neighbours::{ClusterMap, Neighbours};
 use super::window::Reclaimed;
 use super::windows::{FileWindows, Windows, covering};
-use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs, Taking};
+use super::{AllocMode, Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs};
 use crate::credentials::Credentials;
 use crate::error::Result;
 
@@ -84,7 +84,7 @@ impl Allocator {
     /// of a group.
     pub(crate) fn allocate<'a, M: Neighbours>(
         &'a self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         request: &BlockRequest<'_, M>,
         source: &mut BlockSource<'_, 'a>,
     ) -> Result<Runs> {
@@ -107,27 +107,27 @@ impl Allocator {
             }
         };
         if request.growth != Growth::Exact && !self.keeps_together(want) {
-            return self.allocate_per_block(taking, want, claim);
+            return self.allocate_per_block(mode, want, claim);
         }
         let mut runs = Runs::new();
-        let mut found = self.take_from_windows(taking, &request, want, &mut runs);
+        let mut found = self.take_from_windows(mode, &request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
             let first = request.holes.first().map_or(FileBlock::ZERO, |hole| hole.start());
             let beside = self.goal_beside(&request.windows.read(), request.map, first);
-            found = self.find(taking, beside.unwrap_or(request.goal), want, End::First, &mut runs);
+            found = self.find(mode, beside.unwrap_or(request.goal), want, End::First, &mut runs);
         }
-        self.finish_allocation(taking, claim, runs, found)
+        self.finish_allocation(mode, claim, runs, found)
     }
 
     /// Allocates blocks from windows of the file, and opens windows as needed. Stops at the first block that no window has.
     fn take_from_windows<M: Neighbours>(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         request: &BlockRequest<'_, M>,
         want: u32,
         runs: &mut Runs,
     ) -> Result<()> {
-        if self.take_covered(taking, request, runs)? {
+        if self.take_covered(mode, request, runs)? {
             return Ok(());
         }
         let mut file = request.windows.write();
@@ -144,7 +144,7 @@ impl Allocator {
                     }
                     may_open -= 1;
                 }
-                match self.take_from_window(taking, &mut file, &mut groups, rest)? {
+                match self.take_from_window(mode, &mut file, &mut groups, rest)? {
                     Ok(Some(run)) => {
                         runs.push(run);
                         rest = rest.skip(run.len);
@@ -164,7 +164,7 @@ impl Allocator {
     /// it allocated any.
     fn take_covered<M>(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         request: &BlockRequest<'_, M>,
         runs: &mut Runs,
     ) -> Result<bool> {
@@ -174,7 +174,7 @@ impl Allocator {
         let run = if window.blocks().covers(hole) { window.take(hole) } else { Ok(None) };
         let Ok(Some(run)) = run else { return Ok(false) };
         let (group, blocks) = run.group(&self.units);
-        if let Taking::InUse(handle) = taking {
+        if let AllocMode::InUse(handle) = mode {
             self.group(group).mark_used(&self.cache, handle, blocks)?;
         }
         runs.push(run);
@@ -185,7 +185,7 @@ impl Allocator {
     /// group would exceed the limit of groups. Removes a window that was reclaimed.
     fn take_from_window(
         &self,
-        taking: Taking<'_>,
+        mode: AllocMode<'_>,
         file: &mut Windows,
         groups: &mut Groups,
         blocks: BlockRange,
@@ -199,8 +199,8 @@ impl Allocator {
             groups.push(group);
         }
         let taken = file[index].take(blocks);
-        match (taken, taking) {
-            (Ok(Some(run)), Taking::InUse(handle)) => {
+        match (taken, mode) {
+            (Ok(Some(run)), AllocMode::InUse(handle)) => {
                 self.group(group).mark_used(&self.cache, handle, run.group(&self.units).1)?;
             }
             (Ok(_), _) => {}

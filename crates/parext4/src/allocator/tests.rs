@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::{
-    ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, FileWindows, Growth, Neighbours, Run, Taking,
+    ALLOCATE_CREDITS, AllocMode, BlockRequest, BlockSource, FREE_CREDITS, FileWindows, Growth, Neighbours,
+    Run,
 };
 use crate::engine::Engine;
 use crate::memory::Evict;
@@ -49,7 +50,7 @@ pub(super) fn allocate(inner: &Engine, goal: u64, want: u32) -> Result<Vec<Run>,
         let (growth, goal) = (Growth::Exact, FsBlock(goal));
         let request = BlockRequest { growth, windows: &windows, map: &EmptyFile, holes, goal };
         let source = &mut BlockSource::Free(Credentials::root());
-        inner.allocator.allocate(Taking::InUse(handle), &request, source).map(|runs| runs.to_vec())
+        inner.allocator.allocate(AllocMode::InUse(handle), &request, source).map(|runs| runs.to_vec())
     })
 }
 

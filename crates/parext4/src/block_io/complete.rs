@@ -5,9 +5,9 @@ use parext4_format::BlockRange;
 use super::prepare::{PendingConversion, Prepared};
 use crate::error::Result;
 use crate::fault::{Fault, guarded, when_planted};
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
 use crate::mapping::Mapping;
-use crate::node::Node;
 
 /// The changes that become visible when a write completes.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ struct VisibleChange {
     modifies: bool,
 }
 
-impl Node {
+impl InodeRef {
     /// Makes visible a write that ends at byte `end`. The caller still holds its range (I2).
     ///
     /// # Errors
@@ -77,10 +77,10 @@ impl Node {
     /// Marks runs as written, up to the first that cannot be marked in place. Returns the file block at which it
     /// stopped.
     fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], change: VisibleChange) -> Result<u64> {
-        let body = self.engine.body(&self.inode)?;
+        let block_map = self.engine.block_map(&self.inode)?;
         let mut marked = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {
-            let done = body.mark_written(handle.tid(), run);
+            let done = block_map.mark_written(handle.tid(), run);
             marked += done;
             if done < run.len {
                 let at = run.logical.to_u64() + u64::from(done);

@@ -9,10 +9,10 @@ use rangelock::{ByteRange, Mode, RangeLock};
 
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
-use crate::mapping::State;
-use crate::node::{Hold, Node};
+use crate::inode_ref::{Hold, InodeRef};
+use crate::mapping::BlockState;
 
-impl Node {
+impl InodeRef {
     /// Writes at a device offset. A failure stops the volume (I8).
     pub(crate) fn write_device(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<()> {
         self.engine.device.write_at(offset, slices).map_err(|e| self.write_failed(offset, e))
@@ -73,7 +73,9 @@ impl Node {
             return Ok(());
         }
         let block = self.engine.layout.block_size.block_at(from).ok_or(Error::FileTooLarge)?;
-        let State::Written(physical) = self.engine.body(&self.inode)?.state_of(block)? else { return Ok(()) };
+        let BlockState::Written(physical) = self.engine.block_map(&self.inode)?.state_of(block)? else {
+            return Ok(());
+        };
         let first = from - from % block_size;
         let within = |at: u64| to_usize(at - first);
         let mut bytes = BufferPool::global().take(self.engine.layout.block_size.bytes() as usize);

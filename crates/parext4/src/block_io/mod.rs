@@ -17,5 +17,5 @@ mod verity;
 
 pub(crate) use objects::{object_end, split_at_objects};
 pub(crate) use prepare::{DetachedConversion, PendingConversion, Prepared};
-pub(crate) use segments::{IoSegment, Stretch, fill_last_sector};
+pub(crate) use segments::{IoSegment, WriteSlice, fill_last_sector};
 pub use verity::Verity;

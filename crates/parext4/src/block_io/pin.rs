@@ -1,10 +1,10 @@
 //! Splits unwritten extents at the edges of a write before its data is on the device.
 
 use crate::error::Result;
+use crate::inode_ref::InodeRef;
 use crate::mapping::Mapping;
-use crate::node::Node;
 
-impl Node {
+impl InodeRef {
     /// Splits the unwritten extents under `runs` at the edges of the runs, so that completing the write only changes
     /// states. Keeps the extents split until [`unpin`](Self::unpin).
     ///
@@ -28,15 +28,15 @@ impl Node {
     }
 
     fn unpin_some(&self, runs: &[Mapping], count: usize) -> Result<()> {
-        let mut body = self.engine.body(&self.inode)?.lock();
-        runs.iter().filter(|run| run.is_unwritten()).take(count).for_each(|run| body.unpin(run));
+        let mut block_map = self.engine.block_map(&self.inode)?.lock();
+        runs.iter().filter(|run| run.is_unwritten()).take(count).for_each(|run| block_map.unpin(run));
         Ok(())
     }
 
     fn split_run(&self, run: &Mapping) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
         let credits = engine.conversion_credits(inode, 2)?;
-        engine.body(inode)?.lock().pin(run);
+        engine.block_map(inode)?.lock().pin(run);
         engine.transact(credits, |handle| engine.split_at_edges(handle, inode, run.blocks()))
     }
 }

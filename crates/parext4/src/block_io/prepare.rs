@@ -15,12 +15,12 @@ use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
 use crate::allocator::{Allocator, BlockSource, Growth, Reservation, SuspendedReservation};
-use crate::body_update::FillOptions;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::inode::PastEnd;
-use crate::mapping::{Mapping, Runs, State};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
+use crate::map_update::FillOptions;
+use crate::mapping::{BlockState, Mapping, Runs};
 use crate::policy::SplitAt;
 
 /// Preallocation starts at this file block. It is also the smallest preallocation, in blocks.
@@ -84,7 +84,7 @@ impl DetachedConversion {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Allocates blocks for the holes of `blocks`, which are mapped to `runs` now, and reserves what the
     /// conversion of unwritten blocks needs. With `dates`, completing the write marks the file as modified.
     ///
@@ -120,10 +120,10 @@ impl Node {
         let allocator = &self.engine.allocator;
         let reserved = reserved.map(|conversion| PendingConversion::attach(conversion, allocator));
         let conversion = match (runs.as_slice(), reserved) {
-            ([Mapping { state: State::Written(_), .. }], _) => None,
-            ([Mapping { state: State::Unwritten(_), .. }], Some(conversion)) => Some(conversion),
-            ([Mapping { state: State::Unwritten(_), .. }], None) => {
-                let most = self.engine.body(&self.inode)?.conversion_blocks();
+            ([Mapping { state: BlockState::Written(_), .. }], _) => None,
+            ([Mapping { state: BlockState::Unwritten(_), .. }], Some(conversion)) => Some(conversion),
+            ([Mapping { state: BlockState::Unwritten(_), .. }], None) => {
+                let most = self.engine.block_map(&self.inode)?.conversion_blocks();
                 let reservation = allocator.reserve(most).ok();
                 let reservation = reservation.ok_or(Error::WouldBlock("space is short"))?;
                 Some(PendingConversion { pieces: 1, reservation, pinned: false })
@@ -156,8 +156,8 @@ impl Node {
 
     fn reserve_for(&self, runs: &Runs, pieces: u32) -> Result<PendingConversion<'_>> {
         let allocator = &self.engine.allocator;
-        let body = self.engine.body(&self.inode)?;
-        let most = guarded!(Fault::ReserveNothing, body.conversion_blocks());
+        let block_map = self.engine.block_map(&self.inode)?;
+        let most = guarded!(Fault::ReserveNothing, block_map.conversion_blocks());
         let has_plenty = most == 0 || allocator.has_plenty(most, self.engine.credentials());
         if self.engine.split_at == SplitAt::Completion && has_plenty {
             match allocator.reserve(most) {
@@ -219,11 +219,11 @@ impl Node {
         let (first, end) = (blocks.start(), blocks.end());
         let grows = first.to_u64() <= claimed && end > size && first.get() >= MIN_PREALLOCATION;
         let ahead = (first.get() / 4).clamp(MIN_PREALLOCATION, MAX_PREALLOCATION);
-        let body = self.engine.body(&self.inode)?;
-        if !body.has_unwritten() {
+        let block_map = self.engine.block_map(&self.inode)?;
+        if !block_map.has_unwritten() {
             return Ok(0);
         }
-        let last = body.end()?;
+        let last = block_map.end()?;
         let spare = self.engine.counts().free_blocks() / FREE_PER_PREALLOCATED;
         let free = self.inode.past_end() != PastEnd::Requested && last <= end.max(claimed);
         let together = self.engine.allocator.keeps_together(blocks.count());

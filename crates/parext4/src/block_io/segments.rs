@@ -5,8 +5,8 @@ use std::ops::Range;
 use parext4_format::FsBlock;
 
 use crate::convert::to_usize;
-use crate::mapping::{Mapping, State};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
+use crate::mapping::{BlockState, Mapping};
 
 /// One part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct IoSegment {
 
 /// A stretch of memory that a write hands to the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stretch {
+pub(crate) enum WriteSlice {
     /// This number of zeros.
     Zeros(usize),
     /// Whole sectors of the request's data.
@@ -30,7 +30,7 @@ pub(crate) enum Stretch {
     LastSector(Range<usize>),
 }
 
-impl Stretch {
+impl WriteSlice {
     fn is_empty(&self) -> bool {
         match self {
             Self::Zeros(len) => *len == 0,
@@ -41,16 +41,16 @@ impl Stretch {
 
 impl IoSegment {
     /// Returns the memory that a write hands to the device for this part, in order, for sectors of `sector` bytes.
-    pub(crate) fn stretches(&self, sector: usize) -> impl Iterator<Item = Stretch> + use<> {
+    pub(crate) fn slices(&self, sector: usize) -> impl Iterator<Item = WriteSlice> + use<> {
         let (Range { start, end }, (head, tail)) = (self.data.clone(), self.pads);
         let cut = end - (end - start) % sector;
         let all = [
-            Stretch::Zeros(head),
-            Stretch::Data(start..cut),
-            Stretch::LastSector(cut..end),
-            Stretch::Zeros(tail),
+            WriteSlice::Zeros(head),
+            WriteSlice::Data(start..cut),
+            WriteSlice::LastSector(cut..end),
+            WriteSlice::Zeros(tail),
         ];
-        all.into_iter().filter(|stretch| !stretch.is_empty())
+        all.into_iter().filter(|slice| !slice.is_empty())
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn fill_last_sector(sector: &mut [u8], data: &[u8]) {
     rest.fill(0);
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the parts of a write of `[offset, end)`. An unwritten block that the write covers in part gets zeros
     /// around the data, so that its old contents never become visible (I1). The device offset is then that of the
     /// zeros.
@@ -74,9 +74,9 @@ impl Node {
         let (block_size, sector) = (self.engine.block_size(), u64::from(self.engine.device.sector_size()));
         runs.iter().map(move |run| {
             let (physical, pad) = match run.state {
-                State::Written(physical) => (physical, false),
-                State::Unwritten(physical) => (physical, true),
-                State::Hole => unreachable!("holes were filled under the range"),
+                BlockState::Written(physical) => (physical, false),
+                BlockState::Unwritten(physical) => (physical, true),
+                BlockState::Hole => unreachable!("holes were filled under the range"),
             };
             let part = Overlap::of(run, offset, end, block_size);
             let head = if pad { part.start % block_size } else { 0 };
@@ -98,7 +98,7 @@ impl Node {
         runs.iter().map(move |run| {
             let part = Overlap::of(run, offset, end, block_size);
             let place = |physical: FsBlock| self.device_offset(physical, part.start - part.run_start);
-            let at = if let State::Written(physical) = run.state { Some(place(physical)) } else { None };
+            let at = if let BlockState::Written(physical) = run.state { Some(place(physical)) } else { None };
             IoSegment { data: part.within(offset), at, pads: (0, 0) }
         })
     }
@@ -129,17 +129,17 @@ mod tests {
 
     #[test]
     fn the_stretches_of_a_write_are_zeros_whole_sectors_the_last_sector_and_zeros() {
-        let stretches =
-            |data, pads| -> Vec<Stretch> { IoSegment { data, at: None, pads }.stretches(512).collect() };
-        assert_eq!(stretches(0..1024, (0, 0)), [Stretch::Data(0..1024)]);
-        assert_eq!(stretches(512..812, (0, 0)), [Stretch::LastSector(512..812)]);
+        let slices =
+            |data, pads| -> Vec<WriteSlice> { IoSegment { data, at: None, pads }.slices(512).collect() };
+        assert_eq!(slices(0..1024, (0, 0)), [WriteSlice::Data(0..1024)]);
+        assert_eq!(slices(512..812, (0, 0)), [WriteSlice::LastSector(512..812)]);
         assert_eq!(
-            stretches(1024..1636, (512, 1024)),
+            slices(1024..1636, (512, 1024)),
             [
-                Stretch::Zeros(512),
-                Stretch::Data(1024..1536),
-                Stretch::LastSector(1536..1636),
-                Stretch::Zeros(1024)
+                WriteSlice::Zeros(512),
+                WriteSlice::Data(1024..1536),
+                WriteSlice::LastSector(1536..1636),
+                WriteSlice::Zeros(1024)
             ],
         );
     }

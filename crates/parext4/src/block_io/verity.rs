@@ -12,8 +12,8 @@ use rangelock::ByteRange;
 
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
-use crate::mapping::State;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
+use crate::mapping::BlockState;
 use crate::verity::{Hash, VerifiedTree};
 
 /// How fs-verity protects a file.
@@ -48,7 +48,7 @@ impl fmt::Display for Verity {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Returns how fs-verity protects the file, or `None` if it does not.
     ///
     /// # Errors
@@ -87,11 +87,11 @@ impl Node {
         let bad =
             |field, problem: &dyn fmt::Display| Error::corrupt_field("verity descriptor", field, problem);
         let (size, unit) = (self.inode.size(), self.engine.layout.block_size);
-        let body = self.engine.body(&self.inode)?;
-        if body.is_inline() || !body.has_unwritten() {
+        let block_map = self.engine.block_map(&self.inode)?;
+        if block_map.is_inline() || !block_map.has_unwritten() {
             return Err(bad("i_flags", &"a verity file without extents"));
         }
-        let end = body.end()? << unit.bits();
+        let end = block_map.end()? << unit.bits();
         let offset = verity::tree_offset(size).filter(|offset| *offset < end);
         let offset = offset.ok_or_else(|| bad("i_size", &"no block after the file"))?;
 
@@ -163,7 +163,7 @@ impl Node {
             let start = to_usize(u64::from(run.logical.get()) * block_size - offset);
             let part = &mut bytes[start..start + to_usize(u64::from(run.len) * block_size)];
             match run.state {
-                State::Written(physical) => self.read_device(self.device_offset(physical, 0), part)?,
+                BlockState::Written(physical) => self.read_device(self.device_offset(physical, 0), part)?,
                 _ => part.fill(0),
             }
         }

@@ -32,12 +32,12 @@ pub(crate) struct FlushThreads {
 /// The condition on which the threads wait.
 #[derive(Debug)]
 pub(crate) struct Wakes {
-    state: Mutex<State>,
+    state: Mutex<WakeState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WakeState {
     started: bool,
     stopped: bool,
     /// When the system has refused to start a thread. `None` once the threads are started.
@@ -66,8 +66,8 @@ impl FlushThreads {
         }
         let (engine, wakes, interval) = (Arc::downgrade(engine), Arc::clone(&self.wakes), self.interval);
         // If no thread can be started now, syncs, closing and throttled writers write back until one can.
-        let body = move || run(&engine, &wakes, interval);
-        let spawn = || threads::spawn("parext4-flush", body.clone());
+        let block_map = move || run(&engine, &wakes, interval);
+        let spawn = || threads::spawn("parext4-flush", block_map.clone());
         state.start(self.count, RETRY_INTERVAL, Instant::now(), spawn);
     }
 
@@ -91,7 +91,7 @@ impl FlushThreads {
     }
 }
 
-impl State {
+impl WakeState {
     /// Starts up to `count` threads with `spawn`, until it refuses one. Does nothing if it refused the first one less than
     /// `retry_interval` before `now`.
     fn start(
@@ -112,13 +112,13 @@ impl State {
 
 impl Wakes {
     fn new() -> Self {
-        Self { state: Mutex::new(Rank::Leaf, State::default()), changed: Condvar::default() }
+        Self { state: Mutex::new(Rank::Leaf, WakeState::default()), changed: Condvar::default() }
     }
 
     /// Blocks for `time` or until a wake-up after the one that `seen` counts. Returns false if the thread must end.
     pub(crate) fn wait(&self, time: Duration, seen: &mut u64) -> bool {
         let mut state = self.state.lock();
-        let idle = |state: &mut State| !state.stopped && state.wakes == *seen;
+        let idle = |state: &mut WakeState| !state.stopped && state.wakes == *seen;
         self.changed.wait_while_for(&mut state, idle, time);
         *seen = state.wakes;
         !state.stopped
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_system_that_refuses_threads_is_asked_again_after_the_interval() {
-        let (mut state, start) = (State::default(), Instant::now());
+        let (mut state, start) = (WakeState::default(), Instant::now());
         // Returns how many threads the system was asked for at a time.
         let mut asked_at = |millis: u64, refuses: bool| {
             let mut asked = 0;

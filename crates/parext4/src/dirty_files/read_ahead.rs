@@ -26,12 +26,12 @@ pub(crate) struct ReadAheadThreads {
 /// The queue of pages to read.
 #[derive(Debug)]
 pub(crate) struct ReadAheadQueue {
-    state: Mutex<State>,
+    state: Mutex<ReadAheadRequests>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReadAheadRequests {
     started: bool,
     stopped: bool,
     requests: VecDeque<(Arc<Inode>, PageRange)>,
@@ -61,9 +61,9 @@ impl ReadAheadThreads {
         }
         if !std::mem::replace(&mut state.started, true) {
             let (engine, queue) = (Arc::downgrade(engine), Arc::clone(&self.queue));
-            let body = move || run(&engine, &queue);
+            let block_map = move || run(&engine, &queue);
             state.threads =
-                (0..THREADS).filter_map(|_| threads::spawn("parext4-ahead", body.clone())).collect();
+                (0..THREADS).filter_map(|_| threads::spawn("parext4-ahead", block_map.clone())).collect();
         }
     }
 
@@ -83,7 +83,7 @@ impl ReadAheadThreads {
 
 impl Default for ReadAheadQueue {
     fn default() -> Self {
-        Self { state: Mutex::new(Rank::Leaf, State::default()), changed: Condvar::default() }
+        Self { state: Mutex::new(Rank::Leaf, ReadAheadRequests::default()), changed: Condvar::default() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Deletions that are pending: inodes without names and users, which a thread of the volume deletes.
 //!
 //! Responsible for the queue, for the thread, and for waiting until deletions have ended. Not responsible for deleting an inode:
-//! [`node`](crate::node) passes that as a function. Invariant: an inode in the queue is an orphan on the device, so a crash or a
+//! [`node`](crate::inode_ref) passes that as a function. Invariant: an inode in the queue is an orphan on the device, so a crash or a
 //! refusal of the system to start the thread loses no deletion.
 //!
 //! The thread deletes one inode after the other, each under handles of its own, and holds neither a lock nor a handle between two
@@ -43,13 +43,13 @@ pub(crate) struct Deletions {
 
 #[derive(Debug)]
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<DeletionQueue>,
     /// Notified when an inode is added, when a deletion has ended, and when the thread must end.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DeletionQueue {
     waiting: VecDeque<Arc<Inode>>,
     /// What commits have encoded: the last references to inodes that were deleted.
     discarded: Encoded,
@@ -66,7 +66,8 @@ struct State {
 impl Deletions {
     /// Returns an empty queue. Without `in_background`, nothing is ever queued.
     pub(crate) fn new(in_background: bool) -> Self {
-        let queue = || Queue { state: Mutex::new(Rank::Leaf, State::default()), changed: Condvar::default() };
+        let queue =
+            || Queue { state: Mutex::new(Rank::Leaf, DeletionQueue::default()), changed: Condvar::default() };
         Self { queue: in_background.then(|| Arc::new(queue())) }
     }
 
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use crate::sync::atomic::AtomicU64;
-    use crate::{Device, MemDevice, MkfsOptions, Node, Volume, VolumeOptions, mkfs};
+    use crate::{Device, InodeRef, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 
     const FILES: u32 = 40;
 
@@ -226,7 +227,7 @@ mod tests {
     }
 
     /// Returns removed files with data.
-    fn removed(volume: &Volume, files: usize) -> Vec<Node> {
+    fn removed(volume: &Volume, files: usize) -> Vec<InodeRef> {
         let remove = |nth| {
             let path = format!("/{nth}");
             volume.write(&path, [1; 5000]).unwrap();

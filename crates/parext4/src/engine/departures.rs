@@ -1,6 +1,6 @@
 //! Orphans whose blocks are about to become free, for a thread that has found no space.
 //!
-//! An inode without names is deleted when its last [`Node`](crate::Node) is dropped. Some references go without an action of a user: the
+//! An inode without names is deleted when its last [`InodeRef`](crate::InodeRef) is dropped. Some references go without an action of a user: the
 //! references of background threads, and references that stand for a kernel which is about to forget the inode. They count as *departing*.
 
 use super::Engine;

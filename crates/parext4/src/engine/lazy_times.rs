@@ -105,17 +105,17 @@ mod tests {
 
     use super::*;
     use crate::clock::now;
+    use crate::inode_ref::InodeRef;
     use crate::journal::Participant;
     use crate::mkfs::{MkfsOptions, mkfs};
     use crate::namespace::SetAttributes;
-    use crate::node::Node;
     use crate::sync::atomic::AtomicU64;
     use crate::volume::{Volume, VolumeOptions};
 
     const LONG_AGO: Timestamp = Timestamp { seconds: 5, nanoseconds: 0 };
 
     /// Returns a device, a volume on it that commits only if asked to, and a file with an old time that is durable.
-    fn volume_with_file() -> (Arc<MemDevice>, Volume, Node) {
+    fn volume_with_file() -> (Arc<MemDevice>, Volume, InodeRef) {
         let device = Arc::new(MemDevice::new(16 << 20));
         mkfs(&*device, &MkfsOptions::new()).unwrap();
         let options = VolumeOptions::new().commit_interval(None).write_back_interval(None);
@@ -131,7 +131,7 @@ mod tests {
     #[derive(Debug)]
     struct LateWriter {
         volume: Volume,
-        file: Node,
+        file: InodeRef,
         sync: Mutex<Option<JoinHandle<()>>>,
         joined: AtomicU64,
     }

@@ -8,6 +8,7 @@ mod commit_hooks;
 mod commit_timer;
 mod deletions;
 mod departures;
+mod engine_ref;
 mod error_record;
 mod idle_cache;
 mod in_flight;
@@ -16,7 +17,6 @@ mod lazy_times;
 mod orphans;
 mod preallocation;
 mod quota;
-mod use_count;
 mod xattr_block;
 
 // Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
@@ -29,16 +29,16 @@ pub(crate) use commit_hooks::Hooks;
 pub(crate) use commit_timer::CommitTimer;
 pub(crate) use deletions::Deletions;
 pub(crate) use departures::Departure;
+pub(crate) use engine_ref::{EngineRef, UseCount};
 pub(crate) use error_record::ErrorRecorder;
 pub(crate) use idle_cache::IdleCache;
 pub(crate) use in_flight::{Entered, InFlight};
 pub(crate) use lazy_times::LazyTimes;
 pub(crate) use orphans::{OrphanFile, Orphans};
 pub(crate) use preallocation::Preallocated;
-pub(crate) use use_count::{Use, UseCount};
 
 use crate::allocator::{Allocator, SuperCounts};
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::dirty_files::DirtyFiles;
 use crate::error::{Error, Result};
 use crate::findings::ErrorPlace;
@@ -137,14 +137,14 @@ impl Engine {
         self.read_only.is_some()
     }
 
-    /// Returns the inode's body. Reads it from the device on first use.
+    /// Returns the inode's block map. Reads it from the device on first use.
     ///
     /// # Errors
-    /// As [`Body::load`].
-    pub(crate) fn body<'a>(&self, inode: &'a Inode) -> Result<&'a Body> {
+    /// As [`BlockMap::load`].
+    pub(crate) fn block_map<'a>(&self, inode: &'a Inode) -> Result<&'a BlockMap> {
         // A read-only volume cannot be damaged further, and the rest of the file can still be read.
-        let body = inode.body(&self.layout, &self.cache, !self.is_read_only());
-        body.map_err(|error| self.health.note(inode.ino(), error))
+        let block_map = inode.block_map(&self.layout, &self.cache, !self.is_read_only());
+        block_map.map_err(|error| self.health.note(inode.ino(), error))
     }
 
     /// Runs `change` under a handle of `credits` blocks. Blocks until the journal has room. If `change` fails with a device error or
@@ -178,7 +178,7 @@ impl Engine {
         self.allocator.counts()
     }
 
-    /// Returns the maximum size of a file in bytes, which depends on the format of its body.
+    /// Returns the maximum size of a file in bytes, which depends on the format of its block map.
     pub(crate) fn max_size(&self, inode: &Inode) -> u64 {
         let blocks =
             if inode.has_extents() { self.layout.max_file_blocks } else { self.layout.max_indirect_blocks };

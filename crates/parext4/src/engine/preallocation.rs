@@ -1,7 +1,7 @@
 //! The list of inodes with preallocated blocks past the end of the file.
 
 use super::Engine;
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::fault::{Fault, when_planted};
 use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Mutex, Rank};
@@ -45,7 +45,7 @@ impl Engine {
     /// Records that nothing is mapped past the end of the file.
     pub(crate) fn note_nothing_past_end(&self, inode: &Arc<Inode>) {
         // The list also has files with claims and reservations, which a truncation may leave.
-        if inode.loaded_body().is_some_and(Body::has_claims) {
+        if inode.loaded_block_map().is_some_and(BlockMap::has_claims) {
             return;
         }
         if !inode.set_past_end(PastEnd::Requested, PastEnd::Nothing) {

@@ -41,13 +41,13 @@ pub(super) struct ChunkTable {
 
 /// The place of the slot of a region that is not the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct SlotPosition {
     group: usize,
     chunk: usize,
     slot: usize,
 }
 
-impl Place {
+impl SlotPosition {
     /// Returns the place of the region of `block`; `None` for the first region.
     fn of(block: FileBlock) -> Option<Self> {
         let region = (block.get() / BLOCKS).checked_sub(1)? as usize;
@@ -64,7 +64,7 @@ impl ChunkTable {
     /// Calls `f` with the slot of the region of `block`. Returns `None` if the table has no slot for it.
     #[inline]
     pub(super) fn with<R>(&self, block: FileBlock, f: impl FnOnce(&Slot) -> R) -> Option<R> {
-        let Some(place) = Place::of(block) else { return Some(f(&self.first)) };
+        let Some(place) = SlotPosition::of(block) else { return Some(f(&self.first)) };
         let groups = self.groups.load();
         let chunk = groups.get(place.group)?.as_ref()?[place.chunk].get()?;
         Some(f(&chunk[place.slot]))
@@ -72,7 +72,7 @@ impl ChunkTable {
 
     /// Calls `f` with the slot of the region of `block`, which is added if there is none. No other thread may add a slot meanwhile.
     pub(super) fn with_or_insert<R>(&self, block: FileBlock, f: impl FnOnce(&Slot) -> R) -> R {
-        let Some(place) = Place::of(block) else { return f(&self.first) };
+        let Some(place) = SlotPosition::of(block) else { return f(&self.first) };
         let group = self.group_or_insert(place.group);
         let chunk = group[place.chunk].get_or_init(|| {
             /// Estimate of what a region refers to.
@@ -101,17 +101,17 @@ impl ChunkTable {
     pub(super) fn for_each_in(&self, blocks: BlockRange, mut f: impl FnMut(FileBlock, &Slot)) {
         let groups = self.groups.load();
         let Some(last) = blocks.last().map(region_of) else { return };
-        if Place::of(blocks.start()).is_none() {
+        if SlotPosition::of(blocks.start()).is_none() {
             f(FileBlock::ZERO, &self.first);
         }
-        let place = |block| Place::of(block).map_or(0, |place| place.group);
+        let place = |block| SlotPosition::of(block).map_or(0, |place| place.group);
         let (from, to) = (place(blocks.start()), groups.len().min(place(last) + 1));
         for nth in from..to {
             let Some(group) = &groups[nth] else { continue };
             for (chunk, number) in group.iter().zip(nth * GROUP..) {
                 let Some(chunk) = chunk.get() else { continue };
                 for first in regions(blocks_of(number).intersection(blocks)) {
-                    if let Some(place) = Place::of(first) {
+                    if let Some(place) = SlotPosition::of(first) {
                         f(first, &chunk[place.slot]);
                     }
                 }
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn every_block_lies_in_the_chunk_of_its_place() {
-        assert_eq!((Place::of(FileBlock(0)), Place::of(FileBlock(BLOCKS - 1))), (None, None));
+        assert_eq!((SlotPosition::of(FileBlock(0)), SlotPosition::of(FileBlock(BLOCKS - 1))), (None, None));
         for block in [BLOCKS, BLOCKS + CHUNK_BLOCKS - 1, BLOCKS + CHUNK_BLOCKS, u32::MAX] {
-            let place = Place::of(FileBlock(block)).unwrap();
+            let place = SlotPosition::of(FileBlock(block)).unwrap();
             let number = place.group * GROUP + place.chunk;
             let blocks = blocks_of(number);
             assert!(blocks.contains(FileBlock(block)), "block {block} in chunk {number} of {blocks:?}");

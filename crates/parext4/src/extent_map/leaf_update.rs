@@ -11,7 +11,7 @@ use parext4_format::extent::Extent;
 use super::ExtentMap;
 use super::change::Change;
 use super::view::SharedView;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 
 impl ExtentMap {
     /// Maps `extent`, which is a hole, in transaction `tid`, if the change stays within one leaf. Returns true if it was
@@ -24,7 +24,7 @@ impl ExtentMap {
     pub(crate) fn convert_in_leaf(&self, tid: u64, blocks: BlockRange) -> bool {
         let len = blocks.count();
         let run = self.run(blocks.start(), len);
-        let State::Unwritten(physical) = run.state else { return false };
+        let BlockState::Unwritten(physical) = run.state else { return false };
         let extent = Extent { logical: run.logical, physical, len, unwritten: false };
         let converted = run.len == len && self.change_leaf(tid, &Change::convert(extent), |_| ());
         if converted {

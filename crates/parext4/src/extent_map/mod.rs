@@ -1,7 +1,7 @@
 //! The extent map of one file: the mapping from file blocks to volume blocks, as a tree in memory.
 //!
 //! Responsible for looking up, changing, loading and encoding the mapping. Not responsible for allocating or freeing
-//! the mapped blocks: [`body_update`](crate::body_update) does that. Invariant: the tree in memory is authoritative; the nodes on
+//! the mapped blocks: [`map_update`](crate::map_update) does that. Invariant: the tree in memory is authoritative; the nodes on
 //! the device are encoded from it, one block for each node.
 //!
 //! | Operation | Locks | Effect |
@@ -35,7 +35,7 @@ use parext4_format::{BlockRange, BlockSize, FileBlock, FsBlock};
 
 use crate::convert::saturating_u32;
 use crate::fault::{Fault, guarded};
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::meta::BlockKind;
 use crate::sync::Rank;
 use crate::sync::{Arc, RwLock, Swap, spin};
@@ -112,7 +112,7 @@ impl ExtentMap {
     /// `block` on is mapped. Acquires the view exclusively to do so.
     #[cold]
     fn lookup_uncached(&self, block: FileBlock, max: u32) -> Mapping {
-        let hole = |len| Mapping { logical: block, len, state: State::Hole };
+        let hole = |len| Mapping { logical: block, len, state: BlockState::Hole };
         let region_last = FileBlock(block.get() | (region::BLOCKS - 1));
         match self.extent_from(block) {
             None => hole(BlockRange::starting_at(block).take(max).count()),

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::extents::cut;
 use crate::extent_map::leaf_index::LeafIndex;
 use crate::fault::{Fault, guarded};
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -123,9 +123,9 @@ impl Region {
             Some(run) if run.at <= at => {
                 let start = run.start + u64::from(at - run.at);
                 let (len, written) = self.state(at, max.min(run.end() - at));
-                (len, if written { State::Written(start) } else { State::Unwritten(start) })
+                (len, if written { BlockState::Written(start) } else { BlockState::Unwritten(start) })
             }
-            next => (next.map_or(max, |next| max.min(next.at - at)), State::Hole),
+            next => (next.map_or(max, |next| max.min(next.at - at)), BlockState::Hole),
         };
         Mapping { logical: block, len, state }
     }
@@ -320,15 +320,19 @@ mod tests {
             let extent = Extent { logical: FileBlock(8), physical: FsBlock(200), len: 2, unwritten };
             let after = before.with_filled(extent).unwrap();
             let state = |unwritten, start| {
-                if unwritten { State::Unwritten(FsBlock(start)) } else { State::Written(FsBlock(start)) }
+                if unwritten {
+                    BlockState::Unwritten(FsBlock(start))
+                } else {
+                    BlockState::Written(FsBlock(start))
+                }
             };
             for (at, len, expected) in [
                 (0, 4, state(has_bits, 100)),
                 (3, 1, state(has_bits, 103)),
-                (4, 4, State::Hole),
+                (4, 4, BlockState::Hole),
                 (8, 2, state(unwritten, 200)),
                 (9, 1, state(unwritten, 201)),
-                (10, 1014, State::Hole),
+                (10, 1014, BlockState::Hole),
             ] {
                 let found = after.lookup(FileBlock(at), u32::MAX);
                 assert_eq!(

@@ -9,16 +9,16 @@ use proptest::prelude::*;
 use super::ExtentMap;
 use super::region::Region;
 use crate::allocator::Reservation;
-use crate::body::Body;
-use crate::body_update::CUT_BLOCKS;
+use crate::block_map::BlockMap;
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::layout::Layout;
-use crate::mapping::{Mapping, Shift, State};
+use crate::map_update::CUT_BLOCKS;
+use crate::mapping::{BlockState, Mapping, Shift};
 use crate::meta::BlockKind;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
-use crate::{Credentials, Error, InodeNo, MemDevice, MkfsOptions, Node, Volume, VolumeOptions, mkfs};
+use crate::{Credentials, Error, InodeNo, InodeRef, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -56,7 +56,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 /// Returns the map of a file.
 fn map_of<'a>(volume: &Volume, file: &'a Inode) -> &'a ExtentMap {
-    let Body::Extents(map) = volume.engine.body(file).unwrap() else { panic!("a tree of extents") };
+    let BlockMap::Extents(map) = volume.engine.block_map(file).unwrap() else { panic!("a tree of extents") };
     map
 }
 
@@ -69,9 +69,9 @@ fn flatten(map: &ExtentMap) -> BTreeMap<u32, (bool, u64)> {
     let mut found = BTreeMap::new();
     for run in map.runs(blocks(0, SPAN)) {
         let (written, start) = match run.state {
-            State::Hole => continue,
-            State::Unwritten(start) => (false, start),
-            State::Written(start) => (true, start),
+            BlockState::Hole => continue,
+            BlockState::Unwritten(start) => (false, start),
+            BlockState::Written(start) => (true, start),
         };
         for nth in 0..run.len {
             found.insert(run.logical.get() + nth, (written, start.get() + u64::from(nth)));
@@ -108,11 +108,11 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             }
         }
         Change::ConvertCut(at, len) => {
-            let body = inner.body(&file).unwrap();
+            let block_map = inner.block_map(&file).unwrap();
             let runs: Vec<_> =
-                body.runs(blocks(at, len)).map(Result::unwrap).filter(Mapping::is_unwritten).collect();
+                block_map.runs(blocks(at, len)).map(Result::unwrap).filter(Mapping::is_unwritten).collect();
             for run in &runs {
-                body.lock().pin(run);
+                block_map.lock().pin(run);
                 let split = |handle: &Handle<'_>| inner.split_at_edges(handle, &file, run.blocks());
                 inner.transact(2 * credits, split).unwrap();
             }
@@ -121,7 +121,7 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             for run in &runs {
                 let (start, end) = (run.logical.get(), run.logical.get() + run.len);
                 convert(volume, &file, start, run.len, &mut none);
-                body.lock().unpin(run);
+                block_map.lock().unpin(run);
                 model.range_mut(start..end).for_each(|(_, written)| *written = true);
             }
             drop(all);
@@ -207,7 +207,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 }
 
 /// Returns a new file whose tree has at most `capacity` entries in a node.
-fn create(volume: &Volume, capacity: usize) -> Node {
+fn create(volume: &Volume, capacity: usize) -> InodeRef {
     let node = volume.root().unwrap().create(b"file", &crate::NewInode::new()).unwrap();
     assert_eq!(node.ino(), InodeNo(12));
     map_of(volume, &node.inode).lock().set_capacity(capacity);
@@ -230,7 +230,7 @@ proptest! {
             apply(&volume, &mut model, change);
             let map = map_of(&volume, &node.inode);
             map.check_view();
-            let mapped: u32 = map.runs(blocks(0, SPAN)).filter(|run| run.state != State::Hole).map(|run| run.len).sum();
+            let mapped: u32 = map.runs(blocks(0, SPAN)).filter(|run| run.state != BlockState::Hole).map(|run| run.len).sum();
             prop_assert_eq!(mapped as usize, model.len());
         }
         let in_memory = flatten(map_of(&volume, &node.inode));
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-fn add(volume: &Volume, node: &Node, blocks: BlockRange, written: bool) {
+fn add(volume: &Volume, node: &InodeRef, blocks: BlockRange, written: bool) {
     let inner = &volume.engine;
     let add =
         |handle: &Handle<'_>| inner.add_blocks(handle, &node.inode, blocks, written, Credentials::root());
@@ -257,7 +257,7 @@ fn add(volume: &Volume, node: &Node, blocks: BlockRange, written: bool) {
 }
 
 /// Maps every second block of the file, so that no two extents join.
-fn scatter(volume: &Volume, node: &Node, nth: std::ops::Range<u32>) -> crate::Result<()> {
+fn scatter(volume: &Volume, node: &InodeRef, nth: std::ops::Range<u32>) -> crate::Result<()> {
     let inner = &volume.engine;
     for nth in nth {
         let credits = inner.map_credits(&node.inode)?;

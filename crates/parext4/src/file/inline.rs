@@ -21,11 +21,11 @@ use parext4_device::AlignedBuf;
 use rangelock::{Mode, RangeLock};
 
 use super::DirectFile;
-use crate::body_update::MOVE_CREDITS;
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
-use crate::node::Hold;
+use crate::inode_ref::Hold;
+use crate::map_update::MOVE_CREDITS;
 use crate::operation::Operation;
 
 /// Where a write begins, and whether it must consist of whole sectors.
@@ -42,10 +42,10 @@ pub(in crate::file) enum InlineWrite {
 }
 
 impl DirectFile {
-    /// Returns true if the contents lie in the inode. May read the body from the device.
+    /// Returns true if the contents lie in the inode. May read the block map from the device.
     #[inline]
     pub(in crate::file) fn is_inline(&self) -> Result<bool> {
-        Ok(self.engine().body(self.inode())?.is_inline())
+        Ok(self.engine().block_map(self.inode())?.is_inline())
     }
 
     /// Copies contents in the inode from byte `offset` on, and zeros after their end. Returns false, and copies nothing, if they are

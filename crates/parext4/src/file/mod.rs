@@ -24,8 +24,8 @@ use crate::credentials::Credentials;
 use crate::engine::{Engine, Entered};
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, Inode};
+use crate::inode_ref::InodeRef;
 use crate::namespace::Metadata;
-use crate::node::Node;
 use crate::sync::Arc;
 
 /// An open regular file. All methods take `&self`: share one `DirectFile` between any number of threads.
@@ -50,7 +50,7 @@ use crate::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct DirectFile {
-    node: Node,
+    node: InodeRef,
     access: Access,
     /// Whether writes update the file's times.
     dates: bool,
@@ -74,12 +74,12 @@ impl DirectFile {
     /// # Errors
     /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::NoKey`] if it is encrypted;
     /// [`Error::Corrupt`] if fs-verity protects it and its descriptor is not valid.
-    pub fn new(node: Node) -> Result<Self> {
+    pub fn new(node: InodeRef) -> Result<Self> {
         Self::with_access(node, Access::READ_WRITE)
     }
 
     /// Opens the regular file of an inode for what `access` allows. Returns the errors of [`new`](Self::new).
-    pub(crate) fn with_access(node: Node, access: Access) -> Result<Self> {
+    pub(crate) fn with_access(node: InodeRef, access: Access) -> Result<Self> {
         match node.file_type() {
             FileType::Regular => {
                 node.inode.check_key()?;
@@ -92,7 +92,7 @@ impl DirectFile {
     }
 
     /// Returns the file of an inode, for a background thread of the volume.
-    fn for_own_thread(node: Node) -> Self {
+    fn for_own_thread(node: InodeRef) -> Self {
         Self { node, access: Access::READ_WRITE, dates: false, refusing: FIXED }
     }
 
@@ -140,7 +140,7 @@ impl DirectFile {
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &InodeRef {
         &self.node
     }
 
@@ -251,7 +251,7 @@ impl DirectFile {
         self.engine().in_flight.enter()
     }
 
-    /// Returns the end of a range to change, which must not be empty; otherwise like [`Node::end_of`].
+    /// Returns the end of a range to change, which must not be empty; otherwise like [`InodeRef::end_of`].
     fn end_of_range(&self, offset: u64, len: u64) -> Result<u64> {
         if len == 0 {
             return Err(Error::invalid("a range of length 0"));

@@ -1,7 +1,7 @@
 //! The check of a tree, before its blocks are freed.
 
 use parext4_format::FileBlock;
-use parext4_format::indirect::{Place, PointerBlock};
+use parext4_format::indirect::{PointerBlock, PointerPosition};
 
 use super::IndirectMap;
 use super::nodes::{check_disjoint, runs};
@@ -21,11 +21,11 @@ impl IndirectMap {
         let _changing = self.changing.read();
         let mut all = Vec::new();
         let mut next = match self.source.shape.place(start) {
-            Place::Direct(_) => {
+            PointerPosition::Direct(_) => {
                 all.extend(runs(&self.direct.pointers()));
                 Some(0)
             }
-            Place::Leaf(number, _) => Some(number).filter(|&number| number <= self.max_leaf()),
+            PointerPosition::Leaf(number, _) => Some(number).filter(|&number| number <= self.max_leaf()),
         };
         while let Some(from) = next {
             let Some(number) = self.nodes.write().next_leaf(&self.source, from)? else { break };

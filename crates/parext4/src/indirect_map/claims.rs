@@ -1,7 +1,7 @@
 //! Claims of blocks, and reservations of the pointer blocks that their conversion needs.
 
 use parext4_format::FileBlock;
-use parext4_format::indirect::{Place, PointerBlock};
+use parext4_format::indirect::{PointerBlock, PointerPosition};
 use smallvec::SmallVec;
 
 use super::leaf::Change;
@@ -10,7 +10,7 @@ use super::{IndirectMap, Leaf};
 use crate::allocator::Run;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ impl IndirectMap {
         block: FileBlock,
         missing: &mut SmallVec<[PointerBlock; 3]>,
     ) -> Result<()> {
-        let Place::Leaf(number, _) = self.source.shape.place(block) else { return Ok(()) };
+        let PointerPosition::Leaf(number, _) = self.source.shape.place(block) else { return Ok(()) };
         if number > self.max_leaf() {
             return Err(Error::FileTooLarge);
         }
@@ -94,7 +94,7 @@ impl IndirectMap {
         while leaf.has_claims() && !rest.is_empty() {
             let run = leaf.lookup(rest.start(), rest.count());
             rest = rest.skip(run.len);
-            if let State::Unwritten(start) = run.state {
+            if let BlockState::Unwritten(start) = run.state {
                 leaf.change(run.blocks(), Change::Unmap);
                 self.claims.fetch_sub(u64::from(run.len), Ordering::AcqRel);
                 released.runs.push(Run { start, len: run.len });

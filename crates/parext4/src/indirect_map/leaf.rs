@@ -3,11 +3,11 @@
 //! Responsible for the state of single blocks, which readers load without a lock. Not responsible for the pointer block
 //! that stores the leaf. Invariant: a block changes only under the map's lock, by a thread that holds the block's range.
 
-use parext4_format::indirect::{Place, Shape};
+use parext4_format::indirect::{PointerPosition, Shape};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 
 use crate::convert::saturating_u32;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 // Not the types of `sync`, which the model checker observes: a leaf has 256 pointers or more, and the checker would spend all its
@@ -95,21 +95,21 @@ impl Leaf {
         self.claims.load(Ordering::Acquire) > 0
     }
 
-    fn state(&self, at: usize) -> State {
+    fn state(&self, at: usize) -> BlockState {
         // The pointer first: a thread that maps a hole sets the bit before the pointer.
-        let Some(pointer) = self.pointers.get(at) else { return State::Hole };
+        let Some(pointer) = self.pointers.get(at) else { return BlockState::Hole };
         match pointer.load(Ordering::Acquire) {
-            0 => State::Hole,
-            block if self.is_claimed(at) => State::Unwritten(FsBlock(block.into())),
-            block => State::Written(FsBlock(block.into())),
+            0 => BlockState::Hole,
+            block if self.is_claimed(at) => BlockState::Unwritten(FsBlock(block.into())),
+            block => BlockState::Written(FsBlock(block.into())),
         }
     }
 
     /// Returns the number of the leaf, or `None` if it is stored in the inode.
     pub(super) fn number(&self, shape: Shape) -> Option<u32> {
         match shape.place(self.blocks.start()) {
-            Place::Leaf(number, _) => Some(number),
-            Place::Direct(_) => None,
+            PointerPosition::Leaf(number, _) => Some(number),
+            PointerPosition::Direct(_) => None,
         }
     }
 
@@ -137,7 +137,7 @@ impl Leaf {
         let part = self.blocks.intersection(BlockRange::clamped(start.to_u64(), end));
         let first = (part.start() - self.blocks.start()) as usize;
         let after = first + part.count() as usize;
-        let last = (first..after).rev().find(|&at| self.state(at) != State::Hole)?;
+        let last = (first..after).rev().find(|&at| self.state(at) != BlockState::Hole)?;
         let mapping = |at: usize| {
             let offset = saturating_u32(at);
             Mapping { logical: self.blocks.start() + offset, len: 1, state: self.state(at) }
@@ -205,7 +205,7 @@ impl Leaf {
     /// Returns the pointers as the device stores them: claimed blocks are holes there.
     pub(super) fn stored(&self) -> impl Iterator<Item = u32> {
         (0..self.pointers.len()).map(|at| match self.state(at) {
-            State::Written(block) => saturating_u32(block.get()),
+            BlockState::Written(block) => saturating_u32(block.get()),
             _ => 0,
         })
     }

@@ -1,7 +1,7 @@
 //! The map of a file with indirect blocks: the mapping from file blocks to volume blocks, in memory.
 //!
 //! Responsible for looking up, changing, reading and encoding the mapping. Not responsible for allocating or freeing
-//! blocks: [`body_update`](crate::body_update) does that. Invariant: the leaves and nodes in memory are authoritative; pointer
+//! blocks: [`map_update`](crate::map_update) does that. Invariant: the leaves and nodes in memory are authoritative; pointer
 //! blocks on the device are encoded from them, once for each transaction.
 //!
 //! The format has no unwritten blocks. So a hole that is about to be written gets a *claimed* block, which exists in memory
@@ -30,14 +30,14 @@ mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parext4_format::indirect::{self, DIRECT, Place, PointerBlock, Shape};
+use parext4_format::indirect::{self, DIRECT, PointerBlock, PointerPosition, Shape};
 use parext4_format::{BlockRange, FileBlock};
 
 use crate::convert::saturating_u32;
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
 use crate::layout::Layout;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Rank, RwLock};
@@ -124,8 +124,8 @@ impl IndirectMap {
     #[inline]
     pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Result<Mapping> {
         let leaf = match self.source.shape.place(block) {
-            Place::Direct(_) => return Ok(self.direct.lookup(block, max)),
-            Place::Leaf(leaf, _) => leaf,
+            PointerPosition::Direct(_) => return Ok(self.direct.lookup(block, max)),
+            PointerPosition::Leaf(leaf, _) => leaf,
         };
         match self.leaves.with(leaf, |leaf| leaf.lookup(block, max)) {
             Some(found) => Ok(found),
@@ -141,7 +141,7 @@ impl IndirectMap {
         let next = self.nodes.write().next_leaf(&self.source, leaf)?;
         let end = next.map_or(FileBlock::LIMIT, |next| self.source.shape.first_of_leaf(next));
         let len = saturating_u32(end.saturating_sub(block.to_u64())).clamp(1, max.max(1));
-        Ok(Mapping { logical: block, len, state: State::Hole })
+        Ok(Mapping { logical: block, len, state: BlockState::Hole })
     }
 
     /// Returns the whole run that begins at `block`, at most `max` blocks.
@@ -271,7 +271,7 @@ impl IndirectMap {
     /// Returns the last leaf that maps one of `blocks`; the blocks in the inode count as a leaf.
     fn last_leaf(&self, blocks: BlockRange) -> Result<Option<Arc<Leaf>>> {
         let Some(last) = blocks.last() else { return Ok(None) };
-        if let Place::Leaf(last, _) = self.source.shape.place(last) {
+        if let PointerPosition::Leaf(last, _) = self.source.shape.place(last) {
             let found = self.nodes.write().last_leaf(&self.source, last.min(self.max_leaf()))?;
             if let Some(number) = found.filter(|&number| self.blocks_of(number).overlaps(blocks)) {
                 return self.leaf(number);
@@ -283,9 +283,9 @@ impl IndirectMap {
     /// Returns true if a lookup of `block` reads nothing from the device.
     pub(crate) fn is_loaded(&self, block: FileBlock) -> bool {
         match self.source.shape.place(block) {
-            Place::Direct(_) => true,
-            Place::Leaf(leaf, _) if leaf > self.max_leaf() => true,
-            Place::Leaf(leaf, _) => {
+            PointerPosition::Direct(_) => true,
+            PointerPosition::Leaf(leaf, _) if leaf > self.max_leaf() => true,
+            PointerPosition::Leaf(leaf, _) => {
                 let missing = || self.nodes.read().pointer(self.source.shape, PointerBlock::Leaf(leaf));
                 self.leaves.with(leaf, |_| ()).is_some() || missing() == Some(0)
             }
@@ -295,8 +295,8 @@ impl IndirectMap {
     /// Returns the number of blocks from `block` to the end of its leaf.
     pub(crate) fn rest_of_leaf(&self, block: FileBlock) -> u32 {
         match self.source.shape.place(block) {
-            Place::Direct(at) => DIRECT - at,
-            Place::Leaf(_, at) => self.source.shape.pointers() - at,
+            PointerPosition::Direct(at) => DIRECT - at,
+            PointerPosition::Leaf(_, at) => self.source.shape.pointers() - at,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The allocator's view of the map, which places new blocks next to the blocks of the file.
 
-use parext4_format::indirect::Place;
+use parext4_format::indirect::PointerPosition;
 use parext4_format::{FileBlock, FsBlock};
 
 use super::IndirectMap;
@@ -18,8 +18,8 @@ impl Neighbours for IndirectMap {
             None => Some(self.direct.clone()),
         };
         match shape.place(at) {
-            Place::Direct(_) => self.direct.goal(at),
-            Place::Leaf(number, _) => {
+            PointerPosition::Direct(_) => self.direct.goal(at),
+            PointerPosition::Leaf(number, _) => {
                 let own = self.leaves.get(number).and_then(|leaf| leaf.goal(at));
                 own.or_else(|| before(number)?.goal(at))
             }

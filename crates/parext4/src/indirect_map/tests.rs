@@ -5,7 +5,7 @@ use parext4_format::indirect::Shape;
 
 use super::{Leaf, MAX_LEAF_BYTES, max_leaves};
 use crate::sync::Arc;
-use crate::{Device, MemDevice, MkfsOptions, NewInode, Node, OpenOptions, Volume, VolumeOptions, mkfs};
+use crate::{Device, InodeRef, MemDevice, MkfsOptions, NewInode, OpenOptions, Volume, VolumeOptions, mkfs};
 
 const BLOCK: u32 = 65536;
 const POINTERS: u64 = BLOCK as u64 / 4;
@@ -19,8 +19,8 @@ fn offset(nth: u64) -> u64 {
     (12 + leaf * POINTERS) * u64::from(BLOCK)
 }
 
-fn memory(node: &Node) -> usize {
-    node.engine.body(&node.inode).unwrap().memory()
+fn memory(node: &InodeRef) -> usize {
+    node.engine.block_map(&node.inode).unwrap().memory()
 }
 
 #[test]

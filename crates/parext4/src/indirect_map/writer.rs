@@ -3,7 +3,7 @@
 //! Responsible for changing leaves and adding and removing pointer blocks under the map's lock. Not responsible for the
 //! blocks themselves: the caller allocates and frees them.
 
-use parext4_format::indirect::{Holder, Place, PointerBlock};
+use parext4_format::indirect::{Holder, PointerBlock, PointerPosition};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use super::{IndirectMap, Leaf};
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::journal::Handle;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, ReadGuard, WriteGuard};
 
@@ -56,11 +56,11 @@ impl Writer<'_> {
     pub(crate) fn part(&self, blocks: BlockRange) -> Result<LeafPart> {
         let map = self.map;
         let leaf = match map.source.shape.place(blocks.start()) {
-            Place::Direct(_) => Arc::clone(&map.direct),
-            Place::Leaf(number, _) if number > map.max_leaf() => {
+            PointerPosition::Direct(_) => Arc::clone(&map.direct),
+            PointerPosition::Leaf(number, _) if number > map.max_leaf() => {
                 return Err(Error::FileTooLarge);
             }
-            Place::Leaf(number, _) => match map.leaf(number)? {
+            PointerPosition::Leaf(number, _) => match map.leaf(number)? {
                 Some(leaf) => leaf,
                 None => {
                     let mut nodes = map.nodes.write();
@@ -103,7 +103,7 @@ impl Writer<'_> {
     /// Unmaps `run`, which is claimed or written. The leaf of written blocks is [registered](Self::register).
     pub(crate) fn unmap(&self, part: &LeafPart, run: &Mapping) {
         part.leaf.change(run.blocks(), Change::Unmap);
-        if matches!(run.state, State::Unwritten(_)) {
+        if matches!(run.state, BlockState::Unwritten(_)) {
             self.map.claims.fetch_sub(u64::from(run.len), Ordering::AcqRel);
         }
     }

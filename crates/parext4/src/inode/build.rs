@@ -11,7 +11,7 @@ use rangelock::RangeLock;
 use super::time::Written;
 use super::{Inode, Tail};
 use crate::allocator::FileWindows;
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::error::{Error, Result};
 use crate::memory::Charge;
 use crate::meta::MetaBlock;
@@ -36,31 +36,31 @@ pub(crate) struct InodeParts {
 }
 
 impl Inode {
-    /// Builds an inode that is not on the device yet. Its body is empty: in the inode if `raw` has the flag `INLINE_DATA`, a tree of extents
+    /// Builds an inode that is not on the device yet. Its block map is empty: in the inode if `raw` has the flag `INLINE_DATA`, a tree of extents
     /// if the volume has them, otherwise it is read from the empty `i_block` on first use.
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
     pub(crate) fn build_new(parts: InodeParts, mut raw: RawInode, block_size: BlockSize) -> Result<Self> {
         let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
-        let mut body = None;
+        let mut block_map = None;
         if raw.flags.contains(InodeFlags::INLINE_DATA) {
-            return Self::build(parts, raw, Some(Body::inline()));
+            return Self::build(parts, raw, Some(BlockMap::inline()));
         }
         if mapped && parts.superblock.incompat().contains(Incompat::EXTENTS) {
             raw.flags |= InodeFlags::EXTENTS;
         }
         if raw.flags.contains(InodeFlags::EXTENTS) {
-            body = Some(Body::empty(block_size, parts.ino, parts.seed));
+            block_map = Some(BlockMap::empty(block_size, parts.ino, parts.seed));
         }
-        Self::build(parts, raw, body)
+        Self::build(parts, raw, block_map)
     }
 
-    /// Builds an inode from its fields. Without `body`, its body is read on first use.
+    /// Builds an inode from its fields. Without `block_map`, its block map is read on first use.
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
-    pub(crate) fn build(parts: InodeParts, raw: RawInode, body: Option<Body>) -> Result<Self> {
+    pub(crate) fn build(parts: InodeParts, raw: RawInode, block_map: Option<BlockMap>) -> Result<Self> {
         let InodeParts { ino, seed, superblock, table_block, table_offset, charge, charges } = parts;
         let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
             let problem = format_args!("{:#o} has no file type", raw.mode);
@@ -71,8 +71,8 @@ impl Inode {
             return Err(Error::corrupt_field("inode", "i_size", problem).of_inode(ino));
         }
         let cell = OnceCell::new();
-        if let Some(body) = body {
-            let _ = cell.set(body);
+        if let Some(block_map) = block_map {
+            let _ = cell.set(block_map);
         }
         let raw_size = raw.size;
         let lacks_fields = raw.extra_isize != 0 && raw.extra_isize < superblock.want_extra_isize();
@@ -91,10 +91,10 @@ impl Inode {
             tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
             core: Mutex::new(Rank::InodeCore, raw),
             written: Written::new(),
-            body: cell,
+            block_map: cell,
             cached: OnceCell::new(),
             merkle_tree: OnceCell::new(),
-            body_load: Mutex::new(Rank::BodyLoad, ()),
+            block_map_load: Mutex::new(Rank::BlockMapLoad, ()),
             ranges: Arc::new(new_ranges()),
             usage: FileUsage::default(),
             windows: FileWindows::new(),

@@ -206,7 +206,7 @@ impl Evict for InodeCache {
 
     fn evict(&self) {
         self.inodes.evict(|entry| match entry {
-            // An inode stays while a transaction, a `Node` or a list of the volume refers to it, and until its last
+            // An inode stays while a transaction, a `InodeRef` or a list of the volume refers to it, and until its last
             // change is durable, because fsync needs to know what to wait for. New references are taken under the
             // shard's lock only, which is held here.
             CacheEntry::Present(inode) => {

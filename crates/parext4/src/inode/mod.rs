@@ -1,8 +1,8 @@
 //! Inodes in memory.
 //!
-//! Responsible for the attributes, the size and the body of an inode, and for encoding them. Not responsible for data and
+//! Responsible for the attributes, the size and the block map of an inode, and for encoding them. Not responsible for data and
 //! names. Invariant: the [`Inode`] in memory is authoritative; it is encoded into the inode table when a transaction that
-//! changed it closes. [`Node`](crate::Node) is the counted reference that users hold.
+//! changed it closes. [`InodeRef`](crate::InodeRef) is the counted reference that users hold.
 
 mod build;
 mod cache;
@@ -30,7 +30,7 @@ pub(crate) use tail::{Claim, Tail};
 use time::Written;
 
 use crate::allocator::FileWindows;
-use crate::body::{Body, BodyRoot};
+use crate::block_map::{BlockMap, BlockMapRoot};
 use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
@@ -60,17 +60,17 @@ pub(crate) struct Inode {
     /// times only while no newer one is pending in `written`.
     core: Mutex<RawInode>,
     written: Written,
-    /// Visible size in bytes. Changes only under a handle (so that size and body commit together, I3) and under a range that covers the
+    /// Visible size in bytes. Changes only under a handle (so that size and block map commit together, I3) and under a range that covers the
     /// change, except for data in the page cache, whose write needs no handle.
     size: AtomicU64,
     /// The size that the next commit writes. Less than `size` while the data past it is only in the page cache.
     disk_size: AtomicU64,
-    /// Space used by the body, in units of 512 bytes.
+    /// Space used by the block map, in units of 512 bytes.
     sectors: AtomicU64,
     /// The user, group and project that are charged for the inode, if the volume counts it.
     charges: Option<Charges>,
-    body: OnceCell<Body>,
-    body_load: Mutex<()>,
+    block_map: OnceCell<BlockMap>,
+    block_map_load: Mutex<()>,
     /// Free blocks kept for the file.
     pub(crate) windows: FileWindows,
     /// The range lock of the file's bytes (I2).
@@ -96,7 +96,7 @@ pub(crate) struct Inode {
     entries: RwLock<u64>,
     /// True if all names of a directory that ignores case are known to be in the places of their hashes.
     names_placed: AtomicBool,
-    /// Number of `Node`s that refer to this inode.
+    /// Number of `InodeRef`s that refer to this inode.
     pub(crate) references: AtomicU32,
     /// Number of them that go without an action of a user.
     pub(crate) departing: AtomicU32,
@@ -107,11 +107,11 @@ pub(crate) struct Inode {
     joined: AtomicU64,
     /// The last transaction that changed this inode, for fsync.
     changed_in: AtomicU64,
-    /// The charge of the inode and its body to the volume's metadata budget.
+    /// The charge of the inode and its block map to the volume's metadata budget.
     charge: Charge,
 }
 
-/// Memory of an inode besides its body, in bytes: itself, its place in the table, the range lock, its entry in the cache, and the
+/// Memory of an inode besides its block map, in bytes: itself, its place in the table, the range lock, its entry in the cache, and the
 /// overhead of the memory allocator.
 const MEMORY: usize = size_of::<Inode>() + size_of::<RangeLock>() + 512;
 
@@ -183,9 +183,9 @@ impl Inode {
     }
 
     /// Returns true if the mapping of `blocks` is in memory.
-    pub(crate) fn is_body_loaded(&self, blocks: BlockRange) -> bool {
+    pub(crate) fn is_block_map_loaded(&self, blocks: BlockRange) -> bool {
         let ends = || std::iter::once(blocks.start()).chain(blocks.last());
-        self.loaded_body().is_some_and(|body| ends().all(|block| body.is_loaded(block)))
+        self.loaded_block_map().is_some_and(|block_map| ends().all(|block| block_map.is_loaded(block)))
     }
 
     /// Returns true if the file is mapped by extents, or will be once its contents leave the inode.
@@ -195,23 +195,28 @@ impl Inode {
         flags.contains(InodeFlags::EXTENTS) || flags.contains(InodeFlags::INLINE_DATA) && leaves()
     }
 
-    /// Returns the body in use, if it is in memory.
-    pub(crate) fn loaded_body(&self) -> Option<&Body> {
-        self.body.get().map(Body::current)
+    /// Returns the block map in use, if it is in memory.
+    pub(crate) fn loaded_block_map(&self) -> Option<&BlockMap> {
+        self.block_map.get().map(BlockMap::current)
     }
 
-    /// Returns the body. Reads it from the device on first use, with `disjoint` as for [`Body::load`].
+    /// Returns the block map. Reads it from the device on first use, with `disjoint` as for [`BlockMap::load`].
     ///
     /// # Errors
-    /// As [`Body::load`].
-    pub(crate) fn body(&self, layout: &Arc<Layout>, cache: &Arc<MetaCache>, disjoint: bool) -> Result<&Body> {
-        if let Some(body) = self.loaded_body() {
-            return Ok(body);
+    /// As [`BlockMap::load`].
+    pub(crate) fn block_map(
+        &self,
+        layout: &Arc<Layout>,
+        cache: &Arc<MetaCache>,
+        disjoint: bool,
+    ) -> Result<&BlockMap> {
+        if let Some(block_map) = self.loaded_block_map() {
+            return Ok(block_map);
         }
-        // Only one thread loads. A second one might read nodes that a user of the first body has changed or freed by then.
-        let _loading = self.body_load.lock();
-        if let Some(body) = self.loaded_body() {
-            return Ok(body);
+        // Only one thread loads. A second one might read nodes that a user of the first block map has changed or freed by then.
+        let _loading = self.block_map_load.lock();
+        if let Some(block_map) = self.loaded_block_map() {
+            return Ok(block_map);
         }
         let (flags, block) = {
             let core = self.core.lock();
@@ -222,17 +227,17 @@ impl Inode {
             let problem = "INLINE_DATA, but the volume does not have inline_data";
             return Err(Error::corrupt_field("inode", "i_flags", problem).of_inode(self.ino));
         }
-        let root = BodyRoot { ino: self.ino, seed: self.seed, flags, block };
-        let body = Body::load(&root, layout, cache, disjoint)?;
-        let body = self.body.get_or_init(|| body);
+        let root = BlockMapRoot { ino: self.ino, seed: self.seed, flags, block };
+        let block_map = BlockMap::load(&root, layout, cache, disjoint)?;
+        let block_map = self.block_map.get_or_init(|| block_map);
         self.recharge();
-        Ok(body)
+        Ok(block_map)
     }
 
-    /// Replaces the body of an inode whose contents have left the inode, under the handle that moves them. The caller holds the range
+    /// Replaces the block map of an inode whose contents have left the inode, under the handle that moves them. The caller holds the range
     /// of the whole file, or the lock of the directory's entries.
-    pub(crate) fn replace_body(&self, body: Body) -> bool {
-        let replaced = self.body.get().is_some_and(|inline| inline.replace(body));
+    pub(crate) fn replace_block_map(&self, block_map: BlockMap) -> bool {
+        let replaced = self.block_map.get().is_some_and(|inline| inline.replace(block_map));
         self.recharge();
         replaced
     }
@@ -248,7 +253,7 @@ impl Inode {
     /// Updates the charge to the memory that the inode uses now.
     pub(crate) fn recharge(&self) {
         let tree = self.merkle_tree().map_or(0, VerifiedTree::memory);
-        self.charge.set(MEMORY + self.loaded_body().map_or(0, Body::memory) + tree);
+        self.charge.set(MEMORY + self.loaded_block_map().map_or(0, BlockMap::memory) + tree);
     }
 
     /// Adds the inode to the handle's transaction, which encodes it when it closes. Registers one block.
@@ -401,7 +406,7 @@ impl Inode {
     /// Returns true if the file has blocks that are freed with its last user: preallocated ones, or blocks that failed writes
     /// have claimed.
     pub(crate) fn has_spare_blocks(&self) -> bool {
-        let claims = || self.loaded_body().is_some_and(Body::has_claims);
+        let claims = || self.loaded_block_map().is_some_and(BlockMap::has_claims);
         self.past_end() == PastEnd::Preallocated || claims()
     }
 
@@ -414,17 +419,18 @@ impl Inode {
 }
 
 impl Inode {
-    /// Returns true if the inode has a body, whether or not its format is supported.
-    pub(crate) fn has_body(&self) -> bool {
+    /// Returns true if the inode has a block map, whether or not its format is supported.
+    pub(crate) fn has_block_map(&self) -> bool {
         match self.file_type() {
             FileType::Regular | FileType::Directory => true,
             FileType::Symlink => {
                 let core = self.core();
                 // The kernel clears a short target before it deletes the inode, and may be interrupted there.
                 let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-                // `block` has no pointers of a new body before a transaction closes, so a body in memory counts.
-                let cleared =
-                    self.body.get().is_none() && !core.flags.intersects(elsewhere) && core.block == [0; 60];
+                // `block` has no pointers of a new block map before a transaction closes, so a block map in memory counts.
+                let cleared = self.block_map.get().is_none()
+                    && !core.flags.intersects(elsewhere)
+                    && core.block == [0; 60];
                 !cleared && !core.is_fast_symlink()
             }
             _ => false,
@@ -460,8 +466,8 @@ impl Participant for Inode {
         self.store_time(&mut core);
         core.size = self.disk_size();
         core.blocks = self.sectors();
-        if let Some(body) = self.loaded_body() {
-            body.encode(&mut core.block);
+        if let Some(block_map) = self.loaded_block_map() {
+            block_map.encode(&mut core.block);
         }
         let end = self.table_offset + usize::from(self.superblock.inode_size());
         self.table_block.change(|bytes| match bytes.get_mut(self.table_offset..end) {

@@ -8,7 +8,7 @@
 //!
 //! After the last wait the number must still be its own. All waits are left out if the open of the device has fenced the owner. If
 //! its lock was free, nothing keeps the machine from writing that the block names: it may have lost the lock unfenced. So this machine
-//! waits as on a device without a lock. The first wait is left out if the caller has waited, or forces the owner out ([`Silence`]).
+//! waits as on a device without a lock. The first wait is left out if the caller has waited, or forces the owner out ([`OwnerEvidence`]).
 //!
 //! Between its last read of the block and the end of its write, this machine may be stopped. Meanwhile other machines may open the
 //! volume, and its number replaces theirs. Each check interval that such an owner uses for its lease is the first one of the
@@ -20,10 +20,10 @@ use std::time::Duration;
 use parext4_device::{Device, Sharing};
 use parext4_format::mmp::{Mmp, check_interval_after};
 
-use super::place::Place;
+use super::location::MmpLocation;
 use super::time::now;
 use super::wait::{Changed, in_fsck, unchanged};
-use super::{MmpOptions, MmpState, MmpUse, Silence};
+use super::{MmpOptions, MmpState, MmpUse, OwnerEvidence};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 
@@ -35,7 +35,7 @@ const SETTLE: u64 = 1;
 ///
 /// # Errors
 /// [`Error::Busy`] names the machine that uses the volume.
-pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) -> Result<Mmp> {
+pub(super) fn claim(device: &dyn Device, place: &MmpLocation, options: &MmpOptions) -> Result<Mmp> {
     let claim = Claim { device, place, options };
     let mut read = now();
     let found = place.read(device)?;
@@ -75,7 +75,7 @@ pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) ->
 /// A claim on the way.
 struct Claim<'a> {
     device: &'a dyn Device,
-    place: &'a Place,
+    place: &'a MmpLocation,
     options: &'a MmpOptions,
 }
 
@@ -84,10 +84,10 @@ impl Claim<'_> {
     /// was no other one.
     fn wait_for_owner(&self, found: &Mmp, read: Duration) -> Result<Duration> {
         let state = MmpState::new(found, self.place);
-        let waits = match self.options.silence {
-            Silence::Unknown => 2,
-            Silence::Seen(sequence) if sequence != found.sequence => 2,
-            Silence::Seen(_) | Silence::Forced => 1,
+        let waits = match self.options.evidence {
+            OwnerEvidence::Unknown => 2,
+            OwnerEvidence::Seen(sequence) if sequence != found.sequence => 2,
+            OwnerEvidence::Seen(_) | OwnerEvidence::Forced => 1,
         };
         log::debug!("the volume was not closed ({state}): waiting up to {} seconds", waits * state.wait);
         if waits == 1 { Ok(read) } else { self.keeps(found, state.wait) }
@@ -111,7 +111,7 @@ impl Claim<'_> {
                 return Ok(longest);
             }
             read = self.keeps(mine, 0)?;
-            mine.sequence = Place::sequence_after(mine.sequence);
+            mine.sequence = MmpLocation::sequence_after(mine.sequence);
             mine.check_interval = interval;
         }
     }
@@ -122,8 +122,8 @@ impl Claim<'_> {
             Changed::No(read) => return Ok(read),
             Changed::To(other) => MmpState::new(&other, self.place),
         };
-        Err(Error::Busy(match self.options.silence {
-            Silence::Forced => {
+        Err(Error::Busy(match self.options.evidence {
+            OwnerEvidence::Forced => {
                 format!("the volume cannot be taken over, because its owner is alive: {other}")
             }
             _ => format!("another machine has the volume open: {other}"),

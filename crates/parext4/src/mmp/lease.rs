@@ -18,7 +18,7 @@ use std::time::Duration;
 use parext4_device::{Device, QueueWaker, ReadNow, Sharing, WriteGuard};
 use parext4_format::mmp::{Mmp, check_interval_after};
 
-use super::place::{Place, seconds_now};
+use super::location::{MmpLocation, seconds_now};
 use super::time::{Window, now};
 use super::{MmpOptions, MmpState, MmpUse};
 use crate::error::Error;
@@ -36,14 +36,14 @@ const MOST_ATTEMPTS: usize = 64;
 /// The lease of one owner.
 #[derive(Debug)]
 pub(super) struct Lease {
-    place: Place,
+    place: MmpLocation,
     options: MmpOptions,
     fenced: bool,
     /// Whether the volume was closed without an error. The device may then be used for something else.
     closed: AtomicBool,
     /// End of the lease on the clock of [`now`], in nanoseconds.
     until: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<LeaseBlocks>,
     /// Notified when the lease was extended or lost.
     changed: Condvar,
     /// The sleep of the owner's thread.
@@ -51,7 +51,7 @@ pub(super) struct Lease {
 }
 
 #[derive(Debug)]
-struct State {
+struct LeaseBlocks {
     /// The block that this machine has made durable last.
     mine: Mmp,
     /// The check interval of the block before `mine`, in seconds.
@@ -85,13 +85,13 @@ pub(super) struct Permit {
 
 /// Whether writes may proceed.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum LeaseState {
     Valid(Permit),
     Ended,
     Lost(io::Error),
 }
 
-impl State {
+impl LeaseBlocks {
     /// Returns whether this machine wrote the block.
     fn is_mine(&self, block: &Mmp) -> bool {
         self.mine == *block || self.attempts.contains(block)
@@ -115,9 +115,9 @@ impl State {
 
 impl Lease {
     /// Returns the lease of an owner that is about to claim the volume. Nothing limits the writes of the claim.
-    pub(super) fn new(device: &dyn Device, place: &Place, options: &MmpOptions) -> Self {
+    pub(super) fn new(device: &dyn Device, place: &MmpLocation, options: &MmpOptions) -> Self {
         let mine = place.mine(options);
-        let state = State {
+        let state = LeaseBlocks {
             previous: mine.check_interval,
             interval: mine.check_interval,
             mine,
@@ -192,21 +192,21 @@ impl Lease {
     }
 
     /// Returns whether writes may proceed now. If the lease has ended, the owner's thread reads the block soon.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn lease_state(&self) -> LeaseState {
         if let Some(permit) = self.permit() {
-            return Standing::Valid(permit);
+            return LeaseState::Valid(permit);
         }
         let mut state = self.state.lock();
         if let Some(why) = state.refusal() {
-            return Standing::Lost(refused(why));
+            return LeaseState::Lost(refused(why));
         }
         if let Some(permit) = self.permit() {
-            return Standing::Valid(permit);
+            return LeaseState::Valid(permit);
         }
         state.wanted = true;
         drop(state);
         self.timer.wake();
-        Standing::Ended
+        LeaseState::Ended
     }
 
     /// Blocks until writes may proceed.
@@ -215,10 +215,10 @@ impl Lease {
     /// The lease is lost.
     pub(super) fn wait(&self) -> io::Result<Permit> {
         loop {
-            match self.standing() {
-                Standing::Valid(permit) => return Ok(permit),
-                Standing::Lost(error) => return Err(error),
-                Standing::Ended => {}
+            match self.lease_state() {
+                LeaseState::Valid(permit) => return Ok(permit),
+                LeaseState::Lost(error) => return Err(error),
+                LeaseState::Ended => {}
             }
             let mut state = self.state.lock();
             while state.wanted && !self.is_valid() {
@@ -258,13 +258,13 @@ impl Lease {
         Some(next)
     }
 
-    fn next_block(&self, state: &State, found: &Mmp, began: Duration) -> Mmp {
+    fn next_block(&self, state: &LeaseBlocks, found: &Mmp, began: Duration) -> Mmp {
         let since = state.last_update.map_or(Duration::ZERO, |last| began.saturating_sub(last));
         // Rounded, so that a thread that wakes a little late does not ask other machines to wait longer.
         let second = self.options.second.as_nanos().max(1);
         let since = (since.as_nanos() + second / 2) / second;
         let slowest = u64::try_from(since).unwrap_or(u64::MAX).max(self.place.update_interval.into());
-        let sequence = Place::sequence_after(found.sequence);
+        let sequence = MmpLocation::sequence_after(found.sequence);
         let check_interval = check_interval_after(slowest);
         Mmp { sequence, time: seconds_now(), check_interval, ..found.clone() }
     }
@@ -375,7 +375,7 @@ impl Lease {
     }
 
     /// Wakes writers and queues that wait.
-    fn notify(&self, mut state: crate::sync::MutexGuard<'_, State>) {
+    fn notify(&self, mut state: crate::sync::MutexGuard<'_, LeaseBlocks>) {
         state.wanted = false;
         let queues = std::mem::take(&mut state.queues);
         drop(state);

@@ -8,7 +8,7 @@ use std::io;
 
 use parext4_device::{Done, Op, Queue, QueueWaker, Request};
 
-use super::lease::{Lease, Standing};
+use super::lease::{Lease, LeaseState};
 use crate::convert::to_usize;
 use crate::sync::Arc;
 
@@ -37,13 +37,13 @@ impl LeasedQueue {
             && let Some(request) = self.backlog.front()
         {
             let is_read = matches!(request.op, Op::Read { .. });
-            let standing = if is_read { None } else { Some(self.lease.standing()) };
-            if matches!(standing, Some(Standing::Ended)) {
+            let lease_state = if is_read { None } else { Some(self.lease.lease_state()) };
+            if matches!(lease_state, Some(LeaseState::Ended)) {
                 return false;
             }
             let Some(request) = self.backlog.pop_front() else { break };
-            match standing {
-                Some(Standing::Lost(error)) => self.ended.push(request.done(Err(error))),
+            match lease_state {
+                Some(LeaseState::Lost(error)) => self.ended.push(request.done(Err(error))),
                 _ => self.inner.submit(request),
             }
         }

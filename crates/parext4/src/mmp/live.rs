@@ -3,7 +3,7 @@
 use parext4_device::{Device, Sharing};
 use parext4_format::superblock::Superblock;
 
-use super::place::{Place, seconds_now};
+use super::location::{MmpLocation, seconds_now};
 use super::wait::{Changed, unchanged};
 use super::{MmpOptions, MmpState, MmpUse};
 use crate::error::{Error, Result};
@@ -24,8 +24,8 @@ pub(crate) fn live(
     if device.sharing() == Sharing::Immutable {
         return Ok(None);
     }
-    let place = Place::of(superblock);
-    let read = |place: Place| Ok((place.read(device)?, place));
+    let place = MmpLocation::of(superblock);
+    let read = |place: MmpLocation| Ok((place.read(device)?, place));
     let (found, place) = match place.and_then(|place| place.map(read).transpose()) {
         Ok(None) => return Ok(None),
         Ok(Some(found)) => found,

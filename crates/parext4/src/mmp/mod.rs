@@ -8,13 +8,13 @@
 //! decide which opens need the protection: `volume` does. `docs/design/mmp.md` has the protocol.
 
 mod claim;
-mod keeper;
+mod heartbeat;
 mod lease;
 mod leased_device;
 mod leased_queue;
 mod live;
+mod location;
 mod options;
-mod place;
 mod protection;
 mod state;
 #[cfg(all(test, not(shuttle)))]
@@ -23,6 +23,6 @@ mod time;
 mod wait;
 
 pub(crate) use live::live;
-pub use options::{MmpOptions, Silence};
+pub use options::{MmpOptions, OwnerEvidence};
 pub(crate) use protection::Protection;
 pub use state::{MmpState, MmpUse, SILENT_AFTER, read};

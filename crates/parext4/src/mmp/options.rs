@@ -6,7 +6,7 @@ use std::time::Duration;
 /// unless it need not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Silence {
+pub enum OwnerEvidence {
     /// Nothing: the open waits for [`MmpState::stale_after`](super::MmpState::stale_after).
     #[default]
     Unknown,
@@ -36,8 +36,8 @@ pub struct MmpOptions {
     /// Length of the seconds in which the volume's intervals are counted. Only tests, which have all openers of a volume to
     /// themselves, change it.
     pub second: Duration,
-    /// The caller's knowledge of the owner of a volume that was not closed. [`Silence::Unknown`] by default.
-    pub silence: Silence,
+    /// The caller's knowledge of the owner of a volume that was not closed. [`OwnerEvidence::Unknown`] by default.
+    pub evidence: OwnerEvidence,
     /// An open for reading does not wait for the owner of a volume that was not closed, but judges by the time of its last update: the
     /// owner counts as gone if that is longer ago than [`MmpState::stale_after`](super::MmpState::stale_after) by the clock of this
     /// machine. Off by default, because the clocks of two machines can differ.
@@ -49,7 +49,7 @@ impl Default for MmpOptions {
         Self {
             device_name: "parext4".into(),
             second: Duration::from_secs(1),
-            silence: Silence::Unknown,
+            evidence: OwnerEvidence::Unknown,
             judge_by_time: false,
         }
     }
@@ -76,10 +76,10 @@ impl MmpOptions {
         self
     }
 
-    /// Sets [`silence`](field@Self::silence).
+    /// Sets [`evidence`](field@Self::evidence).
     #[must_use]
-    pub fn silence(mut self, silence: Silence) -> Self {
-        self.silence = silence;
+    pub fn evidence(mut self, evidence: OwnerEvidence) -> Self {
+        self.evidence = evidence;
         self
     }
 

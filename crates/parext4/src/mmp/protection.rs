@@ -5,10 +5,10 @@ use parext4_format::superblock::Superblock;
 
 use super::MmpOptions;
 use super::claim::claim;
-use super::keeper::{Keeper, Update};
+use super::heartbeat::{Heartbeat, Update};
 use super::lease::Lease;
 use super::leased_device::LeasedDevice;
-use super::place::Place;
+use super::location::MmpLocation;
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::sync::{Arc, Mutex, Rank};
@@ -19,7 +19,7 @@ use crate::threads::{self, JoinHandle};
 pub(crate) struct Protection {
     lease: Arc<Lease>,
     /// `None` once the protection was released.
-    keeper: Mutex<Option<Arc<Keeper>>>,
+    heartbeat: Mutex<Option<Arc<Heartbeat>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -34,23 +34,23 @@ impl Protection {
         superblock: &Superblock,
         options: &MmpOptions,
     ) -> Result<Option<(Self, Arc<dyn Device>)>> {
-        let Some(place) = Place::of(superblock)? else { return Ok(None) };
+        let Some(place) = MmpLocation::of(superblock)? else { return Ok(None) };
         let lease = Arc::new(Lease::new(&**device, &place, options));
         if device.sharing() != Sharing::Fenced {
             device.guard_writes(Arc::clone(&lease) as Arc<dyn WriteGuard>);
         }
         lease.begin(claim(&**device, &place, options)?);
-        let keeper = Arc::new(Keeper::new(Arc::clone(device), place, options, &lease));
-        if keeper.update()? == Update::Lost {
+        let heartbeat = Arc::new(Heartbeat::new(Arc::clone(device), place, options, &lease));
+        if heartbeat.update()? == Update::Lost {
             return Err(Error::Busy(lease.why_lost()));
         }
-        let running = Arc::clone(&keeper);
+        let running = Arc::clone(&heartbeat);
         let thread = threads::spawn_needed("parext4-mmp", move || running.run()).inspect_err(|_| {
-            let _ = keeper.close();
+            let _ = heartbeat.close();
         })?;
         let leased = LeasedDevice::new(Arc::clone(device), &lease);
-        let (keeper, thread) = (Mutex::new(Rank::Leaf, Some(keeper)), Mutex::new(Rank::Leaf, thread));
-        Ok(Some((Self { lease, keeper, thread }, Arc::new(leased))))
+        let (heartbeat, thread) = (Mutex::new(Rank::Leaf, Some(heartbeat)), Mutex::new(Rank::Leaf, thread));
+        Ok(Some((Self { lease, heartbeat, thread }, Arc::new(leased))))
     }
 
     /// Returns a device that belongs to the volume, too, and whose writes need the same lease.
@@ -80,8 +80,8 @@ impl Protection {
         self.lease.timer().stop();
         let thread = self.thread.lock().take();
         threads::join(thread);
-        let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
-        let closed = if clean { keeper.close() } else { Ok(false) };
+        let Some(heartbeat) = self.heartbeat.lock().take() else { return Ok(()) };
+        let closed = if clean { heartbeat.close() } else { Ok(false) };
         if let Err(error) = &closed {
             log::warn!("the volume is not marked as closed: {error}");
         }
@@ -94,8 +94,8 @@ impl Protection {
 impl Protection {
     /// Updates the block, as the owner's thread does. Returns false if the volume is lost.
     pub(crate) fn update(&self) -> bool {
-        let keeper = self.keeper.lock().clone();
-        keeper.is_some_and(|keeper| !matches!(keeper.update(), Ok(Update::Lost)))
+        let heartbeat = self.heartbeat.lock().clone();
+        heartbeat.is_some_and(|heartbeat| !matches!(heartbeat.update(), Ok(Update::Lost)))
     }
 }
 

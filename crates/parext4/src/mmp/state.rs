@@ -6,7 +6,7 @@ use std::time::Duration;
 use parext4_device::Device;
 use parext4_format::mmp::{Mmp, SEQUENCE_CLEAN, SEQUENCE_FSCK, name_of};
 
-use super::place::Place;
+use super::location::MmpLocation;
 use super::time::utc;
 use crate::error::Result;
 use crate::superblock::read_superblock;
@@ -49,7 +49,7 @@ pub struct MmpState {
 }
 
 impl MmpState {
-    pub(super) fn new(mmp: &Mmp, place: &Place) -> Self {
+    pub(super) fn new(mmp: &Mmp, place: &MmpLocation) -> Self {
         Self {
             usage: match mmp.sequence {
                 SEQUENCE_CLEAN => MmpUse::Clean,
@@ -117,7 +117,7 @@ impl fmt::Display for MmpState {
 /// [`Error::Corrupt`](crate::Error::Corrupt) if there is no volume, or its block is damaged; device errors.
 pub fn read(device: &dyn Device) -> Result<Option<MmpState>> {
     let superblock = read_superblock(device)?;
-    let Some(place) = Place::of(&superblock)? else { return Ok(None) };
+    let Some(place) = MmpLocation::of(&superblock)? else { return Ok(None) };
     let mmp = place.read(device)?;
     Ok(Some(MmpState::new(&mmp, &place)))
 }

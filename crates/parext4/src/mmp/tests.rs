@@ -12,10 +12,10 @@ use parext4_device::{
 };
 use parext4_format::mmp::Mmp;
 
-use super::keeper::{Keeper, Update};
-use super::lease::{Lease, Standing};
+use super::heartbeat::{Heartbeat, Update};
+use super::lease::{Lease, LeaseState};
 use super::leased_device::LeasedDevice;
-use super::place::Place;
+use super::location::MmpLocation;
 use super::{MmpOptions, MmpUse, read};
 use crate::health::Health;
 use crate::mkfs::{MkfsOptions, mkfs};
@@ -27,9 +27,9 @@ const SECOND: Duration = Duration::from_millis(100);
 /// An owner whose thread is the test.
 struct TestOwner {
     mem: Arc<MemDevice>,
-    place: Place,
+    place: MmpLocation,
     lease: Arc<Lease>,
-    keeper: Keeper,
+    heartbeat: Heartbeat,
     leased: Arc<dyn Device>,
 }
 
@@ -37,16 +37,16 @@ struct TestOwner {
 fn owner(wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>) -> TestOwner {
     let mem = Arc::new(MemDevice::new(16 << 20));
     mkfs(&*mem, &MkfsOptions::new().mmp(true)).unwrap();
-    let place = Place::of(&read_superblock(&*mem).unwrap()).unwrap().unwrap();
+    let place = MmpLocation::of(&read_superblock(&*mem).unwrap()).unwrap().unwrap();
     let options = MmpOptions::new().second(SECOND);
     let mine = place.mine(&options);
     place.write(&*mem, &mine).unwrap();
     let device = wrap(Arc::clone(&mem));
     let lease = Arc::new(Lease::new(&*device, &place, &options));
     lease.begin(mine);
-    let keeper = Keeper::new(Arc::clone(&device), place.clone(), &options, &lease);
+    let heartbeat = Heartbeat::new(Arc::clone(&device), place.clone(), &options, &lease);
     let leased = Arc::new(LeasedDevice::new(device, &lease));
-    TestOwner { mem, place, lease, keeper, leased }
+    TestOwner { mem, place, lease, heartbeat, leased }
 }
 
 fn plain(mem: Arc<MemDevice>) -> Arc<dyn Device> {
@@ -69,10 +69,10 @@ impl TestOwner {
 #[test]
 fn the_block_of_a_volume_that_stopped_between_two_updates_is_cleared_at_close() {
     let owner = owner(plain);
-    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+    assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
     // As the thread does when an update ends after the volume was closed, and before the thread is stopped.
     owner.lease.retire("the volume has stopped");
-    owner.keeper.close().unwrap();
+    owner.heartbeat.close().unwrap();
     assert_eq!(read(&*owner.mem).unwrap().unwrap().usage, MmpUse::Clean);
 }
 
@@ -85,17 +85,17 @@ fn a_late_write_waits_for_an_update() {
         assert!(!writer.is_finished(), "the lease has not begun");
         // A writer that does not run for a second needs another update.
         while !writer.is_finished() {
-            assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+            assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
             thread::sleep(SECOND);
         }
         writer.join().unwrap().unwrap();
     });
     thread::sleep(11 * SECOND);
-    assert!(matches!(owner.lease.standing(), Standing::Ended));
+    assert!(matches!(owner.lease.lease_state(), LeaseState::Ended));
     owner.take_over();
     thread::scope(|scope| {
         let writer = scope.spawn(|| owner.write());
-        assert_eq!(owner.keeper.update().unwrap(), Update::Lost);
+        assert_eq!(owner.heartbeat.update().unwrap(), Update::Lost);
         assert!(
             writer
                 .join()
@@ -113,9 +113,9 @@ fn a_late_write_waits_for_an_update() {
 fn a_lease_is_longer_only_after_a_second_slow_update() {
     let owner = owner(plain);
     let late = || {
-        assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+        assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
         thread::sleep(11 * SECOND);
-        matches!(owner.lease.standing(), Standing::Ended)
+        matches!(owner.lease.lease_state(), LeaseState::Ended)
     };
     assert!(late() && late() && late(), "the block of before asks for ten seconds");
     assert!(!late(), "two blocks ask for more");
@@ -124,8 +124,8 @@ fn a_lease_is_longer_only_after_a_second_slow_update() {
 #[test]
 fn failed_updates_stop_an_owner_only_when_a_write_needs_one() {
     let owner = owner(plain);
-    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
-    let failing = Keeper::new(
+    assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
+    let failing = Heartbeat::new(
         Arc::new(FaultDevice::new(Arc::clone(&owner.mem) as _, FaultPlan::at(1).sticky(true))),
         owner.place.clone(),
         &MmpOptions::new().second(SECOND),
@@ -221,22 +221,22 @@ fn faulty_owner(sharing: Sharing, change: impl FnOnce(&mut Faulty)) -> (TestOwne
 #[test]
 fn an_owner_knows_each_block_that_it_may_have_written() {
     let (owner, device) = faulty_owner(Sharing::Unfenced, |_| ());
-    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+    assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
     let durable = owner.place.read(&*owner.mem).unwrap();
     let health = Arc::new(Health::new(0));
     owner.lease.attach(&health);
     device.flush_fails.store(true, Ordering::SeqCst);
-    assert!(owner.keeper.update().is_err(), "written, but not flushed");
+    assert!(owner.heartbeat.update().is_err(), "written, but not flushed");
     assert!(health.check().is_err(), "the volume has stopped");
-    assert!(owner.keeper.update().is_err());
+    assert!(owner.heartbeat.update().is_err());
     device.write_fails.store(true, Ordering::SeqCst);
-    assert!(owner.keeper.update().is_err(), "not written");
-    assert!(owner.keeper.update().is_err(), "the block is still its own");
+    assert!(owner.heartbeat.update().is_err(), "not written");
+    assert!(owner.heartbeat.update().is_err(), "the block is still its own");
     // The server restarts without what was not flushed.
     owner.place.write(&*owner.mem, &durable).unwrap();
     device.write_fails.store(false, Ordering::SeqCst);
     device.flush_fails.store(false, Ordering::SeqCst);
-    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+    assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
     owner.write().unwrap();
 }
 
@@ -250,11 +250,11 @@ fn an_idle_owner_stops_when_its_device_has_given_up() {
         (Sharing::Local, ErrorKind::TimedOut, false),
     ] {
         let (owner, device) = faulty_owner(sharing, |faulty| faulty.error = error);
-        assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+        assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
         let health = Arc::new(Health::new(0));
         owner.lease.attach(&health);
         device.write_fails.store(true, Ordering::SeqCst);
-        let update = owner.keeper.update();
+        let update = owner.heartbeat.update();
         assert_eq!(matches!(update, Ok(Update::Lost)), stops, "{sharing:?}, {error}: {update:?}");
         assert_eq!(health.check().is_err(), stops, "{sharing:?}, {error}");
     }
@@ -263,9 +263,9 @@ fn an_idle_owner_stops_when_its_device_has_given_up() {
 #[test]
 fn an_owner_whose_last_answer_was_lost_finds_its_own_clean_block() {
     let (owner, device) = faulty_owner(Sharing::Unfenced, |_| ());
-    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+    assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
     device.asks.set(Arc::clone(&owner.lease)).unwrap();
-    assert!(owner.keeper.close().unwrap());
+    assert!(owner.heartbeat.close().unwrap());
     assert_eq!(read(&*owner.mem).unwrap().unwrap().usage, MmpUse::Clean);
 }
 
@@ -273,14 +273,14 @@ fn an_owner_whose_last_answer_was_lost_finds_its_own_clean_block() {
 fn a_slow_flush_of_a_fenced_device_does_not_hide_its_owner() {
     let (owner, device) = faulty_owner(Sharing::Fenced, |_| ());
     device.flush_fails.store(true, Ordering::SeqCst);
-    assert_eq!(owner.keeper.update().unwrap(), Update::Written, "no flush");
+    assert_eq!(owner.heartbeat.update().unwrap(), Update::Written, "no flush");
 }
 
 #[test]
 fn an_owner_on_a_slow_device_can_be_closed() {
     let (owner, _) = faulty_owner(Sharing::Unfenced, |faulty| faulty.read_takes = 11 * SECOND);
-    let TestOwner { lease, keeper, .. } = owner;
-    let keeping = thread::spawn(move || keeper.run());
+    let TestOwner { lease, heartbeat, .. } = owner;
+    let keeping = thread::spawn(move || heartbeat.run());
     thread::sleep(SECOND);
     lease.timer().stop();
     assert!(testkit::poll::until(|| keeping.is_finished()), "no read is fast enough for the lease");
@@ -325,7 +325,7 @@ fn late_requests_of_a_queue_wait_for_an_update() {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 thread::sleep(SECOND);
-                assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+                assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
             }
         });
         while queue.in_flight() > 0 {
@@ -337,7 +337,7 @@ fn late_requests_of_a_queue_wait_for_an_update() {
     done.clear();
 
     owner.take_over();
-    assert_eq!(owner.keeper.update().unwrap(), Update::Lost);
+    assert_eq!(owner.heartbeat.update().unwrap(), Update::Lost);
     let read = Op::Read { offset: 0, buf: AlignedBuf::zeroed(512), len: 512 };
     [write(), Op::Flush, read].into_iter().for_each(|op| queue.submit(Request { token: 0, op }));
     while queue.in_flight() > 0 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parext4_device::Device;
 use parext4_format::mmp::Mmp;
 
-use super::place::Place;
+use super::location::MmpLocation;
 use super::time::{now, sleep};
 use super::{MmpOptions, MmpState};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub(super) enum Changed {
 /// Waits for `seconds` and reads the block each second. Returns as soon as the block differs from `known`.
 pub(super) fn unchanged(
     device: &dyn Device,
-    place: &Place,
+    place: &MmpLocation,
     known: &Mmp,
     seconds: u64,
     options: &MmpOptions,

@@ -8,7 +8,7 @@ use super::set_attributes::SetAttributes;
 use crate::clock::now;
 use crate::error::Result;
 use crate::inode::{Cached, FIXED};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::xattr::XattrChange;
 
 /// Set-user-ID.
@@ -67,7 +67,7 @@ pub struct Metadata {
     pub rdev: Option<(u32, u32)>,
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the space besides the inode's blocks, in units of 512 bytes: what dirty pages have reserved, or the size of contents
     /// in the inode.
     fn further_sectors(&self) -> u64 {

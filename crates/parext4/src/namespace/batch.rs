@@ -7,9 +7,9 @@ use parext4_format::inode::FileType;
 
 use super::check_name;
 use crate::error::Result;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
-/// One entry of a directory, from [`Node::read_dir`].
+/// One entry of a directory, from [`InodeRef::read_dir`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirItem {
@@ -19,12 +19,12 @@ pub struct DirItem {
     pub ino: InodeNo,
     /// The type of that inode.
     pub file_type: FileType,
-    /// The cookie with which [`Node::read_dir`] continues after this entry. Cookies grow along a listing, and bit 63 is never set. The lower
+    /// The cookie with which [`InodeRef::read_dir`] continues after this entry. Cookies grow along a listing, and bit 63 is never set. The lower
     /// 32 bits are all set, so that the other 31 bits identify the cookie, unless the next name has the same hash.
     pub cookie: u64,
 }
 
-/// Entries of a directory that were listed together, from [`Node::read_dir`]. Keeps the directory and the volume open.
+/// Entries of a directory that were listed together, from [`InodeRef::read_dir`]. Keeps the directory and the volume open.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -36,7 +36,7 @@ pub struct DirItem {
 /// ```
 #[derive(Clone, Debug)]
 pub struct DirBatch {
-    dir: Node,
+    dir: InodeRef,
     /// The number of changes of the directory when it was listed.
     changes: u64,
     items: Vec<DirItem>,
@@ -52,7 +52,7 @@ pub(super) fn changes_of(item: &DirItem, neighbours: [Option<u64>; 2], changes: 
 }
 
 impl DirBatch {
-    pub(super) fn new(dir: Node, changes: u64, items: Vec<DirItem>) -> Self {
+    pub(super) fn new(dir: InodeRef, changes: u64, items: Vec<DirItem>) -> Self {
         Self { dir, changes, items }
     }
 
@@ -61,11 +61,11 @@ impl DirBatch {
     /// inode.
     ///
     /// # Errors
-    /// As [`Node::lookup`].
+    /// As [`InodeRef::lookup`].
     ///
     /// # Panics
     /// If there are not that many entries.
-    pub fn node(&self, nth: usize) -> Result<Node> {
+    pub fn node(&self, nth: usize) -> Result<InodeRef> {
         let item = &self.items[nth];
         let cookie = |nth: Option<usize>| self.items.get(nth?).map(|item| item.cookie);
         let neighbours = [cookie(nth.checked_sub(1)), cookie(nth.checked_add(1))];
@@ -95,9 +95,9 @@ impl IntoIterator for DirBatch {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the inode that the name of an entry has now. The entry was listed when this directory had changed `changes` times.
-    pub(super) fn listed_node(&self, item: &DirItem, changes: Option<u64>) -> Result<Node> {
+    pub(super) fn listed_node(&self, item: &DirItem, changes: Option<u64>) -> Result<InodeRef> {
         if !matches!(&item.name[..], b"." | b"..") {
             check_name(&item.name)?;
             let now = self.inode.read_entries();

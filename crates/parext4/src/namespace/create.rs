@@ -18,8 +18,8 @@ use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::inode::{Inode, inherited};
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
-use crate::node::Node;
 use crate::quota::QuotaIds;
 use crate::sync::Arc;
 use crate::xattr::{InheritedAcl, XattrChange};
@@ -64,7 +64,7 @@ impl Contents<'_> {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Creates an empty regular file.
     ///
     /// ```
@@ -81,7 +81,7 @@ impl Node {
     /// # Errors
     /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`]; [`Error::NoKey`] if the directory is
     /// encrypted; [`Error::Invalid`] if it ignores case and refuses the name.
-    pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
+    pub fn create(&self, name: &[u8], new: &NewInode) -> Result<InodeRef> {
         let mut prepared = self.prepare_inode(FileType::Regular, new)?;
         self.begins_inline(&mut prepared, &[]);
         self.make(name, prepared)
@@ -103,7 +103,7 @@ impl Node {
     /// # Errors
     /// As [`create`](Self::create); [`Error::TooManyLinks`] if the directory has 64,998 subdirectories and the volume or the
     /// directory does not permit more (`dir_nlink`).
-    pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<Node> {
+    pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<InodeRef> {
         let mut prepared = self.prepare_inode(FileType::Directory, new)?;
         prepared.raw.links = 2;
         if self.begins_inline(&mut prepared, &inline::empty(self.ino())) {
@@ -129,7 +129,7 @@ impl Node {
     /// # Errors
     /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL, [`Error::NameTooLong`] if it does not fit a
     /// block.
-    pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<Node> {
+    pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<InodeRef> {
         symlink::check_target(target, self.engine.block_size())?;
         let mut prepared = self.prepare_inode(FileType::Symlink, &new.permissions(0o777))?;
         let raw = &mut prepared.raw;
@@ -160,7 +160,7 @@ impl Node {
     ///
     /// # Errors
     /// As [`create`](Self::create); [`Error::Invalid`] if a device number is too large for the format.
-    pub fn mknod(&self, name: &[u8], special: Special, new: &NewInode) -> Result<Node> {
+    pub fn mknod(&self, name: &[u8], special: Special, new: &NewInode) -> Result<InodeRef> {
         let (file_type, device) = match special {
             Special::CharDevice { major, minor } => (FileType::CharDevice, Some((major, minor))),
             Special::BlockDevice { major, minor } => (FileType::BlockDevice, Some((major, minor))),
@@ -219,7 +219,7 @@ impl Node {
         Ok(prepared)
     }
 
-    fn make(&self, name: &[u8], prepared: PreparedInode<'_>) -> Result<Node> {
+    fn make(&self, name: &[u8], prepared: PreparedInode<'_>) -> Result<InodeRef> {
         check_name(name)?;
         let dir = self.dir()?;
         let _entries = self.inode.change_entries();
@@ -245,7 +245,7 @@ impl Node {
                 Ok(inode)
             })
         })?;
-        Ok(Node::new(&self.engine, inode))
+        Ok(InodeRef::new(&self.engine, inode))
     }
 
     /// Allocates the inode, its first block and the blocks for its entry. Without space, allocates nothing.
@@ -276,7 +276,7 @@ impl Node {
         let quota = engine.reserve_new_inode(&prepared.raw, engine.credentials())?;
         let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
         drop(quota);
-        // Without links, so that `node_by_number` returns no reference to an inode that may be undone.
+        // Without links, so that `inode_by_number` returns no reference to an inode that may be undone.
         let mut raw = prepared.raw.clone();
         raw.links = guarded!(Fault::LinksBeforeContents, 0, raw.links);
         let inode = engine.new_inode(ino, raw, table_block)?;

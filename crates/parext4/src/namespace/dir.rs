@@ -5,13 +5,13 @@ use parext4_format::htree::DxRoot;
 use parext4_format::inode::{FileType, InodeFlags};
 use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry, htree};
 
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::meta::{BlockKind, MetaBlock};
-use crate::node::Node;
 use crate::sync::Arc;
 
 /// The most blocks that a directory can have past its end: the superblock's field (`s_prealloc_dir_blocks`) has 8 bits.
@@ -20,11 +20,11 @@ const MAX_PAST_END: u32 = u8::MAX as u32;
 /// The blocks of a directory. A user holds the directory's `entries` lock: shared to read, exclusive to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dir<'a> {
-    pub engine: &'a Use,
+    pub engine: &'a EngineRef,
     pub inode: &'a Arc<Inode>,
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the node's blocks as a directory.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Node {
 
 impl<'a> Dir<'a> {
     /// Returns a directory that is being created.
-    pub(super) fn new(engine: &'a Use, inode: &'a Arc<Inode>) -> Self {
+    pub(super) fn new(engine: &'a EngineRef, inode: &'a Arc<Inode>) -> Self {
         Self { engine, inode }
     }
 
@@ -127,9 +127,9 @@ impl<'a> Dir<'a> {
     /// Corruption, if a block is mapped there.
     pub(super) fn check_end(&self) -> Result<()> {
         let past = BlockRange::starting_at(self.end()?).take(MAX_PAST_END);
-        for run in self.engine.body(self.inode)?.runs(past) {
+        for run in self.engine.block_map(self.inode)?.runs(past) {
             let run = run?;
-            if !matches!(run.state, State::Hole) {
+            if !matches!(run.state, BlockState::Hole) {
                 return Err(self.corrupt(format_args!("block {} past its end is mapped", run.logical)));
             }
         }
@@ -138,8 +138,8 @@ impl<'a> Dir<'a> {
 
     /// Reads block `n` of the directory.
     pub(super) fn read(&self, n: FileBlock) -> Result<Arc<MetaBlock>> {
-        match self.engine.body(self.inode)?.state_of(n)? {
-            State::Written(block) => {
+        match self.engine.block_map(self.inode)?.state_of(n)? {
+            BlockState::Written(block) => {
                 let read = self.engine.cache.read(block, self.kind());
                 read.map_err(|error| self.engine.health.note((self.inode.ino(), block), error))
             }
@@ -220,7 +220,7 @@ impl<'a> Dir<'a> {
     pub(super) fn set_parent(&self, handle: &Handle<'_>, parent: InodeNo) -> Result<()> {
         // Also checks that there is a `..` to change.
         self.parent()?;
-        if self.engine.body(self.inode)?.is_inline() {
+        if self.engine.block_map(self.inode)?.is_inline() {
             return self.change_inline(handle, |entries| {
                 entries.set_parent(parent);
                 Ok(())
@@ -269,7 +269,7 @@ impl<'a> Dir<'a> {
         n: FileBlock,
         fill: impl FnOnce(&mut [u8]) -> parext4_format::Result<()>,
     ) -> Result<()> {
-        let State::Written(block) = self.engine.body(self.inode)?.state_of(n)? else {
+        let BlockState::Written(block) = self.engine.block_map(self.inode)?.state_of(n)? else {
             return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
         };
         let block = self.engine.cache.create(block, self.kind())?;

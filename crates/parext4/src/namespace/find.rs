@@ -10,23 +10,23 @@ use super::names::{NameHash, Wanted};
 use super::{check_name, printable};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
 use crate::meta::MetaBlock;
-use crate::node::Node;
 use crate::sync::{Arc, yield_now};
 
 /// The place of an entry.
 #[derive(Debug)]
 pub(super) struct Found {
     pub ino: InodeNo,
-    place: Place,
+    place: EntryLocation,
     /// The name of the entry, if it may be spelled otherwise than the name that was looked up.
     stored: Option<Vec<u8>>,
 }
 
 /// Where an entry is.
 #[derive(Debug)]
-enum Place {
+enum EntryLocation {
     Block(Arc<MetaBlock>, EntryPosition),
     Inode,
 }
@@ -43,13 +43,15 @@ impl Dir<'_> {
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
         let Some(wanted) = self.names()?.wanted(name)? else { return Ok(None) };
         if let Some(image) = self.inline_image()? {
-            return self.search(&image, false, &wanted, |_| Place::Inode);
+            return self.search(&image, false, &wanted, |_| EntryLocation::Inode);
         }
         if self.is_searched_by_hash() { self.find_hashed(&wanted) } else { self.find_linear(&wanted) }
     }
 
     fn find_in(&self, block: Arc<MetaBlock>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
-        self.search(&block.snapshot(), self.has_tail(), wanted, |position| Place::Block(block, position))
+        self.search(&block.snapshot(), self.has_tail(), wanted, |position| {
+            EntryLocation::Block(block, position)
+        })
     }
 
     /// Searches the entries `bytes`. `place` returns where the entry at a position is.
@@ -58,7 +60,7 @@ impl Dir<'_> {
         bytes: &[u8],
         tail: bool,
         wanted: &Wanted<'_>,
-        place: impl FnOnce(EntryPosition) -> Place,
+        place: impl FnOnce(EntryPosition) -> EntryLocation,
     ) -> Result<Option<Found>> {
         let (entry, is_exact) = match wanted {
             Wanted::Exact(name) => (dir_entry::find(bytes, tail, name), true),
@@ -142,7 +144,7 @@ impl Dir<'_> {
     }
 
     /// Returns the inode that an entry names. The caller holds the directory's lock, so the entry keeps the inode.
-    pub(super) fn node(&self, ino: InodeNo) -> Result<Node> {
+    pub(super) fn node(&self, ino: InodeNo) -> Result<InodeRef> {
         if self.engine.superblock.is_own_inode(ino) {
             return Err(self.corrupt(format_args!("an entry names inode {ino} of the file system itself")));
         }
@@ -155,14 +157,14 @@ impl Dir<'_> {
             drop(core);
             return Err(self.corrupt(format_args!("an entry names inode {ino}, which has no links")));
         }
-        // Under the inode's lock, as in the drop of a `Node`: an inode with more names than links can lose its last link meanwhile.
+        // Under the inode's lock, as in the drop of a `InodeRef`: an inode with more names than links can lose its last link meanwhile.
         let core = guarded!(Fault::NamedUnlocked, Some(core), {
             drop(core);
             // Long enough for another thread to delete the inode and to create one with its number.
             (0..5000).for_each(|_| yield_now());
             None
         });
-        let node = Node::new(self.engine, Arc::clone(&inode));
+        let node = InodeRef::new(self.engine, Arc::clone(&inode));
         drop(core);
         Ok(node)
     }
@@ -175,7 +177,7 @@ impl Dir<'_> {
     /// Like [`remove`](Self::remove), for an entry found under the same lock. The entry has not moved since.
     pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
         let (tail, name) = (self.has_tail(), found.stored_as(name));
-        let Place::Block(block, position) = &found.place else {
+        let EntryLocation::Block(block, position) = &found.place else {
             return self.change_inline(handle, |entries| entries.remove(name)).map(drop);
         };
         let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, *position, name);
@@ -192,7 +194,7 @@ impl Dir<'_> {
     ) -> Result<()> {
         let found = self.expect(name)?;
         let (tail, file_type, name) = (self.has_tail(), self.entry_type(file_type), found.stored_as(name));
-        let Place::Block(block, _) = &found.place else {
+        let EntryLocation::Block(block, _) = &found.place else {
             return self.change_inline(handle, |entries| entries.set_inode(name, ino, file_type)).map(drop);
         };
         let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type);
@@ -233,7 +235,7 @@ impl Dir<'_> {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the inode that `name` names in this directory. `.` and `..` are permitted.
     ///
     /// ```
@@ -249,7 +251,7 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; [`Error::Invalid`] or [`Error::NameTooLong`] if no entry can have that name.
-    pub fn lookup(&self, name: &[u8]) -> Result<Node> {
+    pub fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
         let dir = self.dir()?;
         let special = matches!(name, b"." | b"..");
         if !special {

@@ -3,9 +3,9 @@
 use parext4_format::inode::InodeFlags;
 
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
-impl Node {
+impl InodeRef {
     /// Sets the flags that users may change, as `chattr` does. Ignores the remaining visible flags in `flags`. Operations that begin afterwards
     /// respect immutable and append-only; a directory without
     /// entries can begin or cease to ignore case ([`InodeFlags::CASEFOLD`]), if the volume has `casefold`; parext4 only stores the remaining

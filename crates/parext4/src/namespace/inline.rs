@@ -10,9 +10,9 @@ use parext4_format::inode::INLINE_BLOCK;
 use parext4_format::{FileBlock, dir_entry};
 
 use super::dir::Dir;
-use crate::body_update::MOVE_CREDITS;
 use crate::error::Result;
 use crate::journal::Handle;
+use crate::map_update::MOVE_CREDITS;
 
 impl Dir<'_> {
     /// Returns the directory as one block without a tail if its entries lie in the inode. Their offsets are the ones that they keep in
@@ -25,7 +25,7 @@ impl Dir<'_> {
     }
 
     fn inline_contents(&self) -> Result<Option<Vec<u8>>> {
-        if !self.engine.body(self.inode)?.is_inline() {
+        if !self.engine.block_map(self.inode)?.is_inline() {
             return Ok(None);
         }
         self.engine.inline_contents(self.inode)

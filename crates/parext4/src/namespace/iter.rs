@@ -10,15 +10,15 @@ use parext4_format::inode::FileType;
 use super::batch::changes_of;
 use super::dir_path::DirPath;
 use super::{DirItem, Metadata};
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
+use crate::inode_ref::{InodeId, InodeRef};
 use crate::sync::Arc;
 
 /// A directory that is listed, and its path.
 #[derive(Debug)]
 struct ListedDir {
-    dir: Node,
+    dir: InodeRef,
     path: Arc<DirPath>,
 }
 
@@ -46,10 +46,10 @@ pub struct ReadDir {
     ended: bool,
 }
 
-/// A listing that was interrupted. It keeps no [`Node`].
+/// A listing that was interrupted. It keeps no [`InodeRef`].
 #[derive(Debug)]
 pub(crate) struct PausedDir {
-    dir: NodeId,
+    dir: InodeId,
     path: Arc<DirPath>,
     /// The cookie of the last entry that was returned.
     returned: u64,
@@ -63,7 +63,7 @@ impl ReadDir {
     ///
     /// # Errors
     /// [`Error::NotDirectory`].
-    pub(crate) fn new(dir: Node, path: PathBuf) -> Result<Self> {
+    pub(crate) fn new(dir: InodeRef, path: PathBuf) -> Result<Self> {
         Self::with_path(dir, DirPath::top(path))
     }
 
@@ -75,7 +75,7 @@ impl ReadDir {
         Self::with_path(entry.node()?, DirPath::below(&entry.listed.path, entry.file_name()))
     }
 
-    fn with_path(dir: Node, path: Arc<DirPath>) -> Result<Self> {
+    fn with_path(dir: InodeRef, path: Arc<DirPath>) -> Result<Self> {
         dir.dir()?;
         let listed = Arc::new(ListedDir { dir, path });
         Ok(Self { listed, batch: Vec::new().into_iter(), changes: None, returned: 0, after: 0, ended: false })
@@ -99,7 +99,7 @@ impl ReadDir {
     }
 
     /// Returns the directory.
-    pub(crate) fn dir(&self) -> &Node {
+    pub(crate) fn dir(&self) -> &InodeRef {
         &self.listed.dir
     }
 
@@ -124,10 +124,10 @@ impl PausedDir {
     ///
     /// # Errors
     /// [`Error::NotFound`] if the directory was removed; corruption, failed reads.
-    pub(crate) fn resume(self, engine: &Use) -> Result<ReadDir> {
-        let Self { dir: NodeId { ino, generation }, path, returned, same_cookie, ended } = self;
+    pub(crate) fn resume(self, engine: &EngineRef) -> Result<ReadDir> {
+        let Self { dir: InodeId { ino, generation }, path, returned, same_cookie, ended } = self;
         let dir = engine
-            .node_by_number(ino, |core| core.generation == generation)?
+            .inode_by_number(ino, |core| core.generation == generation)?
             .ok_or_else(|| Error::NotFound(path.to_path().display().to_string()))?;
         let listing = ReadDir::with_path(dir, path)?;
         Ok(ReadDir { batch: same_cookie.into_iter(), returned, after: returned, ended, ..listing })
@@ -235,7 +235,7 @@ impl DirEntry {
     ///
     /// # Errors
     /// [`Error::NotFound`] if the entry was removed; corruption, failed reads.
-    pub fn node(&self) -> Result<Node> {
+    pub fn node(&self) -> Result<InodeRef> {
         self.listed.dir.listed_node(&self.item, self.changes)
     }
 

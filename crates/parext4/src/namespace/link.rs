@@ -3,10 +3,10 @@
 use super::links::{DROP_CREDITS, add_link, drop_link, lock_links};
 use super::{check_name, printable};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::sync::Arc;
 
-impl Node {
+impl InodeRef {
     /// Adds another name of `target` to this directory.
     ///
     /// ```
@@ -22,7 +22,7 @@ impl Node {
     /// [`Error::Exists`] if an entry of that name exists; [`Error::NotPermitted`] if `target` is a directory, immutable or append-only;
     /// [`Error::NotFound`] if it has lost its last name; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::Invalid`] if it is on
     /// another volume; [`Error::NoKey`] if the directory is encrypted.
-    pub fn link(&self, name: &[u8], target: &Node) -> Result<()> {
+    pub fn link(&self, name: &[u8], target: &InodeRef) -> Result<()> {
         check_name(name)?;
         let dir = self.dir()?;
         if !Arc::ptr_eq(&self.engine, &target.engine) {

@@ -14,8 +14,8 @@ use crate::engine::Orphans;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
-use crate::node::Node;
 use crate::sync::Arc;
 use crate::xattr::XattrsLock;
 
@@ -26,7 +26,7 @@ const MAX_LINKS: u16 = 65_000;
 pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
 
 /// Locks an inode's link count.
-pub(super) fn lock_links(node: &Node) -> XattrsLock<'_> {
+pub(super) fn lock_links(node: &InodeRef) -> XattrsLock<'_> {
     let mut locked = node.lock_xattrs();
     when_planted!(Fault::LinksUnlocked, locked.release());
     locked
@@ -37,7 +37,7 @@ pub(super) fn lock_links(node: &Node) -> XattrsLock<'_> {
 ///
 /// # Errors
 /// Corruption, failed reads.
-pub(super) fn lock_losing_link(node: &Node) -> Result<XattrsLock<'_>> {
+pub(super) fn lock_losing_link(node: &InodeRef) -> Result<XattrsLock<'_>> {
     let locked = lock_links(node);
     let links = node.inode.core().links;
     if node.inode.is_dir() || links <= 1 {
@@ -47,10 +47,10 @@ pub(super) fn lock_losing_link(node: &Node) -> Result<XattrsLock<'_>> {
 }
 
 /// Returns an error if the inode's blocks cannot be freed.
-fn check_deletable(node: &Node, xattrs: &XattrsLock<'_>) -> Result<()> {
-    if node.inode.has_body() {
-        let body = node.engine.body(&node.inode)?;
-        body.check_from(FileBlock::ZERO).map_err(|error| node.engine.health.note(node.ino(), error))?;
+fn check_deletable(node: &InodeRef, xattrs: &XattrsLock<'_>) -> Result<()> {
+    if node.inode.has_block_map() {
+        let block_map = node.engine.block_map(&node.inode)?;
+        block_map.check_from(FileBlock::ZERO).map_err(|error| node.engine.health.note(node.ino(), error))?;
     }
     xattrs.load()?;
     if has_translator(node) {
@@ -61,21 +61,21 @@ fn check_deletable(node: &Node, xattrs: &XattrsLock<'_>) -> Result<()> {
 }
 
 /// Returns true if a program of the Hurd serves the inode, whose name has a block that nothing else refers to (`h_i_translator`).
-fn has_translator(node: &Node) -> bool {
+fn has_translator(node: &InodeRef) -> bool {
     let core = node.inode.core();
     let number = core.version & u64::from(u32::MAX);
     node.engine.superblock.is_of_hurd() && !core.flags.contains(InodeFlags::EXTENTS) && number != 0
 }
 
 /// Reads the bitmaps that the deletion changes.
-fn read_bitmaps(node: &Node) -> Result<()> {
+fn read_bitmaps(node: &InodeRef) -> Result<()> {
     let (engine, inode) = (&node.engine, &node.inode);
     engine.allocator.inode_in_use(inode.ino())?;
     let block = FsBlock(inode.core().file_acl);
     if block.get() != 0 {
         engine.allocator.read_bitmaps(block, 1)?;
     }
-    if inode.has_body() { engine.read_bitmaps_from(inode, FileBlock::ZERO) } else { Ok(()) }
+    if inode.has_block_map() { engine.read_bitmaps_from(inode, FileBlock::ZERO) } else { Ok(()) }
 }
 
 /// Counts another name of a file.
@@ -96,7 +96,7 @@ pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
-/// Counts one name of a file less. If it was the last, the inode becomes an orphan, which its last `Node` deletes.
+/// Counts one name of a file less. If it was the last, the inode becomes an orphan, which its last `InodeRef` deletes.
 pub(super) fn drop_link(engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     drop_to(engine, handle, inode, |links| links.saturating_sub(1))
 }

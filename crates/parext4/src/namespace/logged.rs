@@ -12,18 +12,18 @@ use super::links::{DROP_CREDITS, drop_all_links, drop_link};
 use super::lock::lock_all;
 use crate::allocator::ALLOCATE_CREDITS;
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// Credits for an entry: the directory's block and inode, and the inode that it names.
 const ENTRY_CREDITS: u32 = 3;
 
-impl Node {
+impl InodeRef {
     /// Adds the entry `name` of `target` to this directory, unless it has an entry of that name. `created` is true if it is the first name of a new
     /// inode; otherwise the link count increases.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; corruption, also if the name is not a valid one.
-    pub(crate) fn add_logged(&self, name: &[u8], target: &Node, created: bool) -> Result<()> {
+    pub(crate) fn add_logged(&self, name: &[u8], target: &InodeRef, created: bool) -> Result<()> {
         check_name(name).map_err(|error| self.bad_log(&error))?;
         let dir = self.dir()?;
         let _entries = self.inode.change_entries();
@@ -56,7 +56,7 @@ impl Node {
     ///
     /// # Errors
     /// Corruption, also for a directory with entries.
-    pub(crate) fn remove_logged(&self, name: &[u8], victim: &Node) -> Result<()> {
+    pub(crate) fn remove_logged(&self, name: &[u8], victim: &InodeRef) -> Result<()> {
         check_name(name).map_err(|error| self.bad_log(&error))?;
         let dir = self.dir()?;
         if self.ino() == victim.ino() {
@@ -90,11 +90,11 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::NoSpace`]; corruption.
-    pub(crate) fn init_logged_dir(&self, parent: &Node) -> Result<()> {
+    pub(crate) fn init_logged_dir(&self, parent: &InodeRef) -> Result<()> {
         let dir = self.dir()?;
         let _entries = self.inode.change_entries();
-        let body = self.engine.body(&self.inode)?;
-        if body.is_inline() || body.end()? > 0 {
+        let block_map = self.engine.block_map(&self.inode)?;
+        if block_map.is_inline() || block_map.end()? > 0 {
             return Ok(());
         }
         let (tail, ino, parent) = (dir.has_tail(), self.ino(), parent.ino());

@@ -15,7 +15,7 @@
 //!   directories and before the handle ([`links::lock_losing_link`]).
 //! - Directories are locked before the journal handle begins. All errors that a caller can cause are checked before the first change,
 //!   and the blocks of an insertion are allocated before any entry moves.
-//! - A [`Node`](crate::Node) that is found on the way is declared before the locks, so that it is dropped after them: dropping the last
+//! - A [`InodeRef`](crate::InodeRef) that is found on the way is declared before the locks, so that it is dropped after them: dropping the last
 //!   one of an inode without names deletes the inode.
 
 mod attributes;

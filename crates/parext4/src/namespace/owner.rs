@@ -3,8 +3,8 @@
 use parext4_format::quota::QuotaKind;
 
 use crate::error::Result;
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
-use crate::node::Node;
 use crate::quota::{NewDquots, QuotaIds, ReservedQuota};
 use crate::xattr::XattrsLock;
 
@@ -20,12 +20,12 @@ pub(crate) struct OwnerChange {
 impl OwnerChange {
     /// Charges the inode to its new ids, under the handle that sets them. The caller has locked the inode's core, so that of several
     /// changes the last one sets both.
-    pub(crate) fn apply(&self, handle: &Handle<'_>, node: &Node) {
+    pub(crate) fn apply(&self, handle: &Handle<'_>, node: &InodeRef) {
         node.inode.transfer_charges(handle, &self.dquots, self.values);
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Returns true if a change of owner needs the lock of the attributes, because values of attributes count for the owner.
     pub(crate) fn owns_values(&self) -> bool {
         self.engine.quotas.is_some()

@@ -5,12 +5,12 @@ use parext4_format::inode::InodeFlags;
 
 use crate::clock::now;
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// The size of the extra fields of an inode that include `i_projid`.
 const EXTRA_PROJID: u16 = 32;
 
-impl Node {
+impl InodeRef {
     /// Returns the project; 0 if the inode has none.
     ///
     /// ```

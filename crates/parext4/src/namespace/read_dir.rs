@@ -14,7 +14,7 @@ use super::dir::Dir;
 use super::htree::Walk;
 use super::names::{NameHash, Names};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// Maximum number of leaves with only names that were listed before that one batch skips. A valid tree has one. A malicious tree could
 /// lead every batch through all leaves.
@@ -29,7 +29,7 @@ const MAX_LARGE_BATCH: usize = 1 << 16;
 /// has at most 86 batches.
 const BYTES_PER_ITEM: u64 = 1024;
 
-impl Node {
+impl InodeRef {
     /// Returns a batch of entries of a directory, including `.` and `..`: from the start (`after` 0), or after the entry with the
     /// cookie `after`. Returns an empty batch at the end, and for a removed directory.
     ///

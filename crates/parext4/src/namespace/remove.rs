@@ -8,7 +8,7 @@ use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
 use super::{check_name, printable};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// Credits for the directory's block and inode.
 const ENTRY_CREDITS: u32 = 2;
@@ -25,8 +25,8 @@ impl Dir<'_> {
     }
 }
 
-impl Node {
-    /// Removes the name of an inode that is not a directory. The inode is deleted when it has no names and its last `Node` is dropped.
+impl InodeRef {
+    /// Removes the name of an inode that is not a directory. The inode is deleted when it has no names and its last `InodeRef` is dropped.
     /// A thread that has just written the file back may have the last one, so the space may be free a moment later.
     ///
     /// ```

@@ -16,8 +16,8 @@ use super::new_inode::NewInode;
 use super::{check_name, printable};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
-use crate::node::Node;
 use crate::sync::{Arc, MutexGuard};
 use written::{DirtyFiles, Written};
 
@@ -51,7 +51,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-impl Node {
+impl InodeRef {
     /// Renames the entry `name` of this directory to `new_name` in `new_dir`, atomically: a concurrent lookup, and the next open after a
     /// crash, find one name or the other. If both names mean the same inode, nothing changes; so a directory that ignores case keeps the
     /// spelling of an entry that is renamed to another spelling.
@@ -72,7 +72,7 @@ impl Node {
     /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would become its own descendant;
     /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced; [`Error::NotPermitted`] for
     /// immutable and append-only inodes; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::NoKey`] if one of the directories is encrypted.
-    pub fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8], mode: RenameMode) -> Result<()> {
+    pub fn rename(&self, name: &[u8], new_dir: &InodeRef, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.rename_impl(name, new_dir, new_name, mode, None)?;
         self.help_to_delete();
         Ok(())
@@ -86,7 +86,7 @@ impl Node {
     pub fn rename_with_whiteout(
         &self,
         name: &[u8],
-        new_dir: &Node,
+        new_dir: &InodeRef,
         new_name: &[u8],
         mode: RenameMode,
         owner: &NewInode,
@@ -102,7 +102,7 @@ impl Node {
     fn rename_impl(
         &self,
         name: &[u8],
-        new_dir: &Node,
+        new_dir: &InodeRef,
         new_name: &[u8],
         mode: RenameMode,
         whiteout: Option<&NewInode>,
@@ -140,12 +140,12 @@ impl Node {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Renames within this directory. Its lock is held throughout, so the names cannot change.
     fn rename_within(
         &self,
         name: &[u8],
-        new_dir: &Node,
+        new_dir: &InodeRef,
         new_name: &[u8],
         mode: RenameMode,
         whiteout: Option<&NewInode>,
@@ -182,12 +182,12 @@ enum SingleLockOutcome {
 
 /// A rename, and the inodes that the names meant when they were looked up.
 struct Rename<'a> {
-    old_dir: &'a Node,
-    new_dir: &'a Node,
+    old_dir: &'a InodeRef,
+    new_dir: &'a InodeRef,
     name: &'a [u8],
     new_name: &'a [u8],
-    old: Node,
-    new: Option<Node>,
+    old: InodeRef,
+    new: Option<InodeRef>,
     mode: RenameMode,
     /// The owner of the whiteout, if the rename creates one.
     whiteout: Option<&'a NewInode>,
@@ -231,7 +231,7 @@ impl Rename<'_> {
     /// new contents: the dirty files that replace another one.
     fn dirty(&self, written: &Written) -> DirtyFiles {
         let Some(new) = &self.new else { return DirtyFiles::new() };
-        let is_dirty = |node: &&Node| node.may_have_dirty_pages() && !written.contains(node);
+        let is_dirty = |node: &&InodeRef| node.may_have_dirty_pages() && !written.contains(node);
         let replaced = self.exchanged().into_iter();
         if self.mode == RenameMode::NoReplace || new.ino() == self.old.ino() {
             return DirtyFiles::new();
@@ -244,7 +244,7 @@ impl Rename<'_> {
     }
 
     /// Returns the inode that gets the old name in an exchange.
-    fn exchanged(&self) -> Option<&Node> {
+    fn exchanged(&self) -> Option<&InodeRef> {
         self.new.as_ref().filter(|_| self.mode == RenameMode::Exchange)
     }
 
@@ -255,7 +255,7 @@ impl Rename<'_> {
     }
 
     /// Returns the directories whose entries are read or changed.
-    fn directories(&self) -> impl Iterator<Item = &Node> {
+    fn directories(&self) -> impl Iterator<Item = &InodeRef> {
         let moved = Some(&self.old).filter(|_| self.changes_parent());
         let others = moved.into_iter().chain(&self.new).filter(|node| node.inode.is_dir());
         [self.old_dir, self.new_dir].into_iter().chain(others)
@@ -268,7 +268,7 @@ impl Rename<'_> {
         new_dir.check_alive()?;
         let old = old_dir.find(self.name)?.map(|found| found.ino);
         let new = new_dir.find(self.new_name)?.map(|found| found.ino);
-        Ok(old == Some(self.old.ino()) && new == self.new.as_ref().map(Node::ino))
+        Ok(old == Some(self.old.ino()) && new == self.new.as_ref().map(InodeRef::ino))
     }
 
     /// Returns true if a directory would become its own ancestor. No other thread changes ancestors while the caller holds
@@ -339,7 +339,7 @@ impl Rename<'_> {
         })
     }
 
-    fn replace(&self, victim: &Node) -> Result<()> {
+    fn replace(&self, victim: &InodeRef) -> Result<()> {
         match (self.old.inode.is_dir(), victim.inode.is_dir()) {
             (true, false) => return Err(Error::NotDirectory(printable(self.new_name))),
             (false, true) => return Err(Error::IsDirectory(printable(self.new_name))),
@@ -399,7 +399,7 @@ impl Rename<'_> {
         Ok(())
     }
 
-    fn exchange(&self, new: &Node) -> Result<()> {
+    fn exchange(&self, new: &InodeRef) -> Result<()> {
         let (old_dir, new_dir) = (self.old_dir.as_dir()?, self.new_dir.as_dir()?);
         let (old_is_dir, new_is_dir) = (self.old.inode.is_dir(), new.inode.is_dir());
         if self.changes_parent() && old_is_dir && !new_is_dir {
@@ -457,7 +457,7 @@ fn credits_of(whiteout: Option<&PreparedInode<'_>>) -> u32 {
 }
 
 /// Returns true if `dir` is `ancestor` or below it.
-fn is_below(dir: &Node, ancestor: &Node) -> Result<bool> {
+fn is_below(dir: &InodeRef, ancestor: &InodeRef) -> Result<bool> {
     if !ancestor.inode.is_dir() {
         return Ok(false);
     }

@@ -4,13 +4,13 @@
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, no_key_name};
 
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::meta::BlockKind;
-use crate::node::Node;
 use crate::sync::Arc;
 
 /// Size of `i_block` in bytes, which also contains a NUL after the target.
@@ -36,7 +36,7 @@ pub(super) fn is_short(target: &[u8]) -> bool {
 
 /// Writes a target into a new block.
 pub(super) fn write_target(
-    engine: &Use,
+    engine: &EngineRef,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     target: &[u8],
@@ -45,7 +45,7 @@ pub(super) fn write_target(
     if engine.add_blocks(handle, inode, first, true, engine.credentials())? < 1 {
         return Err(Error::NoSpace);
     }
-    let State::Written(block) = engine.body(inode)?.state_of(FileBlock::ZERO)? else {
+    let BlockState::Written(block) = engine.block_map(inode)?.state_of(FileBlock::ZERO)? else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
     let block = engine.cache.create(block, BlockKind::Symlink(inode.ino()))?;
@@ -56,7 +56,7 @@ pub(super) fn write_target(
     Ok(())
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the target of a symbolic link. Of an encrypted one, the form in which the kernel shows it without the key.
     ///
     /// ```
@@ -119,7 +119,8 @@ impl Node {
     }
 
     fn read_target_block(&self) -> Result<Vec<u8>> {
-        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO)? else {
+        let BlockState::Written(block) = self.engine.block_map(&self.inode)?.state_of(FileBlock::ZERO)?
+        else {
             return Err(Error::corrupt(format_args!("symbolic link {}: it has no block", self.ino())));
         };
         Ok(self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot().to_vec())

@@ -34,7 +34,7 @@ pub(crate) enum Rank {
     /// The list of orphan inodes.
     Orphans,
     /// The first load of one inode's extent map.
-    BodyLoad,
+    BlockMapLoad,
     /// The attributes of one inode.
     InodeCore,
     /// The extent map of one inode.

@@ -7,8 +7,8 @@ use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
 use crate::error::{Error, Result};
+use crate::inode_ref::InodeRef;
 use crate::namespace::{Metadata, NewInode, ReadDir, RenameMode, printable};
-use crate::node::Node;
 use crate::volume::Volume;
 use crate::volume::path_walk::DirAndName;
 
@@ -26,7 +26,7 @@ impl Volume {
     ///
     /// # Errors
     /// Corruption, a failed read.
-    pub fn root(&self) -> Result<Node> {
+    pub fn root(&self) -> Result<InodeRef> {
         self.engine.in_flight.check_open()?;
         let root = self.engine.node(InodeNo::ROOT)?;
         if root.file_type() != FileType::Directory {
@@ -48,7 +48,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::Loop`]; corruption, failed reads. All
     /// calls with paths return these errors.
-    pub fn resolve(&self, path: impl AsRef<Path>) -> Result<Node> {
+    pub fn resolve(&self, path: impl AsRef<Path>) -> Result<InodeRef> {
         self.walk_path(path.as_ref(), true)
     }
 
@@ -66,7 +66,7 @@ impl Volume {
     ///
     /// # Errors
     /// The errors of [`resolve`](Self::resolve).
-    pub fn resolve_no_follow(&self, path: impl AsRef<Path>) -> Result<Node> {
+    pub fn resolve_no_follow(&self, path: impl AsRef<Path>) -> Result<InodeRef> {
         self.walk_path(path.as_ref(), false)
     }
 
@@ -81,8 +81,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::mkdir`].
-    pub fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<Node> {
+    /// The errors of [`InodeRef::mkdir`].
+    pub fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<InodeRef> {
         let place = self.place(path.as_ref())?;
         if place.name.is_empty() {
             return Err(Error::Exists(path.as_ref().display().to_string()));
@@ -101,8 +101,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::mkdir`]; [`Error::NotDirectory`] if a component of the path is not a directory.
-    pub fn mkdir_all(&self, path: impl AsRef<Path>, mode: u16) -> Result<Node> {
+    /// The errors of [`InodeRef::mkdir`]; [`Error::NotDirectory`] if a component of the path is not a directory.
+    pub fn mkdir_all(&self, path: impl AsRef<Path>, mode: u16) -> Result<InodeRef> {
         let mut path_so_far: Vec<&Path> =
             path.as_ref().ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
         let mut dir = self.root()?;
@@ -133,8 +133,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::symlink`].
-    pub fn symlink(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Node> {
+    /// The errors of [`InodeRef::symlink`].
+    pub fn symlink(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<InodeRef> {
         let place = self.named(path.as_ref())?;
         place.dir.symlink(&place.name, target.as_ref().as_os_str().as_bytes(), &NewInode::new())
     }
@@ -151,7 +151,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::link`].
+    /// The errors of [`InodeRef::link`].
     pub fn link(&self, existing: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
         let target = self.resolve_no_follow(existing)?;
         let place = self.named(new.as_ref())?;
@@ -169,7 +169,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::unlink`].
+    /// The errors of [`InodeRef::unlink`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.place(path.as_ref())?;
         if place.name.is_empty() {
@@ -193,7 +193,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::rmdir`]; [`Error::Busy`] for the root.
+    /// The errors of [`InodeRef::rmdir`]; [`Error::Busy`] for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.place_below_root(path.as_ref())?;
         place.dir.rmdir(&place.name)
@@ -211,7 +211,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::rename`]; [`Error::Busy`] for the root.
+    /// The errors of [`InodeRef::rename`]; [`Error::Busy`] for the root.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let mut old = self.place_below_root(from.as_ref())?;
         let new = self.place_below_root(to.as_ref())?;
@@ -253,7 +253,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Node::read_link`].
+    /// The errors of [`InodeRef::read_link`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.resolve_no_follow(path)?.read_link()
     }

@@ -4,7 +4,7 @@ use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::superblock::STATE_VALID;
 
 use super::Volume;
-use crate::engine::{Engine, Use};
+use crate::engine::{Engine, EngineRef};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::EmptiedLog;
@@ -194,7 +194,7 @@ impl Engine {
     }
 }
 
-impl Drop for Use {
+impl Drop for EngineRef {
     fn drop(&mut self) {
         // A drop has no caller to return the error to. The next open replays the journal.
         if self.release()
@@ -208,7 +208,7 @@ impl Drop for Use {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The last `Use` has closed the volume, unless opening it failed.
+        // The last `EngineRef` has closed the volume, unless opening it failed.
         if !self.in_flight.close() {
             return;
         }

@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 
 use parext4_format::InodeNo;
 
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::namespace::{DirEntry, PausedDir, ReadDir};
 
@@ -17,7 +17,7 @@ const MAX_OPEN: usize = 64;
 /// The directories on the path to the current one.
 #[derive(Debug)]
 pub(super) struct DirStack {
-    engine: Use,
+    engine: EngineRef,
     /// The directories above the open ones, the topmost first.
     paused: Vec<PausedDir>,
     /// The open directories. The last one is the current one.

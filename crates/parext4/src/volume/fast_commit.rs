@@ -23,13 +23,13 @@ use parext4_format::{BlockRange, FsBlock, InodeNo};
 use super::block_set::BlockSet;
 use super::early_changes::EarlyChanges;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, INODE_CREDITS, Run};
-use crate::body_update::MOVE_CREDITS;
 use crate::convert::saturating_u32;
-use crate::engine::{Orphans, Use};
+use crate::engine::{EngineRef, Orphans};
 use crate::error::{Error, Result};
+use crate::inode_ref::InodeRef;
 use crate::journal::FastCommits;
 use crate::layout::MAX_FILE_BLOCKS;
-use crate::node::Node;
+use crate::map_update::MOVE_CREDITS;
 use crate::quota::QuotaIds;
 
 /// Makes `changes` on the volume of `engine`, and makes them durable.
@@ -37,7 +37,7 @@ use crate::quota::QuotaIds;
 /// # Errors
 /// Corruption, also if a change names blocks or inodes that no file can have; [`Error::NoSpace`]; [`Error::Unsupported`] if only e2fsck can
 /// replay them.
-pub(super) fn replay(engine: &Use, changes: &FastCommits<'_>) -> Result<()> {
+pub(super) fn replay(engine: &EngineRef, changes: &FastCommits<'_>) -> Result<()> {
     engine.load_orphans()?;
     let mut replay = Replay::new(engine);
     // Before any block is allocated: a directory must not get a block that the kernel gave to a file.
@@ -57,19 +57,19 @@ pub(super) fn replay(engine: &Use, changes: &FastCommits<'_>) -> Result<()> {
 }
 
 struct Replay<'a> {
-    engine: &'a Use,
+    engine: &'a EngineRef,
     /// The inodes of the current change.
-    nodes: HashMap<InodeNo, Node>,
+    nodes: HashMap<InodeNo, InodeRef>,
     /// The inodes without names that were changed before. They are deleted at the end if they have no name then, because a later
     /// change may give them one.
-    unnamed: HashMap<InodeNo, Node>,
+    unnamed: HashMap<InodeNo, InodeRef>,
     early: EarlyChanges,
     /// Blocks that were free, are in use now, and are mapped by no file yet.
     claimed: BlockSet,
 }
 
 impl<'a> Replay<'a> {
-    fn new(engine: &'a Use) -> Self {
+    fn new(engine: &'a EngineRef) -> Self {
         let early = EarlyChanges::default();
         Self { engine, nodes: HashMap::new(), unnamed: HashMap::new(), early, claimed: BlockSet::default() }
     }
@@ -106,10 +106,10 @@ impl<'a> Replay<'a> {
             Change::AddRange(ino, extent) => self.add_range(*ino, *extent),
             Change::DelRange { ino, start, len } => {
                 let Some(node) = self.node(*ino)? else { return Ok(()) };
-                if node.inode.is_dir() || !node.inode.has_body() {
+                if node.inode.is_dir() || !node.inode.has_block_map() {
                     return Err(Error::corrupt(format_args!("fast commit: inode {ino} unmaps blocks")));
                 }
-                if self.engine.body(&node.inode)?.is_inline() {
+                if self.engine.block_map(&node.inode)?.is_inline() {
                     return Ok(());
                 }
                 let start = start.to_u64();
@@ -158,8 +158,8 @@ impl<'a> Replay<'a> {
 
     /// Gives a file whose contents lie in its inode an empty map instead: the kernel has moved the contents to blocks, whose ranges
     /// are logged.
-    fn leave_inode(&self, node: &Node) -> Result<()> {
-        if !self.engine.body(&node.inode)?.is_inline() {
+    fn leave_inode(&self, node: &InodeRef) -> Result<()> {
+        if !self.engine.block_map(&node.inode)?.is_inline() {
             return Ok(());
         }
         self.engine.transact(MOVE_CREDITS, |handle| self.engine.move_out_of_inode(handle, &node.inode, None))
@@ -192,7 +192,11 @@ impl<'a> Replay<'a> {
     }
 
     /// Calls `change` with the directory and the inode of a name, if both exist.
-    fn with_both(&mut self, name: &Name, change: impl FnOnce(&Node, &Node) -> Result<()>) -> Result<()> {
+    fn with_both(
+        &mut self,
+        name: &Name,
+        change: impl FnOnce(&InodeRef, &InodeRef) -> Result<()>,
+    ) -> Result<()> {
         let (Some(dir), Some(node)) = (self.node(name.parent)?, self.node(name.ino)?) else { return Ok(()) };
         if !dir.inode.is_dir() {
             return Err(Error::corrupt(format_args!("fast commit: inode {} is no directory", name.parent)));
@@ -204,7 +208,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// Corruption, also if the volume has no file or directory of this number.
-    fn node(&mut self, ino: InodeNo) -> Result<Option<Node>> {
+    fn node(&mut self, ino: InodeNo) -> Result<Option<InodeRef>> {
         if self.engine.superblock.is_own_inode(ino) || ino.get() > self.engine.layout.inodes_count {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} is no file")));
         }
@@ -286,12 +290,12 @@ impl<'a> Replay<'a> {
 
     /// Returns how the place of the contents differs from the logged one. An inode without a name keeps its place, because it is
     /// deleted; a directory does, because it is logged only when it is created.
-    fn change_of_format(&self, node: &Node, raw: &RawInode) -> Result<ChangeOfFormat> {
+    fn change_of_format(&self, node: &InodeRef, raw: &RawInode) -> Result<ChangeOfFormat> {
         let is_deleted = raw.links == 0 || node.inode.core().links == 0;
         if node.file_type() != FileType::Regular || is_deleted {
             return Ok(ChangeOfFormat::None);
         }
-        let is_inline = self.engine.body(&node.inode)?.is_inline();
+        let is_inline = self.engine.block_map(&node.inode)?.is_inline();
         Ok(match (is_inline, raw.flags.contains(InodeFlags::INLINE_DATA)) {
             (true, false) => ChangeOfFormat::OutOfInode,
             (false, true) => ChangeOfFormat::IntoInode,
@@ -301,7 +305,7 @@ impl<'a> Replay<'a> {
 
     /// Replaces an inode with a map by the logged one, whose contents lie in it: the kernel stores the first contents of an empty file
     /// there.
-    fn enter_inode(&mut self, node: Node, mut raw: RawInode) -> Result<()> {
+    fn enter_inode(&mut self, node: InodeRef, mut raw: RawInode) -> Result<()> {
         if self.engine.orphans.contains(node.ino()) {
             let ino = node.ino();
             return Err(Error::Unsupported(format!(
@@ -319,13 +323,13 @@ impl<'a> Replay<'a> {
         self.engine.inodes.remove(&node.inode);
         drop(node);
         let inode = self.engine.transact(1, |handle| self.engine.replace_logged(handle, ino, raw))?;
-        self.nodes.insert(ino, Node::new(self.engine, inode));
+        self.nodes.insert(ino, InodeRef::new(self.engine, inode));
         Ok(())
     }
 
-    /// Sets the fields of an inode. Its body, and its attributes in a block, stay as they are: ranges change the body, and the kernel
+    /// Sets the fields of an inode. Its block map, and its attributes in a block, stay as they are: ranges change the block map, and the kernel
     /// logs no changes of attributes. A directory is logged only when it is created.
-    fn update(&self, node: &Node, mut raw: RawInode) -> Result<()> {
+    fn update(&self, node: &InodeRef, mut raw: RawInode) -> Result<()> {
         if node.inode.is_dir() {
             return Ok(());
         }
@@ -355,7 +359,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Deletes an inode whatever its names, which later changes remove or have removed.
-    fn delete(&self, node: Node) -> Result<()> {
+    fn delete(&self, node: InodeRef) -> Result<()> {
         let has_links = node.inode.core().links > 0;
         if node.inode.is_dir() && has_links {
             return Err(Error::corrupt(format_args!(
@@ -396,7 +400,7 @@ impl<'a> Replay<'a> {
             inode.charge_inodes(handle, 1);
             Ok(inode)
         })?;
-        self.nodes.insert(ino, Node::new(self.engine, inode));
+        self.nodes.insert(ino, InodeRef::new(self.engine, inode));
         Ok(())
     }
 
@@ -427,7 +431,7 @@ enum ChangeOfFormat {
 
 /// Returns true if a logged inode is not the one of the same number that the volume has. A new inode has another generation and
 /// another time of creation; a program may set the generation, but not the time.
-fn is_another(node: &Node, raw: &RawInode) -> bool {
+fn is_another(node: &InodeRef, raw: &RawInode) -> bool {
     let core = node.inode.core();
     let another = core.generation != raw.generation && (core.crtime != raw.crtime || raw.extra_isize == 0);
     another || raw.file_type() != node.file_type()

@@ -45,7 +45,7 @@ pub use replay_journal::{needs_recovery, replay_in_memory, replay_journal};
 pub use tree::Walk;
 
 use crate::credentials::Credentials;
-use crate::engine::Use;
+use crate::engine::EngineRef;
 
 /// An open ext4 volume. A clone is cheap and refers to the same volume.
 ///
@@ -77,7 +77,7 @@ use crate::engine::Use;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Volume {
-    pub(crate) engine: Use,
+    pub(crate) engine: EngineRef,
 }
 
 impl Volume {

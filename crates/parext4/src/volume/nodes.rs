@@ -4,7 +4,7 @@ use parext4_format::InodeNo;
 
 use super::Volume;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
+use crate::inode_ref::{InodeId, InodeRef};
 
 impl Volume {
     /// Returns the inode that `id` names.
@@ -19,17 +19,17 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last [`Node`], or is one of the file
+    /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last [`InodeRef`], or is one of the file
     /// system's own. Corruption, a failed read.
-    pub fn node(&self, id: NodeId) -> Result<Node> {
+    pub fn node(&self, id: InodeId) -> Result<InodeRef> {
         self.engine.in_flight.check_open()?;
-        let NodeId { ino, generation } = id;
+        let InodeId { ino, generation } = id;
         let gone = || Error::NotFound(format!("inode {ino} of generation {generation}"));
-        self.engine.node_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
+        self.engine.inode_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
     }
 
     /// Returns the inode that has the number `ino` now, of any generation, for callers that compare the generation
-    /// themselves. Does not find an inode without a name, even while a [`Node`] keeps it.
+    /// themselves. Does not find an inode without a name, even while a [`InodeRef`] keeps it.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -40,9 +40,9 @@ impl Volume {
     ///
     /// # Errors
     /// The errors of [`node`](Self::node).
-    pub fn named_node(&self, ino: InodeNo) -> Result<Node> {
+    pub fn named_node(&self, ino: InodeNo) -> Result<InodeRef> {
         self.engine.in_flight.check_open()?;
         let gone = || Error::NotFound(format!("inode {ino}"));
-        self.engine.node_by_number(ino, |core| core.links > 0)?.ok_or_else(gone)
+        self.engine.inode_by_number(ino, |core| core.links > 0)?.ok_or_else(gone)
     }
 }

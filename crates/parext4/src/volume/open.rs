@@ -20,8 +20,8 @@ use crate::allocator::{AllocationOptions, Allocator, SuperCounts};
 use crate::clock::now;
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
-    BlockWatch, CommitTimer, Deletions, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes,
-    Orphans, Preallocated, Use, UseCount,
+    BlockWatch, CommitTimer, Deletions, Engine, EngineRef, ErrorRecorder, Hooks, IdleCache, InFlight,
+    LazyTimes, Orphans, Preallocated, UseCount,
 };
 use crate::error::{Error, Result};
 use crate::flush_turn::FlushTurn;
@@ -129,7 +129,7 @@ impl Volume {
         let journaled = journal.is_some();
         let parts =
             Parts { device, superblock, journal, read_only, protection, live, written, needs_quotas: true };
-        let engine = Use::new(&build(parts, options)?);
+        let engine = EngineRef::new(&build(parts, options)?);
         if !engine.is_read_only() {
             // A program that opens the volume names the errors on record itself (`Info::errors`).
             if engine.superblock.error_count() == 0
@@ -246,7 +246,7 @@ pub(super) fn build_scratch(
     superblock: Superblock,
     journal: &JournalPlace,
     target: ReplayTarget,
-) -> Result<Use> {
+) -> Result<EngineRef> {
     let journal = JournalPlace { is_written: false, ..journal.clone() };
     let options = VolumeOptions::new().cache_bytes(1 << 20);
     let parts = Parts {
@@ -259,7 +259,7 @@ pub(super) fn build_scratch(
         written: Arc::default(),
         needs_quotas: target == ReplayTarget::Device,
     };
-    Ok(Use::new(&build(parts, &options)?))
+    Ok(EngineRef::new(&build(parts, &options)?))
 }
 
 /// What an engine is built from.

@@ -7,8 +7,8 @@ use std::path::Path;
 use super::Volume;
 use crate::error::{Error, Result};
 use crate::file::{DirectFile, File, OpenOptions};
+use crate::inode_ref::InodeRef;
 use crate::namespace::NewInode;
-use crate::node::Node;
 
 /// Limit of symbolic links that lead from a path to a file that is created.
 const MAX_FOLLOWED: u32 = 40;
@@ -37,7 +37,7 @@ impl Volume {
     /// [`Error::NotFound`] unless the file exists or is created; [`Error::Exists`] for
     /// [`create_new`](OpenOptions::create_new); [`Error::IsDirectory`], or [`Error::Invalid`] for another kind of inode;
     /// [`Error::ReadOnly`] if the options write and the volume is read-only; [`Error::Invalid`] if the options contradict each
-    /// other; the errors of [`resolve`](Self::resolve) and of [`Node::create`].
+    /// other; the errors of [`resolve`](Self::resolve) and of [`InodeRef::create`].
     pub fn open(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         options.check()?;
         let (node, created) = self.find_or_create(path.as_ref(), options)?;
@@ -108,7 +108,7 @@ impl Volume {
     }
 
     /// Returns the inode of the file to open, and true if this call has created it.
-    fn find_or_create(&self, path: &Path, options: &OpenOptions) -> Result<(Node, bool)> {
+    fn find_or_create(&self, path: &Path, options: &OpenOptions) -> Result<(InodeRef, bool)> {
         if options.access().write {
             self.engine.check_not_read_only()?;
         }
@@ -127,7 +127,7 @@ impl Volume {
 
     /// Creates a file, at the target of the symbolic links at the end of the path if there are any. Returns the inode, and
     /// false if another thread has created the file first.
-    fn create_followed(&self, path: &Path, mode: u16) -> Result<(Node, bool)> {
+    fn create_followed(&self, path: &Path, mode: u16) -> Result<(InodeRef, bool)> {
         let mut path = path.to_owned();
         for _ in 0..MAX_FOLLOWED {
             match self.create_file(&path, mode) {
@@ -148,7 +148,7 @@ impl Volume {
     }
 
     /// Creates a regular file.
-    fn create_file(&self, path: &Path, mode: u16) -> Result<Node> {
+    fn create_file(&self, path: &Path, mode: u16) -> Result<InodeRef> {
         let place = self.place(path)?;
         if place.slash || place.name.is_empty() {
             return Err(Error::IsDirectory(path.display().to_string()));

@@ -9,7 +9,7 @@ use parext4_format::quota::QuotaKinds;
 use super::Volume;
 use super::open_device::open_image;
 use crate::error::{Error, Result};
-use crate::machine;
+use crate::memory_limit;
 use crate::mmp::MmpOptions;
 use crate::policy::ResearchOptions;
 use crate::sync::Arc;
@@ -64,9 +64,9 @@ pub struct VolumeOptions {
     /// Longest time between a buffered write and its write-back. `None`: only syncs, the limit of dirty bytes and closing
     /// write back. Five seconds by default.
     pub write_back_interval: Option<Duration>,
-    /// Deletes inodes that have neither names nor users in a thread of the volume. A thread that drops the last [`Node`](crate::Node)
+    /// Deletes inodes that have neither names nor users in a thread of the volume. A thread that drops the last [`InodeRef`](crate::InodeRef)
     /// of a removed file then does not wait for the deletion, and the space of the file is free a moment later. Closing the volume
-    /// executes all deletions; after a crash the next open does. Off by default: the thread that drops the last `Node` deletes.
+    /// executes all deletions; after a crash the next open does. Off by default: the thread that drops the last `InodeRef` deletes.
     ///
     /// For servers, in which one thread drops files for many users.
     pub delete_in_background: bool,
@@ -92,7 +92,7 @@ impl Default for VolumeOptions {
             recover: true,
             journal_device: None,
             metadata_cache_bytes: default_metadata_cache(),
-            cache_bytes: (machine::memory() / 4).max(64 << 20),
+            cache_bytes: (memory_limit::memory() / 4).max(64 << 20),
             cache_idle: Some(Duration::from_secs(60)),
             dirty_limit_bytes: None,
             commit_interval: Some(Duration::from_secs(5)),
@@ -109,7 +109,7 @@ impl Default for VolumeOptions {
 
 /// Returns the default of [`VolumeOptions::metadata_cache_bytes`].
 fn default_metadata_cache() -> usize {
-    let bytes = (machine::memory() / 128).clamp(16 << 20, 1 << 30);
+    let bytes = (memory_limit::memory() / 128).clamp(16 << 20, 1 << 30);
     usize::try_from(bytes).unwrap_or(64 << 20)
 }
 

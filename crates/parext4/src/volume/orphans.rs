@@ -6,10 +6,10 @@ use parext4_format::features::Compat;
 use parext4_format::superblock::STATE_ERROR;
 use parext4_format::{FileBlock, InodeNo, orphan_file};
 
-use crate::engine::{Engine, OrphanFile, Use};
+use crate::engine::{Engine, EngineRef, OrphanFile};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
@@ -33,7 +33,7 @@ struct Unread {
     in_file: Option<std::vec::IntoIter<InodeNo>>,
 }
 
-impl Use {
+impl EngineRef {
     /// Finishes deletions and truncations that the last user of the volume left incomplete: deletes orphans without a name,
     /// and truncates orphans with a name to their size. A volume can have as many orphans as inodes, so only some are in memory at
     /// once.
@@ -248,8 +248,8 @@ impl Engine {
     }
 
     fn orphan_block(&self, file: &Inode, index: FileBlock) -> Result<Arc<MetaBlock>> {
-        match self.body(file)?.state_of(index)? {
-            State::Written(block) => self.cache.read(block, BlockKind::OrphanFile(file.seed())),
+        match self.block_map(file)?.state_of(index)? {
+            BlockState::Written(block) => self.cache.read(block, BlockKind::OrphanFile(file.seed())),
             _ => Err(Error::corrupt(format_args!("orphan file: block {index} is not written"))),
         }
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use parext4_format::inode::FileType;
 
 use crate::error::{Error, Result};
+use crate::inode_ref::InodeRef;
 use crate::namespace::printable;
-use crate::node::Node;
 use crate::volume::Volume;
 
 /// Limit of symbolic links followed in one path.
@@ -17,7 +17,7 @@ const MAX_FOLLOWED: u32 = 40;
 #[derive(Debug)]
 pub(super) struct DirAndName {
     /// The directory that has, or would have, the entry.
-    pub dir: Node,
+    pub dir: InodeRef,
     /// The last component; empty if the path is the root itself.
     pub name: Vec<u8>,
     /// True if the path ends in a slash, as only a path of a directory may.
@@ -26,7 +26,7 @@ pub(super) struct DirAndName {
 
 /// The state of one path resolution.
 struct Walker {
-    at: Node,
+    at: InodeRef,
     /// Components that are not resolved yet, the last one first.
     rest: Vec<Vec<u8>>,
     followed: u32,
@@ -72,7 +72,7 @@ impl Walker {
         Ok(())
     }
 
-    fn follow(&mut self, link: &Node) -> Result<()> {
+    fn follow(&mut self, link: &InodeRef) -> Result<()> {
         self.followed += 1;
         if self.followed > MAX_FOLLOWED {
             return Err(Error::Loop(format!("inode {}", link.ino())));
@@ -90,7 +90,7 @@ impl Walker {
 
 impl Volume {
     /// Returns the inode that a path leads to.
-    pub(super) fn walk_path(&self, path: &Path, follow: bool) -> Result<Node> {
+    pub(super) fn walk_path(&self, path: &Path, follow: bool) -> Result<InodeRef> {
         let mut walker = Walker::new(self, path)?;
         walker.walk(0, follow)?;
         if walker.slash && walker.at.file_type() != FileType::Directory {

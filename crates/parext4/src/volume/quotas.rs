@@ -10,7 +10,7 @@ use parext4_format::quota::{QuotaHeader, QuotaKind};
 use super::Volume;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::quota::QuotaTable;
 
 /// The limits of a user, a group or a project. A limit of 0 is none.
@@ -148,7 +148,7 @@ impl Volume {
     ///
     /// # Errors
     /// The errors of [`quotas`](Self::quotas).
-    pub fn project_quota(&self, node: &Node) -> Result<Option<Quota>> {
+    pub fn project_quota(&self, node: &InodeRef) -> Result<Option<Quota>> {
         let table = self.engine.quotas.as_ref().and_then(|quotas| quotas.table(QuotaKind::Project));
         match table.filter(|table| table.is_enforced() && node.flags().contains(InodeFlags::PROJINHERIT)) {
             Some(table) => {

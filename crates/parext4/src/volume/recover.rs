@@ -13,14 +13,14 @@ use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 use super::descriptors::is_count;
 use super::overlay::{Blocks, OverlayDevice, ScratchDevice};
 use super::{fast_commit, journal_device};
-use crate::body::{Body, BodyRoot};
+use crate::block_map::{BlockMap, BlockMapRoot};
 use crate::convert::to_usize;
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::journal::{self, FastCommits, LogExtent, LogMap};
 use crate::layout::Layout;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::memory::Budget;
 use crate::meta::{BlockKind, MetaCache};
 use crate::superblock::read_usable_superblock;
@@ -46,7 +46,8 @@ pub(super) enum ReplayTarget {
 }
 
 /// Returns an engine over a volume in memory, which does not write to the journal.
-pub(super) type BuildScratch = fn(Arc<dyn Device>, Superblock, &JournalPlace, ReplayTarget) -> Result<Use>;
+pub(super) type BuildScratch =
+    fn(Arc<dyn Device>, Superblock, &JournalPlace, ReplayTarget) -> Result<EngineRef>;
 
 /// Result of [`replay_journal`](crate::replay_journal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,16 +275,16 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
     let cache = Arc::new(MetaCache::new(Arc::clone(device), size, count, &Budget::new(0)));
     let raw = journal_inode(&cache, &layout, superblock)?;
     let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
-    let root = BodyRoot { ino: InodeNo::JOURNAL, seed, flags: raw.flags, block: raw.block };
-    let body = Body::load(&root, &layout, &cache, true)?;
-    let end = body.end()?;
+    let root = BlockMapRoot { ino: InodeNo::JOURNAL, seed, flags: raw.flags, block: raw.block };
+    let block_map = BlockMap::load(&root, &layout, &cache, true)?;
+    let end = block_map.end()?;
     if end > count {
         return Err(Error::corrupt(format_args!("journal inode: more blocks than the volume's {count}")));
     }
     let mut extents = Vec::new();
-    for run in body.runs(BlockRange::clamped(0, end)) {
+    for run in block_map.runs(BlockRange::clamped(0, end)) {
         let run = run?;
-        let State::Written(physical) = run.state else {
+        let BlockState::Written(physical) = run.state else {
             let block = run.logical;
             return Err(Error::corrupt(format_args!("journal inode: block {block} is not written")));
         };

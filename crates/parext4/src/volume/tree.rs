@@ -8,8 +8,8 @@ use parext4_format::inode::FileType;
 use super::Volume;
 use super::dir_stack::DirStack;
 use crate::error::{Error, Result};
+use crate::inode_ref::InodeId;
 use crate::namespace::{DirEntry, ReadDir};
-use crate::node::NodeId;
 
 impl Volume {
     /// Returns an iterator over all entries below a directory. Follows a symbolic link at the end of `path`, but no
@@ -93,7 +93,7 @@ impl Volume {
 #[derive(Debug)]
 pub struct Walk {
     dirs: DirStack,
-    entered: HashSet<NodeId>,
+    entered: HashSet<InodeId>,
 }
 
 impl Walk {

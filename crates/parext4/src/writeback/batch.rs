@@ -25,19 +25,19 @@ use super::GAP;
 use super::page_runs::{Contents, PageRun, Segments};
 use crate::allocator::{BlockSource, Growth, Reservation};
 use crate::block_io::{Prepared, split_at_objects};
-use crate::body_update::FillOptions;
 use crate::convert::{saturating_u32, to_usize};
 use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
-use crate::mapping::State;
-use crate::node::{Node, Units};
+use crate::inode_ref::{InodeRef, Units};
+use crate::map_update::FillOptions;
+use crate::mapping::BlockState;
 use crate::sync::Arc;
 
 /// The page runs of one batch, all of one file.
 pub(super) struct Batch<'a, 'b> {
-    node: &'a Node,
+    node: &'a InodeRef,
     cached: &'b Cached,
     page_runs: &'b mut [PageRun<'a>],
     /// The contents of all pages.
@@ -64,7 +64,7 @@ struct Piece {
     data: SmallVec<[Segment; 1]>,
 }
 
-impl Node {
+impl InodeRef {
     /// Writes `page_runs` to the device. Returns the number of dirty ones among them. Pages that were written are clean,
     /// the others are dirty again.
     ///
@@ -99,7 +99,7 @@ impl Node {
 impl<'a, 'b> Batch<'a, 'b> {
     /// Writes all pages, and returns the result of each.
     fn write(
-        node: &'a Node,
+        node: &'a InodeRef,
         cached: &'b Cached,
         page_runs: &'b mut [PageRun<'a>],
         contents: Contents,
@@ -342,7 +342,7 @@ fn add_piece(
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Allocates the holes of `segments` from the reservation `kept`.
     fn fill_segments<'a>(
         &'a self,
@@ -389,8 +389,8 @@ impl Node {
     }
 
     fn is_written_together(&self, blocks: BlockRange) -> Result<bool> {
-        let run = self.engine.body(&self.inode)?.lookup(blocks.start(), blocks.count())?;
-        Ok(matches!(run.state, State::Written(_)) && run.len == blocks.count())
+        let run = self.engine.block_map(&self.inode)?.lookup(blocks.start(), blocks.count())?;
+        Ok(matches!(run.state, BlockState::Written(_)) && run.len == blocks.count())
     }
 
     /// Notes, after a failure, which reserved blocks have been allocated, and adds them to `allocated`. The others stay reserved.
@@ -400,10 +400,10 @@ impl Node {
         units: Units,
         allocated: &mut Vec<FileBlock>,
     ) -> Result<()> {
-        let body = self.engine.body(&self.inode)?;
+        let block_map = self.engine.block_map(&self.inode)?;
         for (index, page) in &mut page_run.pages {
             for (block, mask) in units.of_page(*index) {
-                if page.reserved() & mask != 0 && body.state_of(block)? != State::Hole {
+                if page.reserved() & mask != 0 && block_map.state_of(block)? != BlockState::Hole {
                     page.allocated(mask);
                     allocated.push(block);
                 }

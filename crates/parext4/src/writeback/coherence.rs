@@ -11,11 +11,11 @@ use rangelock::{ByteRange, Mode, RangeLock};
 use crate::admission::{HeldRange, Transfer};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
-use crate::node::{HeldPages, Hold, Node};
+use crate::inode_ref::{HeldPages, Hold, InodeRef};
 use crate::operation::Operation;
 use crate::page_cache::PageRange;
 
-impl Node {
+impl InodeRef {
     /// Waits until an operation may proceed that neither ends at the end of the file nor extends it, or that sets the
     /// size, and writes back or drops the pages in its way. What admission saw of the file is true as long as the range is held (I2).
     ///

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::fault::{Fault, when_planted};
 use crate::inode::{Cached, Inode};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::page_cache::PageRange;
 use crate::sync::{Arc, yield_now};
 
@@ -51,14 +51,14 @@ impl Engine {
     ///
     /// # Errors
     /// Returns an error if the volume has stopped or the file cannot be written back.
-    pub(crate) fn begin_writing(self: &Arc<Self>, node: &Node) -> Result<WriterSlot<'_>> {
+    pub(crate) fn begin_writing(self: &Arc<Self>, node: &InodeRef) -> Result<WriterSlot<'_>> {
         let writer_slot = self.dirty.writers.acquire();
         self.throttle(node)?;
         Ok(writer_slot)
     }
 
     /// Writes back batches for a writer of `node` while the dirty-page limit is exceeded.
-    fn throttle(self: &Arc<Self>, node: &Node) -> Result<()> {
+    fn throttle(self: &Arc<Self>, node: &InodeRef) -> Result<()> {
         if self.is_half_full()
             && let Some(threads) = &self.dirty.threads
         {
@@ -144,7 +144,7 @@ impl Engine {
         let Some(cached) = inode.cached() else { return Ok(false) };
         let mut result = Ok(0);
         // `None` if the inode is being deleted. It will have no pages then.
-        if let Some(node) = Node::for_own_thread(self, inode) {
+        if let Some(node) = InodeRef::for_own_thread(self, inode) {
             result = node.write_back_turn(most);
         }
         if !matches!(result, Ok(written) if written >= most) {
@@ -162,7 +162,7 @@ impl Engine {
         let mut result = Ok(());
         for inode in self.dirty.prioritize_all() {
             let Some(cached) = inode.cached() else { continue };
-            if let Some(node) = Node::for_own_thread(self, &inode) {
+            if let Some(node) = InodeRef::for_own_thread(self, &inode) {
                 result = result.and(node.write_back(PageRange::ALL));
             }
             self.dirty.remove_if_clean(&inode, cached);

@@ -25,7 +25,7 @@ use crate::dirty_files::BATCH;
 use crate::error::Result;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Cached;
-use crate::node::{HeldPages, Node};
+use crate::inode_ref::{HeldPages, InodeRef};
 use crate::operation::Operation;
 use crate::page_cache::{DirtyRuns, PageIndex, PageRange, PageSize, RunLimits, WriteBack};
 
@@ -57,7 +57,7 @@ enum AcquireMode<'h> {
     Try,
 }
 
-impl Node {
+impl InodeRef {
     /// Writes back the pages of `pages` that are dirty now, and blocks until other threads have written back theirs. The caller
     /// holds no range.
     ///
@@ -217,7 +217,7 @@ impl Node {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Returns true if the file may have dirty pages. Includes every earlier write of this thread.
     pub(crate) fn may_have_dirty_pages(&self) -> bool {
         self.inode.cached().is_some_and(Cached::is_listed)

@@ -8,7 +8,7 @@ use parext4_format::BlockRange;
 use smallvec::SmallVec;
 
 use crate::convert::to_usize;
-use crate::node::{HeldPages, Units};
+use crate::inode_ref::{HeldPages, Units};
 use crate::page_cache::{PageIndex, PageRange, PageSize, WriteBack};
 use crate::sync::Arc;
 

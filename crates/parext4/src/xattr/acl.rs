@@ -10,7 +10,7 @@ use parext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr};
 
 use super::{XattrChange, XattrEdit, XattrName};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// The permission bits of a mode that correspond to an access control list.
 pub(super) const PERMISSIONS: u16 = 0o777;
@@ -33,7 +33,7 @@ pub(crate) struct InheritedAcl {
     pub xattrs: XattrChange,
 }
 
-impl Node {
+impl InodeRef {
     /// Converts and checks a list that a program sets.
     ///
     /// # Errors

@@ -4,12 +4,12 @@ use parext4_format::inode::InodeFlags;
 
 use super::XattrName;
 use crate::error::Result;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// The attribute that contains the capabilities.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-impl Node {
+impl InodeRef {
     /// Removes the file capabilities, as a change of the contents does. Works also on an append-only file, whose attributes
     /// cannot be changed otherwise. The caller decides when the capabilities must be removed. May block on the device.
     ///

@@ -8,7 +8,7 @@ use parext4_format::xattr::Xattr;
 
 use super::values::ValueChanges;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS};
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
@@ -62,7 +62,7 @@ impl XattrChange {
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace), with nothing changed; corruption; a failed read.
-    pub(crate) fn apply(&self, engine: &Use, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) fn apply(&self, engine: &EngineRef, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         if matches!((&self.body, &self.block), (None, BlockChange::Keep)) {
             return Ok(());
         }

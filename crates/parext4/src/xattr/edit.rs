@@ -10,7 +10,7 @@ use super::XattrChange;
 use super::change::BlockChange;
 use super::storage::Storage;
 use super::values::ValueChanges;
-use crate::engine::{Engine, Use};
+use crate::engine::{Engine, EngineRef};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 
@@ -116,7 +116,7 @@ impl XattrEdit {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the attributes do not fit. Corruption.
-    pub(crate) fn finish(self, engine: &Use, owner: &Inode) -> Result<XattrChange> {
+    pub(crate) fn finish(self, engine: &EngineRef, owner: &Inode) -> Result<XattrChange> {
         if self.body.changed && xattr::encode_ibody(&self.body.list, self.body.len).is_none() {
             return Err(Error::NoSpace);
         }

@@ -6,9 +6,9 @@ use parext4_format::xattr::{self, Xattr};
 
 use super::{XattrEdit, XattrsLock};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
-impl Node {
+impl InodeRef {
     /// Adds the extra fields that new inodes have to an inode that is about to change and has no room for them. Tries it once after the
     /// inode was loaded. Without room for all, adds the fields that all inodes of the volume shall have (`s_min_extra_isize`), or none.
     /// An error is logged only, as in the kernel: an inode without the fields can be used all the same. May block on the device.

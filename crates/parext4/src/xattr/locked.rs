@@ -9,27 +9,27 @@ use parext4_format::xattr::{ACL_ACCESS, Value, Xattr};
 
 use super::acl::{ACCESS, PERMISSIONS};
 use super::{MAX_VALUE, XattrChange, XattrEdit};
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::inode::Inode;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::sync::{Arc, ReadGuard, WriteGuard};
 
 /// The attributes of an inode, locked against changes and, with a [`WriteGuard`], against reads by other threads.
 #[must_use]
 pub(crate) struct LockedXattrs<'a, G> {
-    node: &'a Node,
+    node: &'a InodeRef,
     /// `None` if a planted fault has removed the lock.
     guard: Option<G>,
     /// Inodes of values, to be dropped after the lock, because the last reference to an inode without entries deletes it.
-    values: RefCell<Vec<Node>>,
+    values: RefCell<Vec<InodeRef>>,
 }
 
 /// The attributes of an inode, locked against changes and reads by other threads.
 pub(crate) type XattrsLock<'a> = LockedXattrs<'a, WriteGuard<'a, ()>>;
 
-impl Node {
+impl InodeRef {
     /// Locks the attributes against changes.
     pub(super) fn lock_xattrs_shared(&self) -> LockedXattrs<'_, ReadGuard<'_, ()>> {
         let guard = guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.read()));
@@ -93,7 +93,7 @@ impl<G> LockedXattrs<'_, G> {
 
 impl XattrsLock<'_> {
     /// Returns the engine, and the inode that is locked.
-    pub(super) fn place(&self) -> (&Use, &Arc<Inode>) {
+    pub(super) fn place(&self) -> (&EngineRef, &Arc<Inode>) {
         (&self.node.engine, &self.node.inode)
     }
 
@@ -123,7 +123,7 @@ impl XattrsLock<'_> {
     }
 
     /// Drops a reference to the inode of a value once the lock is released.
-    pub(super) fn drop_later(&self, value: Node) {
+    pub(super) fn drop_later(&self, value: InodeRef) {
         self.values.borrow_mut().push(value);
     }
 

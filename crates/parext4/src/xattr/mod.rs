@@ -33,7 +33,7 @@ pub(crate) use locked::XattrsLock;
 pub use visit::XattrRef;
 
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// Limit of a name in bytes, prefix included (`XATTR_NAME_MAX`).
 const MAX_NAME: usize = 255;
@@ -43,7 +43,7 @@ const MAX_VALUE: usize = 65536;
 /// is longer than the rest gets an inode (`EXT4_XATTR_MIN_LARGE_EA_SIZE`).
 const BESIDES_LARGE: u64 = 32 + 20 + 4;
 
-/// What [`Node::set_xattr`] does if the attribute exists or does not exist.
+/// What [`InodeRef::set_xattr`] does if the attribute exists or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum XattrMode {
@@ -105,7 +105,7 @@ impl<'a> XattrName<'a> {
 /// Extended attributes, by the names that getxattr(2) uses: `user.`, `trusted.`, `security.`, and
 /// `system.posix_acl_access` and `system.posix_acl_default`, whose values are as acl(5) programs pass them. These methods
 /// do not check the caller's permissions.
-impl Node {
+impl InodeRef {
     /// Returns the value of an attribute, or `None` if the inode has no such attribute. May block on the device.
     ///
     /// ```
@@ -267,7 +267,7 @@ impl Node {
                 }
             }
         }
-        let node = Node::create_value(&self.engine, &self.inode, &value)?;
+        let node = InodeRef::create_value(&self.engine, &self.inode, &value)?;
         // Lives until after the change, which refers to the inode. Otherwise it is deleted.
         xattrs.drop_later(node.clone());
         node.write_value(&value)?;

@@ -14,11 +14,11 @@ use parext4_format::{FsBlock, InodeNo};
 
 use super::storage::Storage;
 use crate::convert::saturating_u32;
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::inode_ref::InodeRef;
 use crate::journal::Handle;
-use crate::node::Node;
 use crate::quota::ReservedQuota;
 use crate::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ValueChanges {
     /// The inodes of all values whose references may change. The last reference to each deletes it if no entry refers to it.
-    nodes: BTreeMap<InodeNo, Node>,
+    nodes: BTreeMap<InodeNo, InodeRef>,
     /// Changes by entries in the inode.
     body: References,
     /// Entries in the new block, and in the old one.
@@ -51,7 +51,7 @@ impl ValueChanges {
     ///
     /// # Errors
     /// Corruption; [`Error::NoSpace`] if more references change than the journal can hold in one transaction.
-    pub(super) fn new(engine: &Use, owner: &Inode, body: &Storage, block: &Storage) -> Result<Self> {
+    pub(super) fn new(engine: &EngineRef, owner: &Inode, body: &Storage, block: &Storage) -> Result<Self> {
         let mut changes = Self::default();
         let mut touched = Vec::new();
         if body.changed {
@@ -77,7 +77,7 @@ impl ValueChanges {
         }
         for value in touched {
             if let Entry::Vacant(entry) = changes.nodes.entry(value.ino) {
-                entry.insert(Node::of_value(engine, owner, value)?);
+                entry.insert(InodeRef::of_value(engine, owner, value)?);
             }
         }
         // The rest is for the attributes and for what else the caller changes.
@@ -89,11 +89,11 @@ impl ValueChanges {
 
     /// Returns the number of blocks that [`apply`](Self::apply) registers.
     pub(super) fn credits(&self) -> u32 {
-        saturating_u32(self.nodes.len()).saturating_mul(Node::VALUE_CREDITS)
+        saturating_u32(self.nodes.len()).saturating_mul(InodeRef::VALUE_CREDITS)
     }
 
     /// Returns the references to the inodes of values.
-    pub(super) fn reserve_quota(&self, engine: &Use, owner: &Inode) -> Result<ReservedQuota> {
+    pub(super) fn reserve_quota(&self, engine: &EngineRef, owner: &Inode) -> Result<ReservedQuota> {
         let more = |count: i64| u64::try_from(count).unwrap_or(0);
         owner.reserve_quota(
             more(self.blocks),
@@ -103,14 +103,14 @@ impl ValueChanges {
         )
     }
 
-    pub(super) fn into_nodes(self) -> impl Iterator<Item = Node> {
+    pub(super) fn into_nodes(self) -> impl Iterator<Item = InodeRef> {
         self.nodes.into_values()
     }
 
     /// Changes the numbers of references, and the space that `owner` uses. `old_block_ended` tells whether the entries of the old block exist no more.
     pub(super) fn apply(
         &self,
-        engine: &Use,
+        engine: &EngineRef,
         handle: &Handle<'_>,
         owner: &Arc<Inode>,
         old_block_ended: bool,
@@ -150,7 +150,7 @@ fn add(references: &mut References, values: impl Iterator<Item = ValueInode>, co
 }
 
 /// Returns true if other inodes may use the inode's block of attributes. Their number does not grow.
-fn is_block_shared(engine: &Use, inode: &Inode) -> Result<bool> {
+fn is_block_shared(engine: &EngineRef, inode: &Inode) -> Result<bool> {
     let number = FsBlock(inode.core().file_acl);
     Ok(number.get() != 0 && xattr::refcount(&engine.xattr_block(number)?.snapshot()) > 1)
 }

@@ -7,12 +7,12 @@ use parext4_format::xattr::{self, Value, Xattr};
 use super::XattrName;
 use super::locked::LockedXattrs;
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::sync::ReadGuard;
 
-/// An attribute, in a call of [`Node::visit_xattrs`].
+/// An attribute, in a call of [`InodeRef::visit_xattrs`].
 pub struct XattrRef<'a> {
-    node: &'a Node,
+    node: &'a InodeRef,
     locked: &'a LockedXattrs<'a, ReadGuard<'a, ()>>,
     name: XattrName<'a>,
     xattr: &'a Xattr,
@@ -40,7 +40,7 @@ impl XattrRef<'_> {
         }
     }
 
-    /// Returns the value, as [`Node::get_xattr`] does. May block on the device.
+    /// Returns the value, as [`InodeRef::get_xattr`] does. May block on the device.
     ///
     /// # Errors
     /// [`Error::TooBig`] if the value exceeds 65536 bytes; corruption; a failed read.
@@ -49,7 +49,7 @@ impl XattrRef<'_> {
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Calls `visit` with each attribute. Reads the attributes once, while [`get_xattr`](Self::get_xattr) for each name of
     /// [`list_xattr`](Self::list_xattr) would read all of them for each. May block on the device.
     ///

@@ -14,7 +14,7 @@ use testkit::settings;
 use testkit::volume::{
     DirectFiles as _, Shape, assert_clean, assert_recovers, recover, untimed, without_error_record,
 };
-use testkit::workload::{Name, Operation, State, Workload, run};
+use testkit::workload::{Name, Operation, VolumeState, Workload, run};
 
 const OPERATIONS: usize = 300;
 /// Seed of the workload unless the environment sets one, so that every run fails the same calls.
@@ -92,7 +92,7 @@ impl Case<'_> {
         }
     }
 
-    fn write_somewhere(&self, volume: &Volume, state: &State) -> Result<(), Error> {
+    fn write_somewhere(&self, volume: &Volume, state: &VolumeState) -> Result<(), Error> {
         let is_file = |(path, name): (&String, &Name)| matches!(name, Name::File(_)).then(|| path.clone());
         match state.names.iter().find_map(is_file).and_then(|path| volume.direct_file(path).ok()) {
             Some(file) => file.write_at(&[1; 512], 0),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parext4::mmp::{MmpUse, Silence};
+use parext4::mmp::{MmpUse, OwnerEvidence};
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
 use parext4_device::{FaultDevice, FaultKind, FaultPlan, RecordingDevice, Sharing, forward_device};
 use parext4_format::GroupNo;
@@ -336,7 +336,7 @@ fn a_late_machine_waits_for_every_owner_that_may_have_come_meanwhile() {
         let mem = Arc::new(volume());
         write_as_other(&*mem, sequence);
         let held = Held::new(Arc::new(Shared(Arc::clone(&mem) as Arc<dyn Device>, Sharing::Unfenced)));
-        let options = options().mmp(short().silence(Silence::Forced));
+        let options = options().mmp(short().evidence(OwnerEvidence::Forced));
         thread::scope(|scope| {
             let late = scope.spawn(|| Volume::open_device(Arc::clone(&held) as Arc<dyn Device>, &options));
             assert!(held.has_arrived());

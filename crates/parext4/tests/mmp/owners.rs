@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parext4::mmp::{MmpUse, Silence};
+use parext4::mmp::{MmpUse, OwnerEvidence};
 use parext4::{Device, Error, Volume, VolumeOptions};
 use parext4_format::mmp::SEQUENCE_FSCK;
 
@@ -20,7 +20,7 @@ fn a_silent_owner_loses_its_volume() {
         "node other-node, device sdz, last update 2000-02-29 00:00:00 UTC"
     );
     let began = Instant::now();
-    let volume = open_with(&device, Silence::Forced).unwrap();
+    let volume = open_with(&device, OwnerEvidence::Forced).unwrap();
     assert!(began.elapsed() >= SECOND * WAIT);
     assert!(began.elapsed() < 2 * SECOND * WAIT, "{:?}", began.elapsed());
     volume.close().unwrap();
@@ -33,7 +33,7 @@ fn a_silence_that_the_caller_has_seen_is_not_waited_for_again() {
         let device = Arc::new(volume());
         write_as_other(&*device, 7);
         let began = Instant::now();
-        let volume = open_with(&device, Silence::Seen(seen)).unwrap();
+        let volume = open_with(&device, OwnerEvidence::Seen(seen)).unwrap();
         let took = began.elapsed();
         assert!(took >= waits * SECOND * WAIT && took < (waits + 1) * SECOND * WAIT, "{seen}: {took:?}");
         volume.close().unwrap();
@@ -45,7 +45,7 @@ fn a_third_machine_must_wait_for_as_long_as_the_owner_asked() {
     let device = Arc::new(volume());
     write_block(&*device, 7, 20);
     thread::scope(|scope| {
-        let second = scope.spawn(|| open_with(&device, Silence::Forced));
+        let second = scope.spawn(|| open_with(&device, OwnerEvidence::Forced));
         while state(&*device).sequence == 7 {
             thread::yield_now();
         }
@@ -70,7 +70,7 @@ fn an_owner_that_updates_its_block_keeps_its_volume() {
             }
         });
         // Asks for eleven seconds of silence, which the thread interrupts after a tenth of one.
-        let refused = open_in(&device, Silence::Forced, 10 * SECOND);
+        let refused = open_in(&device, OwnerEvidence::Forced, 10 * SECOND);
         over.store(true, Ordering::Relaxed);
         refused
     });
@@ -83,20 +83,24 @@ fn an_owner_that_updates_its_block_keeps_its_volume() {
 fn a_volume_that_e2fsck_has_is_not_taken_over() {
     let device = Arc::new(volume());
     write_as_other(&*device, SEQUENCE_FSCK);
-    for silence in [Silence::Forced, Silence::Seen(SEQUENCE_FSCK)] {
-        let Err(Error::Busy(why)) = open_with(&device, silence) else { panic!("taken over") };
+    for evidence in [OwnerEvidence::Forced, OwnerEvidence::Seen(SEQUENCE_FSCK)] {
+        let Err(Error::Busy(why)) = open_with(&device, evidence) else { panic!("taken over") };
         assert!(why.contains("other-node") && why.contains("clear_mmp"), "{why}");
         assert_eq!(state(&*device).usage, MmpUse::Fsck);
     }
 }
 
-fn open_with(device: &Arc<impl Device + 'static>, silence: Silence) -> Result<Volume, Error> {
-    open_in(device, silence, SECOND)
+fn open_with(device: &Arc<impl Device + 'static>, evidence: OwnerEvidence) -> Result<Volume, Error> {
+    open_in(device, evidence, SECOND)
 }
 
 /// Opens a volume with another length of a second.
-fn open_in(device: &Arc<impl Device + 'static>, silence: Silence, second: Duration) -> Result<Volume, Error> {
-    let mmp = short().second(second).silence(silence);
+fn open_in(
+    device: &Arc<impl Device + 'static>,
+    evidence: OwnerEvidence,
+    second: Duration,
+) -> Result<Volume, Error> {
+    let mmp = short().second(second).evidence(evidence);
     let options = VolumeOptions::new().mmp(mmp).commit_interval(None);
     Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &options)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parext4::device::MemDevice;
-use parext4::{Error, FileType, Node, RenameMode, Volume, VolumeOptions};
+use parext4::{Error, FileType, InodeRef, RenameMode, Volume, VolumeOptions};
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::{FileBlock, InodeNo, dir_entry, extent};
 
@@ -97,7 +97,7 @@ fn fill_dir(volume: &Volume, path: &str, names: u32) {
 }
 
 /// Returns how many names a listing returns until it ends, or the error.
-fn listed(dir: &Node) -> Result<usize, Error> {
+fn listed(dir: &InodeRef) -> Result<usize, Error> {
     let (mut after, mut count) = (0, 0);
     loop {
         let batch = dir.read_dir(after)?;

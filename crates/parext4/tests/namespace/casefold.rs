@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Image, assert_fails, names, new};
-use parext4::{Error, InodeFlags, MemDevice, Node, RenameMode, Volume, VolumeOptions};
+use parext4::{Error, InodeFlags, InodeRef, MemDevice, RenameMode, Volume, VolumeOptions};
 use testkit::settings;
 use testkit::volume::untimed;
 
@@ -19,7 +19,7 @@ fn make(mib: u64, options: &[&str], extended: &str) -> Option<Image> {
     Some(image)
 }
 
-fn in_dir(image: &Image, test: impl FnOnce(&Volume, &Node)) {
+fn in_dir(image: &Image, test: impl FnOnce(&Volume, &InodeRef)) {
     let volume = image.open();
     test(&volume, &volume.resolve("/dir").unwrap());
     volume.close().unwrap();
@@ -42,7 +42,7 @@ const SPELLINGS: [[&str; 3]; 12] = [
     ["\u{1fb7}", "α\u{342}ι", "Α\u{342}Ι"],
 ];
 
-fn inos(dir: &Node, spellings: &[&str]) -> Vec<u32> {
+fn inos(dir: &InodeRef, spellings: &[&str]) -> Vec<u32> {
     spellings.iter().map(|name| dir.lookup(name.as_bytes()).unwrap().ino().get()).collect()
 }
 
@@ -114,7 +114,7 @@ fn names_that_are_not_utf8() {
 fn the_flag_changes_only_in_empty_directories() {
     let Some(image) = make(16, &["-b", "1024"], "encoding=utf8") else { return };
     in_dir(&image, |volume, dir| {
-        let with = |dir: &Node, on: bool| {
+        let with = |dir: &InodeRef, on: bool| {
             let mut flags = dir.flags();
             flags.set(InodeFlags::CASEFOLD, on);
             dir.set_flags(flags)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Error, Image, names, new, on_each_kind};
-use parext4::{Node, RenameMode};
+use parext4::{InodeRef, RenameMode};
 
 const THREADS: u32 = 8;
 
@@ -79,7 +79,7 @@ fn threads_in_one_directory() {
 
 /// Random operations on few names in few directories, which themselves move: nothing may deadlock, and only the
 /// errors of a lost race may be returned.
-fn hammer(dirs: &[Node], seed: u64, rounds: u32) {
+fn hammer(dirs: &[InodeRef], seed: u64, rounds: u32) {
     let mut random = Random::new(seed);
     for _ in 0..rounds {
         let mut dir = || &dirs[usize::try_from(random.below(dirs.len() as u64)).unwrap()];

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{Error, Image, assert_fails, names, new};
-use parext4::{FileType, InodeFlags, Node, OpenOptions, RenameMode, SetAttributes, Volume, XattrMode};
+use parext4::{FileType, InodeFlags, InodeRef, OpenOptions, RenameMode, SetAttributes, Volume, XattrMode};
 use testkit::encrypted;
 
 /// What a listing shows of an entry: its inode, size and target.
@@ -43,8 +43,8 @@ fn shown_by_us(volume: &Volume) -> BTreeMap<PathBuf, Shown> {
 }
 
 /// Returns a file of a directory, with its no-key name.
-fn any_file(dir: &Node) -> (Vec<u8>, Node) {
-    let is_file = |node: &Node| node.file_type() == FileType::Regular && node.metadata().links == 1;
+fn any_file(dir: &InodeRef) -> (Vec<u8>, InodeRef) {
+    let is_file = |node: &InodeRef| node.file_type() == FileType::Regular && node.metadata().links == 1;
     names(dir)
         .into_iter()
         .map(|name| (name.clone(), dir.lookup(&name).unwrap()))

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{Image, assert_fails, concurrent::Random, names, new};
 use parext4::device::MemDevice;
-use parext4::{Error, InodeFlags, Node, RenameMode, Volume, VolumeOptions, XattrMode};
+use parext4::{Error, InodeFlags, InodeRef, RenameMode, Volume, VolumeOptions, XattrMode};
 use testkit::volume::{DirectFiles as _, untimed};
 
 /// Runs every operation on a directory, and ignores the results.
-fn exercise(volume: &Volume, dir: &Node) {
+fn exercise(volume: &Volume, dir: &InodeRef) {
     let mut after = 0;
     let mut batches = 0;
     while let Ok(batch) = dir.read_dir(after) {
@@ -260,7 +260,7 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
 }
 
 /// Lists a directory up to its error. Returns the names.
-fn names_before_error(dir: &Node) -> Vec<Vec<u8>> {
+fn names_before_error(dir: &InodeRef) -> Vec<Vec<u8>> {
     let (mut names, mut after) = (Vec::new(), 0);
     loop {
         match dir.read_dir(after) {

@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use super::{Error, Image, assert_fails, names, new};
-use parext4::Node;
+use parext4::InodeRef;
 use testkit::volume::DirectFiles as _;
 
 fn name(n: u32) -> Vec<u8> {
     format!("file-{n}").into_bytes()
 }
 
-fn create_all(dir: &Node, count: u32) {
+fn create_all(dir: &InodeRef, count: u32) {
     for n in 0..count {
         dir.create(&name(n), &new()).unwrap();
     }

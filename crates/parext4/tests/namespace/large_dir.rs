@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Error, Image, names, new};
 use parext4::device::RecordingDevice;
-use parext4::{Device, MemDevice, Node, Volume};
+use parext4::{Device, InodeRef, MemDevice, Volume};
 use testkit::crash_states::for_each_crash_state;
 use testkit::rng::Rng;
 use testkit::settings;
@@ -21,7 +21,7 @@ fn name(n: u32) -> Vec<u8> {
 
 /// Links names to `/first`, starting with number `from`, until the tree gets another level: the directory then grows by a leaf and two
 /// nodes. Returns the number of the name that it grew for.
-fn link_until_deeper(dir: &Node, first: &Node, from: u32) -> u32 {
+fn link_until_deeper(dir: &InodeRef, first: &InodeRef, from: u32) -> u32 {
     let mut size = dir.metadata().size;
     for n in from..65_000 {
         dir.link(&name(n), first).unwrap();
@@ -49,7 +49,7 @@ fn before_the_third_level(features: &str) -> Option<Image> {
     Some(image)
 }
 
-fn open(device: Arc<dyn Device>) -> (Volume, Node, Node) {
+fn open(device: Arc<dyn Device>) -> (Volume, InodeRef, InodeRef) {
     let volume = Volume::open_device(device, &untimed()).unwrap();
     let (dir, first) = (volume.resolve("/dir").unwrap(), volume.resolve("/first").unwrap());
     (volume, dir, first)

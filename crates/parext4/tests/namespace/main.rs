@@ -14,7 +14,7 @@ mod model;
 mod paths;
 mod rename;
 
-use parext4::{Error, NewInode, Node, Volume};
+use parext4::{Error, InodeRef, NewInode, Volume};
 use testkit::Image;
 
 /// A kind of volume: its name, options for mke2fs, and its directory hash if it is not the default.
@@ -54,7 +54,7 @@ fn on_each_kind(mib: u64, test: impl Fn(&Volume)) {
 }
 
 /// Returns the names in a directory, in their order on disk.
-fn names(dir: &Node) -> Vec<Vec<u8>> {
+fn names(dir: &InodeRef) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut after = 0;
     loop {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{KINDS, Kind, make, names, new};
-use parext4::{FileType, Node, RenameMode, Volume};
+use parext4::{FileType, InodeRef, RenameMode, Volume};
 
 /// Directories of the model: the root's `d0` to `d3`.
 const DIRS: usize = 4;
@@ -110,12 +110,12 @@ impl Model {
     }
 }
 
-fn dirs(volume: &Volume) -> [Node; DIRS] {
+fn dirs(volume: &Volume) -> [InodeRef; DIRS] {
     std::array::from_fn(|n| volume.resolve(format!("/d{n}")).unwrap())
 }
 
 /// Runs one operation on both. Returns whether each of them succeeded.
-fn apply(model: &mut Model, at: &[Node; DIRS], op: &Op) -> (bool, bool) {
+fn apply(model: &mut Model, at: &[InodeRef; DIRS], op: &Op) -> (bool, bool) {
     match *op {
         Op::Create(d, n) => {
             (at[d].create(&name(n), &new()).is_ok(), model.add(d, name(n), FileType::Regular))
@@ -150,7 +150,7 @@ fn apply(model: &mut Model, at: &[Node; DIRS], op: &Op) -> (bool, bool) {
     }
 }
 
-fn compare(model: &Model, at: &[Node; DIRS]) {
+fn compare(model: &Model, at: &[InodeRef; DIRS]) {
     for (dir, node) in model.dirs.iter().zip(at) {
         assert!(names(node).iter().eq(dir.keys()));
         let subdirs = dir.values().filter(|entry| entry.1 == FileType::Directory).count();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{Device, FileType, InodeNo, Node, RenameMode, Volume};
+use parext4::{Device, FileType, InodeNo, InodeRef, RenameMode, Volume};
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
@@ -13,7 +13,7 @@ const MODES: [RenameMode; 3] = [RenameMode::Replace, RenameMode::NoReplace, Rena
 /// Meanings of a name before a rename.
 const THINGS: [&str; 4] = ["none", "file", "empty", "full"];
 
-fn make(dir: &Node, name: &[u8], thing: &str) -> Option<InodeNo> {
+fn make(dir: &InodeRef, name: &[u8], thing: &str) -> Option<InodeNo> {
     match thing {
         "none" => return None,
         "file" => drop(dir.create(name, &new()).unwrap()),
@@ -39,8 +39,8 @@ fn expected(old: &str, new: &str, mode: RenameMode) -> i32 {
 }
 
 /// Asserts that a directory counts its subdirectories and that their `..` refers to it.
-fn check_links(dir: &Node) {
-    let subdirs: Vec<Node> = names(dir)
+fn check_links(dir: &InodeRef) {
+    let subdirs: Vec<InodeRef> = names(dir)
         .iter()
         .map(|name| dir.lookup(name).unwrap())
         .filter(|node| node.read_dir(0).is_ok())
@@ -58,7 +58,7 @@ fn check_one(volume: &Volume, old: &str, target: &str, mode: RenameMode, crosses
     let (old_ino, new_ino) = (make(&from, b"old", old), make(&to, b"new", target));
     let errno = from.rename(b"old", &to, b"new", mode).map_or_else(|error| error.to_errno(), |()| 0);
     assert_eq!(errno, expected(old, target, mode), "{old} to {target}, {mode:?}, crosses: {crosses}");
-    let ino = |dir: &Node, name| dir.lookup(name).ok().map(|node| node.ino());
+    let ino = |dir: &InodeRef, name| dir.lookup(name).ok().map(|node| node.ino());
     let now = (ino(&from, b"old"), ino(&to, b"new"));
     match (errno, mode) {
         (0, RenameMode::Exchange) => assert_eq!(now, (new_ino, old_ino)),

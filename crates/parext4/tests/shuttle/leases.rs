@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parext4::device::{Sharing, forward_device};
 use parext4::fault::Fault;
-use parext4::mmp::Silence;
+use parext4::mmp::OwnerEvidence;
 use parext4::models::OwnerModel;
 use parext4::{Device, MemDevice, MkfsOptions, mkfs};
 use shuttle::rand::Rng;
@@ -70,8 +70,8 @@ fn an_owner_that_was_stopped_does_not_write() {
 }
 
 /// Returns what a machine that takes over believes about the owner. It may be wrong, because the owner lives.
-fn silence() -> Silence {
-    if shuttle::rand::thread_rng().gen_bool(0.5) { Silence::Unknown } else { Silence::Forced }
+fn evidence() -> OwnerEvidence {
+    if shuttle::rand::thread_rng().gen_bool(0.5) { OwnerEvidence::Unknown } else { OwnerEvidence::Forced }
 }
 
 /// Starts a writer, and the owner's thread.
@@ -104,16 +104,16 @@ fn write_and_keep(owner: &Arc<OwnerModel>) -> [JoinHandle<()>; 2] {
 fn model(image: &MemDevice) {
     let (inner, taken) = (Arc::new(image.fork()), Arc::new(AtomicBool::new(false)));
     let device = |taken| Arc::new(SharedDevice { inner: Arc::clone(&inner), taken });
-    let owner = OwnerModel::claim(device(Some(Arc::clone(&taken))), Silence::Unknown);
+    let owner = OwnerModel::claim(device(Some(Arc::clone(&taken))), OwnerEvidence::Unknown);
     let owner = Arc::new(owner.expect("a clean volume"));
-    let taker = take_over(device(None), silence(), taken);
+    let taker = take_over(device(None), evidence(), taken);
     end(&owner, taker);
 }
 
 /// Starts another machine that claims the volume. It returns whether it has got it.
-fn take_over(device: Arc<dyn Device>, silence: Silence, taken: Arc<AtomicBool>) -> JoinHandle<bool> {
+fn take_over(device: Arc<dyn Device>, evidence: OwnerEvidence, taken: Arc<AtomicBool>) -> JoinHandle<bool> {
     shuttle::thread::spawn(move || {
-        let claimed = OwnerModel::claim(device, silence).map(std::mem::forget).is_ok();
+        let claimed = OwnerModel::claim(device, evidence).map(std::mem::forget).is_ok();
         taken.store(claimed, Ordering::SeqCst);
         claimed
     })
@@ -148,9 +148,10 @@ fn late_model(image: &MemDevice) {
         arrived: Arc::clone(&arrived),
         owned: Arc::clone(&owned),
     };
-    let taker = take_over(Arc::new(late), Silence::Unknown, Arc::clone(&taken));
+    let taker = take_over(Arc::new(late), OwnerEvidence::Unknown, Arc::clone(&taken));
     wait_for(&arrived);
-    let owner = OwnerModel::claim(Arc::new(SharedDevice { inner, taken: Some(taken) }), Silence::Unknown);
+    let owner =
+        OwnerModel::claim(Arc::new(SharedDevice { inner, taken: Some(taken) }), OwnerEvidence::Unknown);
     let owner = Arc::new(owner.expect("a clean volume"));
     owned.store(true, Ordering::SeqCst);
     end(&owner, taker);
@@ -201,7 +202,9 @@ fn clean_model(image: &MemDevice) {
         };
         let (device, claims) = (Arc::new(device), Arc::clone(&claims));
         move || {
-            let Ok(owner) = OwnerModel::claim(Arc::clone(&device) as _, Silence::Unknown) else { return };
+            let Ok(owner) = OwnerModel::claim(Arc::clone(&device) as _, OwnerEvidence::Unknown) else {
+                return;
+            };
             device.order.store(claims.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let owner = Arc::new(owner);
             for thread in write_and_keep(&owner) {

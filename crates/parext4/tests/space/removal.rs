@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use parext4::{Error, File, MemDevice, MkfsOptions, Node, Result, Volume, VolumeOptions, mkfs};
+use parext4::{Error, File, InodeRef, MemDevice, MkfsOptions, Result, Volume, VolumeOptions, mkfs};
 use testkit::rng::Rng;
 use testkit::settings;
 use testkit::volume::{DirectFiles as _, assert_clean};
@@ -47,7 +47,7 @@ fn write_small(volume: &Volume, is_buffered: bool) -> Result<()> {
 }
 
 /// Drops the nodes that it receives, as a mount does when the kernel forgets an inode.
-fn drop_late(nodes: &Receiver<Node>, seed: u64) {
+fn drop_late(nodes: &Receiver<InodeRef>, seed: u64) {
     let mut rng = Rng::new(seed, 0);
     for node in nodes {
         std::thread::sleep(Duration::from_micros(rng.below(LONGEST_USE)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
-    Device, EmptiedLog, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, SetAttributes, Volume,
+    Device, EmptiedLog, Error, InodeId, InodeRef, MemDevice, MkfsOptions, NewInode, SetAttributes, Volume,
     VolumeOptions, mkfs,
 };
 
@@ -37,7 +37,7 @@ fn with_directories(count: u32) -> Arc<MemDevice> {
     device
 }
 
-fn for_each_entry(dir: &Node, mut visit: impl FnMut(&[u8])) {
+fn for_each_entry(dir: &InodeRef, mut visit: impl FnMut(&[u8])) {
     let mut after = 0;
     loop {
         let items = dir.read_dir(after).unwrap();
@@ -89,7 +89,7 @@ fn an_inode_is_found_by_number_as_long_as_it_exists() {
     let unnamed = |ino| matches!(volume.named_node(ino), Err(Error::NotFound(_)));
     // The journal, a free number, and numbers that do not exist.
     for ino in [0, 8, id.ino.get() + 1, u32::MAX] {
-        assert!(gone(NodeId { ino: parext4::InodeNo(ino), generation: 0 }), "{ino}");
+        assert!(gone(InodeId { ino: parext4::InodeNo(ino), generation: 0 }), "{ino}");
         assert!(unnamed(parext4::InodeNo(ino)), "{ino}");
     }
     assert_eq!(volume.named_node(id.ino).unwrap().id(), id, "whatever its generation");

@@ -10,7 +10,7 @@ const fn sent<T: Send>() {}
 /// Handles that any number of threads use at once.
 const _: () = {
     shared::<Volume>();
-    shared::<Node>();
+    shared::<InodeRef>();
     shared::<File>();
     shared::<DirectFile>();
     shared::<FileCursor>();
@@ -44,7 +44,7 @@ const _: () = {
     shared::<RenameMode>();
     shared::<XattrMode>();
     shared::<DirItem>();
-    shared::<NodeId>();
+    shared::<InodeId>();
     shared::<FileExtent>();
     shared::<IoFlags>();
     shared::<AlignedBuf>();

@@ -3,12 +3,12 @@
 use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
 
 use super::{assert_fails, file, list, names, new, on_each_kind};
-use parext4::{Node, SetAttributes, XattrMode};
+use parext4::{InodeRef, SetAttributes, XattrMode};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-fn permissions(node: &Node) -> u16 {
+fn permissions(node: &InodeRef) -> u16 {
     node.metadata().permissions
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::file;
 use parext4::device::RecordingDevice;
-use parext4::{Device, MemDevice, Node, Volume, XattrMode};
+use parext4::{Device, InodeRef, MemDevice, Volume, XattrMode};
 use parext4_format::features::Incompat;
 use parext4_format::superblock::Superblock;
 use testkit::crash_states::{Timeline, for_each_crash_state};
@@ -20,13 +20,13 @@ const SAMPLE: usize = 12;
 
 type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn attributes(node: &Node) -> Attributes {
+fn attributes(node: &InodeRef) -> Attributes {
     let value = |name: &[u8]| node.get_xattr(name).unwrap().unwrap();
     node.list_xattr().unwrap().into_iter().map(|name| (name.clone(), value(&name))).collect()
 }
 
 /// Returns one random change. Some move attributes between the inode and a block.
-fn change(node: &Node, rng: &mut Rng) {
+fn change(node: &InodeRef, rng: &mut Rng) {
     let name = format!("user.{}", rng.below(NAMES));
     if rng.chance(30) {
         let _ = node.remove_xattr(name.as_bytes());

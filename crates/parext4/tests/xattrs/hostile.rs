@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{Image, file, full_list, new};
 use parext4::device::MemDevice;
-use parext4::{Device, Error, Node, SetAttributes, Volume, VolumeOptions, XattrMode};
+use parext4::{Device, Error, InodeRef, SetAttributes, Volume, VolumeOptions, XattrMode};
 use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 
 /// Runs every operation on the attributes of an inode, and ignores the results.
-fn exercise(node: &Node) {
+fn exercise(node: &InodeRef) {
     for name in node.list_xattr().unwrap_or_default() {
         let _ = node.get_xattr(&name);
         let _ = node.set_xattr(&name, b"other", XattrMode::Replace);

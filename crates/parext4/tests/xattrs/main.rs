@@ -13,7 +13,7 @@ mod shared;
 mod values;
 mod visit;
 
-use parext4::{NewInode, Node, Volume};
+use parext4::{InodeRef, NewInode, Volume};
 use testkit::Image;
 use testkit::access_list::{access_list, full_access_list};
 
@@ -52,12 +52,12 @@ fn new() -> NewInode {
 }
 
 /// Makes a file in the root directory.
-fn file(volume: &Volume, name: &str) -> Node {
+fn file(volume: &Volume, name: &str) -> InodeRef {
     volume.root().unwrap().create(name.as_bytes(), &new()).unwrap()
 }
 
 /// Returns the names of a node's attributes, sorted.
-fn names(node: &Node) -> Vec<String> {
+fn names(node: &InodeRef) -> Vec<String> {
     let mut names: Vec<_> =
         node.list_xattr().unwrap().into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
     names.sort();

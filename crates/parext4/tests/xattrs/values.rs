@@ -10,7 +10,7 @@ use testkit::access_list::{GROUP, MASK, OTHER, OWNER, USER};
 use testkit::tool;
 
 use super::{Image, VALUE_KINDS, file, full_list, list, names};
-use parext4::{Error, InodeNo, NewInode, Node, SetAttributes, Volume, XattrMode};
+use parext4::{Error, InodeNo, InodeRef, NewInode, SetAttributes, Volume, XattrMode};
 
 /// Lengths from one that fits the inode to the largest.
 const LENGTHS: [usize; 6] = [10, 900, 1024, 5000, 20_000, 65_536];
@@ -414,7 +414,7 @@ fn a_value_is_no_file() {
 }
 
 /// Sets attributes of a node until it has room for the entry of an access list, but not for the list of [`full_list`].
-fn fill(node: &Node) {
+fn fill(node: &InodeRef) {
     for n in 100.. {
         if node.set_xattr(format!("user.{n}").as_bytes(), b"", XattrMode::Create).is_err() {
             return node.remove_xattr(format!("user.{}", n - 1).as_bytes()).unwrap();

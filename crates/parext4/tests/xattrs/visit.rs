@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{Image, KINDS, VALUE_KINDS, file, full_list};
-use parext4::{Error, Node, XattrMode};
+use parext4::{Error, InodeRef, XattrMode};
 
-fn visited(node: &Node) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn visited(node: &InodeRef) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     let visit = |xattr: &parext4::XattrRef<'_>| -> Result<(), Error> {
         all.push((xattr.name().to_vec(), xattr.value()?));

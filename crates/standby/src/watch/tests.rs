@@ -17,17 +17,17 @@ fn lock(alive: bool) -> Option<LockOwner> {
     Some(LockOwner { name: "client.1".into(), alive })
 }
 
-fn free(mmp: Mmp) -> Sight {
-    Sight { lock: None, mmp }
+fn free(mmp: Mmp) -> PollResult {
+    PollResult { lock: None, mmp }
 }
 
-fn held(mmp: Mmp) -> Sight {
-    Sight { lock: lock(true), mmp }
+fn held(mmp: Mmp) -> PollResult {
+    PollResult { lock: lock(true), mmp }
 }
 
 /// A poll that takes no time.
-fn poll(watch: &mut Watch, at: u64, sight: Sight) -> Verdict {
-    watch.saw(sight, seconds(at), seconds(at))
+fn poll(watch: &mut Watch, at: u64, poll_result: PollResult) -> Verdict {
+    watch.saw(poll_result, seconds(at), seconds(at))
 }
 
 #[test]
@@ -35,12 +35,12 @@ fn an_owner_is_gone_once_its_sequence_has_not_changed_for_the_wait() {
     // Without a lock, the other machine may be opening the volume, and then changes nothing for the same time.
     for (lock, wait) in [(None, WAIT + 5), (lock(true), WAIT)] {
         let mut watch = Watch::new(POLL);
-        let sight = |sequence| Sight { lock: lock.clone(), mmp: open(sequence) };
-        assert_eq!(poll(&mut watch, 0, sight(1)), Verdict::Owned(seconds(0)));
-        assert_eq!(poll(&mut watch, wait - 1, sight(1)), Verdict::Owned(seconds(wait - 1)));
-        assert_eq!(poll(&mut watch, wait, sight(2)), Verdict::Owned(seconds(0)));
-        assert_eq!(poll(&mut watch, 2 * wait - 1, sight(2)), Verdict::Owned(seconds(wait - 1)));
-        assert_eq!(poll(&mut watch, 2 * wait, sight(2)), Verdict::Gone(Gone::Silent(seconds(wait))));
+        let poll_result = |sequence| PollResult { lock: lock.clone(), mmp: open(sequence) };
+        assert_eq!(poll(&mut watch, 0, poll_result(1)), Verdict::Owned(seconds(0)));
+        assert_eq!(poll(&mut watch, wait - 1, poll_result(1)), Verdict::Owned(seconds(wait - 1)));
+        assert_eq!(poll(&mut watch, wait, poll_result(2)), Verdict::Owned(seconds(0)));
+        assert_eq!(poll(&mut watch, 2 * wait - 1, poll_result(2)), Verdict::Owned(seconds(wait - 1)));
+        assert_eq!(poll(&mut watch, 2 * wait, poll_result(2)), Verdict::Gone(Gone::Silent(seconds(wait))));
     }
 }
 
@@ -78,7 +78,7 @@ fn silence_ends_where_the_poll_starts() {
 #[test]
 fn a_closed_volume_is_free_unless_it_is_locked() {
     let mut watch = Watch::new(POLL);
-    let locked = |mmp| Sight { lock: lock(true), mmp };
+    let locked = |mmp| PollResult { lock: lock(true), mmp };
     assert_eq!(poll(&mut watch, 0, locked(Mmp::Closed)), Verdict::Owned(seconds(0)));
     assert_eq!(poll(&mut watch, 90, locked(Mmp::Closed)), Verdict::Owned(seconds(90)));
     assert_eq!(poll(&mut watch, 91, free(Mmp::Closed)), Verdict::Gone(Gone::Closed));
@@ -87,16 +87,16 @@ fn a_closed_volume_is_free_unless_it_is_locked() {
 
 #[test]
 fn a_lock_whose_owner_is_unheard_of_lapses_unless_the_sequence_changes() {
-    let unheard = |sequence| Sight { lock: lock(false), mmp: open(sequence) };
+    let unheard = |sequence| PollResult { lock: lock(false), mmp: open(sequence) };
     let mut watch = Watch::new(POLL);
-    poll(&mut watch, 0, Sight { lock: lock(true), mmp: open(1) });
+    poll(&mut watch, 0, PollResult { lock: lock(true), mmp: open(1) });
     assert_eq!(poll(&mut watch, 3, unheard(1)), Verdict::Owned(seconds(3)));
     assert_eq!(poll(&mut watch, 7, unheard(2)), Verdict::Owned(seconds(0)));
     assert_eq!(poll(&mut watch, 11, unheard(2)), Verdict::Owned(seconds(4)));
     assert_eq!(poll(&mut watch, 16, unheard(2)), Verdict::Owned(seconds(9)), "the next update may be late");
     assert_eq!(poll(&mut watch, 17, unheard(2)), Verdict::Gone(Gone::LockLapsed(seconds(10))));
     // Heard again.
-    poll(&mut watch, 18, Sight { lock: lock(true), mmp: open(2) });
+    poll(&mut watch, 18, PollResult { lock: lock(true), mmp: open(2) });
     assert_eq!(poll(&mut watch, 19, unheard(2)), Verdict::Owned(seconds(12)));
 }
 
@@ -104,9 +104,12 @@ fn a_lock_whose_owner_is_unheard_of_lapses_unless_the_sequence_changes() {
 fn a_volume_without_mmp_is_watched_by_its_lock() {
     let mut watch = Watch::new(POLL);
     assert_eq!(poll(&mut watch, 0, free(Mmp::Absent)), Verdict::Unknown);
-    assert_eq!(poll(&mut watch, 1, Sight { lock: lock(true), mmp: Mmp::Absent }), Verdict::Owned(seconds(0)));
+    assert_eq!(
+        poll(&mut watch, 1, PollResult { lock: lock(true), mmp: Mmp::Absent }),
+        Verdict::Owned(seconds(0))
+    );
     assert_eq!(poll(&mut watch, 2, free(Mmp::Absent)), Verdict::Gone(Gone::Closed));
-    let unheard = || Sight { lock: lock(false), mmp: Mmp::Absent };
+    let unheard = || PollResult { lock: lock(false), mmp: Mmp::Absent };
     assert_eq!(poll(&mut watch, 3, unheard()), Verdict::Owned(seconds(0)));
     assert_eq!(poll(&mut watch, 8, unheard()), Verdict::Gone(Gone::LockLapsed(seconds(5))));
 }
@@ -115,6 +118,9 @@ fn a_volume_without_mmp_is_watched_by_its_lock() {
 fn a_volume_that_e2fsck_has_is_left_alone() {
     let mut watch = Watch::new(POLL);
     for at in [0, 100] {
-        assert_eq!(poll(&mut watch, at, Sight { lock: lock(false), mmp: Mmp::Checked }), Verdict::Checked);
+        assert_eq!(
+            poll(&mut watch, at, PollResult { lock: lock(false), mmp: Mmp::Checked }),
+            Verdict::Checked
+        );
     }
 }

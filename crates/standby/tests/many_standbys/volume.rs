@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parext4::device::LockOwner;
-use parext4_standby::{Mmp, Sight, Verdict, Watch};
+use parext4_standby::{Mmp, PollResult, Verdict, Watch};
 use testkit::rng::Rng;
 
 use crate::END;
@@ -49,7 +49,7 @@ impl Volume {
             // The standby may be stopped while it waits for the answer.
             let answered = storage.done(start, rng);
             let end = resumed(answered, self.standby_stops);
-            match watch.saw(self.sight(&signs, answered), start, end) {
+            match watch.saw(self.poll_result(&signs, answered), start, end) {
                 Verdict::Gone(_) => return Outcome { polls, takeover: Some(end + time_to_open(end, rng)) },
                 _ => now = resumed(end + watch.next_poll(end), self.standby_stops),
             }
@@ -69,12 +69,12 @@ impl Volume {
         signs
     }
 
-    fn sight(&self, signs: &[Duration], at: Duration) -> Sight {
+    fn poll_result(&self, signs: &[Duration], at: Duration) -> PollResult {
         let sequence = signs.partition_point(|sign| *sign <= at) as u32;
         let alive = self.killed.is_none_or(|killed| at < killed + LOCK_TIMEOUT);
         let lock = LockOwner { name: "owner".into(), alive };
         let mmp = Mmp::Open { node: "owner".into(), sequence, wait: WAIT, silent_after: 2 * UPDATE };
-        Sight { lock: Some(lock), mmp }
+        PollResult { lock: Some(lock), mmp }
     }
 }
 

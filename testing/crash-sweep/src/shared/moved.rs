@@ -61,7 +61,7 @@ fn check_last(seen: &[Seen], begun: &[&Begun], durable: u64) -> Result<(), Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place;
+    use super::super::SectorRange;
     use super::*;
     use testkit::sector::fill_append;
 
@@ -74,7 +74,7 @@ mod tests {
         let sector =
             |number: &Option<usize>| number.map_or(&zero[..], |number| &written[number * SECTOR..][..SECTOR]);
         let bytes: Vec<u8> = sectors.iter().flat_map(sector).copied().collect();
-        let place = Place { first: 1, end: 4 };
+        let place = SectorRange { first: 1, end: 4 };
         let write = Begun { file: MOVED, place, stamp: Some(stamp), events: 0, began: 3, over: 4 };
         let before = Begun { stamp: None, began: 1, over: 2, ..write.clone() };
         check(&bytes, &[&before, &write], durable)

@@ -1,7 +1,7 @@
 //! Changes of small sources, and what is left alone.
 
 use super::changes;
-use crate::mutant::{Mutant, Place};
+use crate::mutant::{Mutant, SyntaxKind};
 use crate::render::render;
 
 /// Returns the changes of a source as `function: original → replacement`.
@@ -111,8 +111,11 @@ fn a_rendered_source_has_all_changes() {
         .zip(found.changes)
         .map(|(number, (line, change))| Mutant { number, file: String::new(), line, change, nth: 1 })
         .collect();
-    let places: Vec<Place> = mutants.iter().map(|mutant| mutant.change.place).collect();
-    assert_eq!(places, [Place::Body, Place::Expression, Place::Expression, Place::Statement]);
+    let places: Vec<SyntaxKind> = mutants.iter().map(|mutant| mutant.change.place).collect();
+    assert_eq!(
+        places,
+        [SyntaxKind::Body, SyntaxKind::Expression, SyntaxKind::Expression, SyntaxKind::Statement]
+    );
     let all: Vec<&Mutant> = mutants.iter().collect();
     let rendered = render(source, &all, &found.removed);
     let expected = "§ fn plain(a: u8) {if is(1) { return; }  if (if is(2) { (a == 1) } else { !((if is(3) { (a) != (1) } else { a == 1 })) }) \

@@ -21,7 +21,7 @@ use testkit::sector::SECTOR;
 
 use self::medium::Medium;
 use self::queue::SimulatedQueue;
-use crate::profile::{Deceit, Profile};
+use crate::profile::{ContractFault, Profile};
 use crate::trace;
 
 /// The device breaks its contract in one of this number of requests, if it does.
@@ -37,11 +37,11 @@ pub struct SimulatedDevice {
     profile: Profile,
     /// The sectors that do not decay.
     journal: Range<u64>,
-    state: Mutex<State>,
+    state: Mutex<RequestState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RequestState {
     rng: Rng,
     /// Offset and bytes of the writes that have not completed, by number.
     in_flight: BTreeMap<u64, (u64, Vec<u8>)>,
@@ -59,7 +59,7 @@ pub struct Faults {
     /// Writes and flushes that failed.
     pub changes: u64,
     /// Times that the device broke its contract.
-    pub deceits: u64,
+    pub contract_faults: u64,
 }
 
 impl Faults {
@@ -105,8 +105,9 @@ impl SimulatedDevice {
     pub fn new(image: &MemDevice, profile: Profile, seed: u64) -> Arc<Self> {
         let medium = Arc::new(Medium::new(image.fork(), profile, seed));
         let recorder = Recorder::over(Arc::clone(&medium) as Arc<dyn Device>);
-        let journal = if profile.deceit == Deceit::Decay { metadata::journal(image) } else { 0..0 };
-        let state = State {
+        let journal =
+            if profile.contract_fault == ContractFault::Decay { metadata::journal(image) } else { 0..0 };
+        let state = RequestState {
             rng: Rng::new(seed, 4),
             in_flight: BTreeMap::new(),
             next: 0,
@@ -178,7 +179,7 @@ impl SimulatedDevice {
         let mut state = self.state.lock();
         state.next += 1;
         let (number, fate) = (state.next, self.fate(&mut state, kind));
-        let decays = self.profile.deceit == Deceit::Decay && deceives(&mut state);
+        let decays = self.profile.contract_fault == ContractFault::Decay && deceives(&mut state);
         drop(state);
         if decays {
             self.decay();
@@ -186,7 +187,7 @@ impl SimulatedDevice {
         Accepted { latency, number, fate }
     }
 
-    fn fate(&self, state: &mut State, kind: Kind) -> Fate {
+    fn fate(&self, state: &mut RequestState, kind: Kind) -> Fate {
         if !state.may_fail || kind == Kind::Discard {
             return Fate::Succeeds;
         }
@@ -197,20 +198,20 @@ impl SimulatedDevice {
             }
             return Fate::Fails;
         }
-        let fate = match (self.profile.deceit, kind) {
-            (Deceit::FlippedRead, Kind::Read(_)) => Fate::Flipped(state.rng.next()),
-            (Deceit::Misdirection, Kind::Read(len) | Kind::Write(len)) => {
+        let fate = match (self.profile.contract_fault, kind) {
+            (ContractFault::FlippedRead, Kind::Read(_)) => Fate::Flipped(state.rng.next()),
+            (ContractFault::Misdirection, Kind::Read(len) | Kind::Write(len)) => {
                 let sectors = (self.size() - len) / SECTOR as u64;
                 Fate::Misdirected(state.rng.below(sectors + 1) * SECTOR as u64)
             }
-            (Deceit::LostWrite, Kind::Write(_) | Kind::Flush) => Fate::Lost,
+            (ContractFault::LostWrite, Kind::Write(_) | Kind::Flush) => Fate::Lost,
             _ => return Fate::Succeeds,
         };
         if !deceives(state) {
             return Fate::Succeeds;
         }
         if !matches!(fate, Fate::Flipped(_)) {
-            state.faults.deceits += 1;
+            state.faults.contract_faults += 1;
         }
         fate
     }
@@ -231,7 +232,7 @@ impl SimulatedDevice {
                 self.medium.in_one_step(|| {
                     self.recorder.write_at(at, &[IoSlice::new(&sector)]).expect("a sector of the device");
                 });
-                self.state.lock().faults.deceits += 1;
+                self.state.lock().faults.contract_faults += 1;
                 return;
             }
         }
@@ -268,7 +269,7 @@ impl SimulatedDevice {
             let mut sectors = bufs.iter_mut().flat_map(|buf| buf.chunks_exact_mut(SECTOR));
             if let Some(sector) = sectors.find(|sector| metadata::is_likely(sector)) {
                 metadata::flip(sector, bit);
-                self.state.lock().faults.deceits += 1;
+                self.state.lock().faults.contract_faults += 1;
             }
         }
         Ok(())
@@ -320,7 +321,7 @@ impl SimulatedDevice {
 }
 
 /// Returns true if the device breaks its contract in a request.
-fn deceives(state: &mut State) -> bool {
+fn deceives(state: &mut RequestState) -> bool {
     state.may_fail && state.rng.below(DECEIVE_ONE_IN) == 0
 }
 

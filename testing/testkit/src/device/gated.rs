@@ -16,12 +16,12 @@ pub struct GatedDevice {
     inner: Arc<dyn Device>,
     /// Requests that begin in these bytes never block.
     exempt: Range<u64>,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     shut: bool,
     shut_to_discards: bool,
     waiting: usize,
@@ -90,7 +90,7 @@ impl GatedDevice {
         }
     }
 
-    fn pass(&self, offset: u64, is_shut: impl Fn(&State) -> bool) {
+    fn pass(&self, offset: u64, is_shut: impl Fn(&GateState) -> bool) {
         if self.exempt.contains(&offset) {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parext4::{Error, FileType, InodeFlags, InodeNo, Node, Volume};
+use parext4::{Error, FileType, InodeFlags, InodeNo, InodeRef, Volume};
 
 /// Names that begin so belong to the harness, and are in no snapshot.
 pub const OWN: &str = "/probe";
@@ -94,7 +94,7 @@ impl Snapshot {
 }
 
 impl Attributes {
-    fn of(node: &Node) -> Result<Self, Error> {
+    fn of(node: &InodeRef) -> Result<Self, Error> {
         /// The flags that users set. The other flags say how the engine stores the file.
         const SET: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::NOATIME);
         let metadata = node.metadata();

@@ -163,11 +163,13 @@ impl Shared {
                 }
                 Reply::LateRefusal(_, number) => refusal(&seen, structured, (number, "", None)),
                 Reply::Refuse(number, text, at) => refusal(&seen, structured, (number, text, at)),
-                Reply::Answer | Reply::Late(_) | Reply::Silence => match perform(&mut disk, &seen, &bytes) {
-                    Ok(_) if matches!(reply, Reply::Silence) => continue,
-                    Ok(data) => answer(&seen, structured, &data),
-                    Err(number) => refusal(&seen, structured, (number, "", None)),
-                },
+                Reply::Answer | Reply::Late(_) | Reply::OwnerEvidence => {
+                    match perform(&mut disk, &seen, &bytes) {
+                        Ok(_) if matches!(reply, Reply::OwnerEvidence) => continue,
+                        Ok(data) => answer(&seen, structured, &data),
+                        Err(number) => refusal(&seen, structured, (number, "", None)),
+                    }
+                }
             };
             drop(disk);
             std::thread::sleep(late);

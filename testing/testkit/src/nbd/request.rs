@@ -51,7 +51,7 @@ pub enum Reply {
     /// Performs it and answers after this time. Other connections are served meanwhile.
     Late(Duration),
     /// Performs it and does not answer.
-    Silence,
+    OwnerEvidence,
     /// Closes the connection without performing it.
     Close,
     /// Restarts the server without performing it.

@@ -30,7 +30,7 @@ const MAX_APPEND: usize = 16;
 
 /// Numbers of the last write of a place that has started, and of the last one that a sync has covered.
 #[derive(Default)]
-struct Place {
+struct BlockRecord {
     started: AtomicU64,
     synced: AtomicU64,
 }
@@ -39,9 +39,9 @@ struct Place {
 pub struct Load {
     seed: u64,
     stop: AtomicBool,
-    places: Vec<[Place; PLACES]>,
+    places: Vec<[BlockRecord; PLACES]>,
     /// Number of appended blocks.
-    appended: [Place; APPENDERS],
+    appended: [BlockRecord; APPENDERS],
     syncs: AtomicU64,
     errors: Mutex<Vec<std::io::Error>>,
 }
@@ -52,7 +52,7 @@ impl Load {
         Load {
             seed,
             stop: AtomicBool::new(false),
-            places: (0..OVERWRITERS).map(|_| std::array::from_fn(|_| Place::default())).collect(),
+            places: (0..OVERWRITERS).map(|_| std::array::from_fn(|_| BlockRecord::default())).collect(),
             appended: Default::default(),
             syncs: AtomicU64::new(0),
             errors: Mutex::default(),
@@ -200,7 +200,7 @@ impl Load {
         let file = open(&appended(dir, writer), OFlags::empty())?;
         File::open(dir)?.sync_all()?;
         let mut rng = Rng::with_seed(self.seed ^ id);
-        let Place { started, synced } = &self.appended[writer];
+        let BlockRecord { started, synced } = &self.appended[writer];
         while self.runs() && started.load(SeqCst) < MAX_APPENDED {
             let first = started.load(SeqCst);
             let count = rng.usize(1..MAX_APPEND);
@@ -247,7 +247,7 @@ impl Load {
     }
 }
 
-impl Place {
+impl BlockRecord {
     fn check(&self, bytes: &[u8], start: usize, writer: u64, place: u64, is_complete: bool) -> Result<()> {
         let (started, synced) = (self.started.load(SeqCst), self.synced.load(SeqCst));
         // The file may end before a place that was never written.

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{Error, FileType, NewInode, Node};
+use parext4::{Error, FileType, InodeRef, NewInode};
 
 use crate::put::Shared;
 use crate::put::attributes::Attributes;
@@ -36,16 +36,16 @@ enum Missing {
 
 /// The destination of an archive.
 pub struct Inside {
-    root: Node,
+    root: InodeRef,
     /// Its path, for messages.
     path: PathBuf,
     /// The directory that was found last, and its name in the archive.
-    last: Option<(PathBuf, Node)>,
+    last: Option<(PathBuf, InodeRef)>,
     shared: Arc<Shared>,
 }
 
 impl Inside {
-    pub fn new(root: Node, path: PathBuf, shared: Arc<Shared>) -> Self {
+    pub fn new(root: InodeRef, path: PathBuf, shared: Arc<Shared>) -> Self {
         Self { root, path, last: None, shared }
     }
 
@@ -62,7 +62,7 @@ impl Inside {
 
     /// Finds the file that the target of a hard link names. The target may have `..`, but may not lead above
     /// the destination.
-    pub fn find(&mut self, name: &[u8]) -> Result<Node> {
+    pub fn find(&mut self, name: &[u8]) -> Result<InodeRef> {
         let mut names = parts(name)?;
         let mut depth = 0_usize;
         for name in &names {
@@ -74,7 +74,7 @@ impl Inside {
     }
 
     /// Returns the destination.
-    pub fn root(&self) -> &Node {
+    pub fn root(&self) -> &InodeRef {
         &self.root
     }
 
@@ -84,7 +84,7 @@ impl Inside {
     }
 
     /// Walks from the destination to a directory.
-    fn directory(&mut self, names: VecDeque<PathBuf>, missing: Missing) -> Result<Node> {
+    fn directory(&mut self, names: VecDeque<PathBuf>, missing: Missing) -> Result<InodeRef> {
         let path: PathBuf = names.iter().collect();
         if let Some((known, node)) = &self.last
             && *known == path
@@ -97,7 +97,7 @@ impl Inside {
     }
 
     /// Makes a directory that the archive does not contain, or only after an entry of it.
-    fn make(&self, parent: &Node, name: &[u8]) -> Result<Node> {
+    fn make(&self, parent: &InodeRef, name: &[u8]) -> Result<InodeRef> {
         let node = parent.mkdir(name, &NewInode::new().permissions(0o755))?;
         let attributes = self.shared.rules.applied(Attributes::of_copy(&node.metadata()), true);
         self.shared.rules.set_xattrs(&node)?;
@@ -105,8 +105,8 @@ impl Inside {
         Ok(node)
     }
 
-    fn walk(&self, mut names: VecDeque<PathBuf>, missing: Missing) -> Result<Node> {
-        let mut above: Vec<Node> = Vec::new();
+    fn walk(&self, mut names: VecDeque<PathBuf>, missing: Missing) -> Result<InodeRef> {
+        let mut above: Vec<InodeRef> = Vec::new();
         let mut dir = self.root.clone();
         let mut links = 0;
         while let Some(name) = names.pop_front() {

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use parext4::{Error, FileType, InodeFlags, Node, NodeId, SetAttributes, Special, Timestamp, Volume};
+use parext4::{Error, FileType, InodeFlags, InodeId, InodeRef, SetAttributes, Special, Timestamp, Volume};
 use tar::EntryType;
 
 use super::attributes::Attributes;
@@ -94,9 +94,9 @@ struct Unpacker {
     inside: Inside,
     shared: Arc<Shared>,
     /// Kept by number, because there may be millions.
-    directories: Vec<(NodeId, SetAttributes)>,
+    directories: Vec<(InodeId, SetAttributes)>,
     /// Flags, set at the end: some forbid changes.
-    flags: Vec<(NodeId, InodeFlags)>,
+    flags: Vec<(InodeId, InodeFlags)>,
     buf: Vec<u8>,
 }
 
@@ -174,8 +174,8 @@ impl Unpacker {
     fn replace(
         &mut self,
         place: &Place,
-        make: impl Fn(&Node, &[u8]) -> parext4::Result<Node>,
-    ) -> Result<Node> {
+        make: impl Fn(&InodeRef, &[u8]) -> parext4::Result<InodeRef>,
+    ) -> Result<InodeRef> {
         let made = place.replace(make)?;
         if made.has_replaced {
             self.inside.forget();
@@ -184,14 +184,14 @@ impl Unpacker {
     }
 
     /// Sets the attributes of a directory, some of them at the end.
-    fn directory(&mut self, node: &Node, mut attributes: Attributes, member: &Member) -> Result<()> {
+    fn directory(&mut self, node: &InodeRef, mut attributes: Attributes, member: &Member) -> Result<()> {
         self.xattrs(node, member, &mut attributes)?;
         self.directories.push((node.id(), attributes.all()));
         Ok(())
     }
 
     /// Sets the attributes of a file that is complete otherwise.
-    fn complete(&mut self, node: &Node, mut attributes: Attributes, member: &Member) -> Result<()> {
+    fn complete(&mut self, node: &InodeRef, mut attributes: Attributes, member: &Member) -> Result<()> {
         self.xattrs(node, member, &mut attributes)?;
         Ok(node.set_attributes(&attributes.all())?)
     }
@@ -208,7 +208,7 @@ impl Unpacker {
     }
 
     /// Copies the data of a member to its file.
-    fn data(&mut self, input: &mut Input, node: &Node, member: &mut Member) -> Result<()> {
+    fn data(&mut self, input: &mut Input, node: &InodeRef, member: &mut Member) -> Result<()> {
         let file = parext4::File::new(node.clone(), &parext4::OpenOptions::read_write())?;
         let (size, runs) = match &mut member.records.sparse {
             Some(sparse) => (sparse.size, sparse.runs(input).map_err(unreadable)?),
@@ -242,7 +242,7 @@ impl Unpacker {
 
     /// Sets the extended attributes, access control lists and flags of the archive and of the rules. Removes lists that the node inherited.
     /// Reports each attribute that the volume cannot hold; without its list, a file gives its group no rights.
-    fn xattrs(&mut self, node: &Node, member: &Member, attributes: &mut Attributes) -> Result<()> {
+    fn xattrs(&mut self, node: &InodeRef, member: &Member, attributes: &mut Attributes) -> Result<()> {
         let records = &member.records;
         let shown = Path::new(OsStr::from_bytes(&member.name[..member.name.len().min(SHOWN)]));
         let lists = self.lists(shown, records, attributes);

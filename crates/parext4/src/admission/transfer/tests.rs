@@ -25,19 +25,19 @@ fn write(offset: u64, end: u64) -> Transfer {
 }
 
 /// Returns the operation for which a range is requested.
-fn request(transfer: &mut Transfer, node: &Node) -> Option<Operation> {
+fn request(transfer: &mut Transfer, node: &InodeRef) -> Option<Operation> {
     transfer.request(node, |request| Ok(request.operation)).unwrap()
 }
 
 /// Requests the range of an operation and grants it all of the file.
-fn grant(transfer: &mut Transfer, node: &Node, coherent: Result<bool>) -> Result<Option<Granted>> {
+fn grant(transfer: &mut Transfer, node: &InodeRef, coherent: Result<bool>) -> Result<Option<Granted>> {
     request(transfer, node).expect("it begins before the end");
     let _held = hold(Rank::Range);
     let hold = Hold::new(node.inode.ranges.exclusive(ByteRange::ALL));
     transfer.granted(node, &hold, |_, _, _| coherent)
 }
 
-fn is_idle(node: &Node) -> bool {
+fn is_idle(node: &InodeRef) -> bool {
     let tail = node.inode.tail.lock();
     tail.is_idle() && tail.end() == node.inode.size()
 }

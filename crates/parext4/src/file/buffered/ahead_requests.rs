@@ -14,7 +14,7 @@ use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
 use crate::inode::Cached;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::page_cache::{Fill, PageIndex, PageRange};
 
 /// The most bytes of one request. The first pages of a longer read-ahead are ready while later ones are on their way.
@@ -129,7 +129,7 @@ impl DirectFile {
         }
         let runs = self.node.runs(self.node.blocks_of(bytes))?;
         let written = match runs.as_slice() {
-            [Mapping { state: State::Written(block), .. }] => Some(self.node.device_offset(*block, 0)),
+            [Mapping { state: BlockState::Written(block), .. }] => Some(self.node.device_offset(*block, 0)),
             _ => None,
         };
         Ok(written)

@@ -11,7 +11,7 @@ use super::super::DirectFile;
 use crate::convert::to_usize;
 use crate::error::Result;
 use crate::inode::Cached;
-use crate::node::Hold;
+use crate::inode_ref::Hold;
 use crate::page_cache::{Fill, PageIndex, PageLookup, PageRange};
 use crate::policy::Policy;
 use crate::sync::yield_now;

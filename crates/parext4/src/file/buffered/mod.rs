@@ -24,8 +24,8 @@ use super::{Access, Atomicity, DirectFile, OpenOptions, SyncMode};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::inode::Cached;
+use crate::inode_ref::InodeRef;
 use crate::namespace::Metadata;
-use crate::node::Node;
 use crate::page_cache::{FilePages, PageIndex};
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Rank, hold};
@@ -119,7 +119,7 @@ impl File {
     /// # Errors
     /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::Invalid`] if the
     /// options contradict each other.
-    pub fn new(node: Node, options: &OpenOptions) -> Result<Self> {
+    pub fn new(node: InodeRef, options: &OpenOptions) -> Result<Self> {
         options.check()?;
         DirectFile::with_access(node, options.access())?.buffered_as(*options)
     }
@@ -157,7 +157,7 @@ impl File {
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &InodeRef {
         self.file.node()
     }
 

@@ -4,9 +4,9 @@ use rangelock::RangeLock;
 
 use super::File;
 use crate::admission::Transfer;
-use crate::body_update::SpaceWait;
 use crate::error::{Error, Result};
-use crate::node::Hold;
+use crate::inode_ref::Hold;
+use crate::map_update::SpaceWait;
 use crate::operation::Operation;
 use crate::page_cache::{Page, PageLookup};
 

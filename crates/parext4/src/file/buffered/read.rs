@@ -10,7 +10,7 @@ use crate::convert::to_usize;
 use crate::error::Result;
 use crate::file::DirectFile;
 use crate::inode::Cached;
-use crate::node::Hold;
+use crate::inode_ref::Hold;
 use crate::operation::Operation;
 use crate::policy::Policy;
 
@@ -42,9 +42,9 @@ impl File {
     /// use std::io::IoSliceMut;
     ///
     /// file.write_at(b"headbody", 0)?;
-    /// let (mut head, mut body) = ([0; 4], [0; 4]);
-    /// file.read_vectored_at(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)], 0)?;
-    /// assert_eq!((&head, &body), (b"head", b"body"));
+    /// let (mut head, mut block_map) = ([0; 4], [0; 4]);
+    /// file.read_vectored_at(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut block_map)], 0)?;
+    /// assert_eq!((&head, &block_map), (b"head", b"block_map"));
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///

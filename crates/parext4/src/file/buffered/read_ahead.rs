@@ -12,7 +12,7 @@ use crate::dirty_files::ReadAheadQueue;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::file::DirectFile;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::operation::Operation;
 use crate::page_cache::{PageIndex, PageRange, PageSize};
 use crate::sync::Mutex;
@@ -167,7 +167,7 @@ impl DirectFile {
 fn run(engine: &Weak<Engine>, queue: &ReadAheadQueue) {
     while let Some((inode, pages)) = queue.next() {
         let Some(engine) = engine.upgrade() else { return };
-        if let Some(node) = Node::for_own_thread(&engine, &inode)
+        if let Some(node) = InodeRef::for_own_thread(&engine, &inode)
             && let Err(error) = DirectFile::for_own_thread(node).bring_in(pages)
         {
             // A read that needs the pages reports the error itself.

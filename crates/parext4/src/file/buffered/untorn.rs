@@ -7,7 +7,7 @@ use crate::admission::Transfer;
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
 use crate::inode::FIXED;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::operation::Operation;
 
 impl File {
@@ -58,8 +58,8 @@ impl DirectFile {
 /// Returns an error unless the blocks are one run, at a multiple of their number on the device.
 fn check_together(runs: &[Mapping], blocks: u64) -> Result<()> {
     let start = match runs {
-        [Mapping { state: State::Written(start) | State::Unwritten(start), .. }] => start.get(),
-        [Mapping { state: State::Hole, .. }] => {
+        [Mapping { state: BlockState::Written(start) | BlockState::Unwritten(start), .. }] => start.get(),
+        [Mapping { state: BlockState::Hole, .. }] => {
             return Err(Error::invalid("an untorn write of several blocks that are not allocated"));
         }
         _ => return Err(Error::invalid("an untorn write of blocks that do not lie together in one state")),

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::{File, SyncMode};
 use crate::admission::{HeldRange, Transfer};
-use crate::body_update::SpaceWait;
 use crate::convert::to_usize;
 use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
@@ -17,8 +16,9 @@ use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
 use crate::file::inline::InlineWrite;
 use crate::inode::Cached;
-use crate::mapping::State;
-use crate::node::Hold;
+use crate::inode_ref::Hold;
+use crate::map_update::SpaceWait;
+use crate::mapping::BlockState;
 use crate::operation::Operation;
 use crate::page_cache::{Page, PageIndex, PageLookup};
 
@@ -74,7 +74,7 @@ impl File {
     /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::IoSlice;
     ///
-    /// file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"body")], 0)?;
+    /// file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"block_map")], 0)?;
     /// assert_eq!(volume.read("/file")?, b"headbody");
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -443,10 +443,10 @@ impl DirectFile {
         if among == 0 {
             return Ok(0);
         }
-        let body = self.engine().body(self.inode())?;
+        let block_map = self.engine().block_map(self.inode())?;
         let mut holes = 0;
         for (block, mask) in self.node.units().of_page(index) {
-            if among & mask != 0 && body.state_of(block)? == State::Hole {
+            if among & mask != 0 && block_map.state_of(block)? == BlockState::Hole {
                 holes |= mask;
             }
         }

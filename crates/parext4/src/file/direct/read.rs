@@ -7,8 +7,8 @@ use rangelock::{ByteRange, Mode, RangeLock};
 use crate::admission::Transfer;
 use crate::error::Result;
 use crate::file::DirectFile;
+use crate::inode_ref::Hold;
 use crate::mapping::Runs;
-use crate::node::Hold;
 use crate::operation::Operation;
 
 impl DirectFile {

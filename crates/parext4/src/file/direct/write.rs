@@ -9,14 +9,14 @@ use rangelock::{ByteRange, Mode, RangeLock};
 use smallvec::SmallVec;
 
 use crate::admission::{HeldRange, Transfer};
-use crate::block_io::{IoSegment, Prepared, Stretch, fill_last_sector};
+use crate::block_io::{IoSegment, Prepared, WriteSlice, fill_last_sector};
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
 use crate::file::inline::InlineWrite;
+use crate::inode_ref::Hold;
 use crate::mapping::{Mapping, Runs};
-use crate::node::Hold;
 use crate::operation::Operation;
 
 impl DirectFile {
@@ -161,21 +161,21 @@ impl DirectFile {
                 fill_last_sector(&mut sector, &data[rest]);
                 sector
             };
-            let slice = |stretch| match stretch {
-                Stretch::Zeros(len) => IoSlice::new(&zeros()[..len]),
-                Stretch::Data(part) => IoSlice::new(&data[part]),
-                Stretch::LastSector(rest) => IoSlice::new(last_sector.get_or_init(|| pad(rest))),
+            let slice = |slice| match slice {
+                WriteSlice::Zeros(len) => IoSlice::new(&zeros()[..len]),
+                WriteSlice::Data(part) => IoSlice::new(&data[part]),
+                WriteSlice::LastSector(rest) => IoSlice::new(last_sector.get_or_init(|| pad(rest))),
             };
-            let slices: SmallVec<[IoSlice<'_>; 4]> = self.stretches(&piece).map(slice).collect();
+            let slices: SmallVec<[IoSlice<'_>; 4]> = self.slices(&piece).map(slice).collect();
             self.node.write_device(piece.at.unwrap_or(0), &slices)?;
         }
         Ok(())
     }
 
     /// Returns the memory that one part of a write hands to the device, and adds its zeros to the statistics.
-    pub(in crate::file) fn stretches(&self, part: &IoSegment) -> impl Iterator<Item = Stretch> + use<> {
+    pub(in crate::file) fn slices(&self, part: &IoSegment) -> impl Iterator<Item = WriteSlice> + use<> {
         self.record_zeros(part.pads.0 + part.pads.1);
-        part.stretches(self.sector_size() as usize)
+        part.slices(self.sector_size() as usize)
     }
 
     fn record_zeros(&self, bytes: usize) {

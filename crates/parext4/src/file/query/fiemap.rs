@@ -6,7 +6,7 @@ use rangelock::ByteRange;
 
 use crate::error::Result;
 use crate::file::DirectFile;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 
 /// Bytes of a file that are contiguous on the device and in one state, from [`DirectFile::fiemap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,23 +48,23 @@ impl DirectFile {
         }
         let unit = self.engine().layout.block_size;
         // The lock keeps the extents in place.
-        let body = self.engine().body(self.inode())?;
-        let _locked = body.lock();
-        let mapped = body.end()?;
+        let block_map = self.engine().block_map(self.inode())?;
+        let _locked = block_map.lock();
+        let mapped = block_map.end()?;
         let end = range.end.min(mapped << unit.bits());
         if range.start >= end {
             return Ok(Vec::new());
         }
         let blocks = self.node.blocks_of(ByteRange::new(range.start, end));
         let mut extents: Vec<FileExtent> = Vec::new();
-        for run in body.runs(blocks) {
+        for run in block_map.runs(blocks) {
             let run = run?;
             let last = run.end() == mapped;
             let (physical, unwritten) = match run.state {
-                State::Written(physical) => (physical, false),
-                State::Unwritten(physical) if body.has_unwritten() => (physical, true),
+                BlockState::Written(physical) => (physical, false),
+                BlockState::Unwritten(physical) if block_map.has_unwritten() => (physical, true),
                 // Blocks of a write in flight are not on the device yet.
-                State::Hole | State::Unwritten(_) => {
+                BlockState::Hole | BlockState::Unwritten(_) => {
                     extents.iter_mut().last().into_iter().for_each(|extent| extent.last |= last);
                     continue;
                 }

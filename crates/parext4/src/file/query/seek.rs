@@ -4,7 +4,7 @@ use parext4_format::BlockRange;
 
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 
 impl DirectFile {
     /// Returns the first range of written data at or after byte `offset`, as `(start, end)` in bytes, ending no later
@@ -35,16 +35,16 @@ impl DirectFile {
             let end = contents.len() as u64;
             return Ok((offset < end).then_some((offset, end)));
         }
-        let body = self.engine().body(self.inode())?;
+        let block_map = self.engine().block_map(self.inode())?;
         // The lock keeps the extents in place.
-        let _locked = body.lock();
+        let _locked = block_map.lock();
         let mut rest = unit.blocks_touching(offset..size);
         let mut found: Option<(u64, u64)> = None;
         while !rest.is_empty() {
-            let run = body.lookup(rest.start(), rest.count())?;
+            let run = block_map.lookup(rest.start(), rest.count())?;
             match (run.state, &mut found) {
-                (State::Written(_), None) => found = Some((run.logical.to_u64(), run.end())),
-                (State::Written(_), Some((_, end))) => *end = run.end(),
+                (BlockState::Written(_), None) => found = Some((run.logical.to_u64(), run.end())),
+                (BlockState::Written(_), Some((_, end))) => *end = run.end(),
                 (_, Some(_)) => break,
                 (_, None) => {}
             }
@@ -115,8 +115,8 @@ impl DirectFile {
         let Some(block) = unit.block_at(offset) else { return Ok(None) };
         // A run is contiguous on the device, and as long as it can be.
         let run =
-            self.engine().body(self.inode())?.runs(BlockRange::starting_at(block)).next().transpose()?;
-        let Some(Mapping { state: State::Written(start), len, .. }) = run else { return Ok(None) };
+            self.engine().block_map(self.inode())?.runs(BlockRange::starting_at(block)).next().transpose()?;
+        let Some(Mapping { state: BlockState::Written(start), len, .. }) = run else { return Ok(None) };
         let within = u64::from(unit.offset_in_block(offset));
         Ok(Some((layout.offset(start) + within, (u64::from(len) << unit.bits()) - within)))
     }

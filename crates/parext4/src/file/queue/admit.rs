@@ -12,7 +12,7 @@ use crate::admission::{Granted, RangeRequest};
 use crate::block_io::{DetachedConversion, PendingConversion};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
-use crate::node::Hold;
+use crate::inode_ref::Hold;
 use crate::sync::Arc;
 
 /// The outcome of a request for a range.
@@ -55,10 +55,10 @@ impl IoQueue {
         // The map is loaded before any lock is acquired.
         let start = if op.kind == Kind::Append { file.size() } else { op.transfer.offset() };
         let bytes = ByteRange::new(start, start.saturating_add(op.len as u64));
-        if op.nowait && !file.inode().is_body_loaded(file.node.blocks_of(bytes)) {
+        if op.nowait && !file.inode().is_block_map_loaded(file.node.blocks_of(bytes)) {
             return Err(Error::WouldBlock("the file's map is not in memory"));
         }
-        self.engine.body(file.inode())?;
+        self.engine.block_map(file.inode())?;
         if op.kind == Kind::Read && file.inode().has_verity() {
             return self.begin_verified(key);
         }

@@ -10,7 +10,7 @@ use crate::block_io::IoSegment;
 use crate::block_io::{PendingConversion, Prepared};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
-use crate::node::Hold;
+use crate::inode_ref::Hold;
 use crate::sync::Arc;
 
 impl IoQueue {

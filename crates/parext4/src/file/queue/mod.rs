@@ -21,7 +21,7 @@ use parext4_device::{Done, Queue, open_queue};
 use slab::Slab;
 
 use super::DirectFile;
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -88,13 +88,13 @@ pub struct IoQueue {
     /// Completions from the device; kept between calls to reuse its memory.
     done: Vec<Done>,
     padding: Padding,
-    engine: Use,
+    engine: EngineRef,
 }
 
 impl IoQueue {
     /// Opens a queue of `depth` requests on the volume's device. The engine counts the queue until it is dropped, so
     /// the volume cannot be closed before that.
-    pub(crate) fn open(engine: &Use, depth: u32) -> Self {
+    pub(crate) fn open(engine: &EngineRef, depth: u32) -> Self {
         let device = open_queue(&engine.device, depth);
         // SeqCst, because closing the volume closes it to operations first and loads the count then.
         engine.queues.fetch_add(1, Ordering::SeqCst);

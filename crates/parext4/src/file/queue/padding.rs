@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parext4_device::{AlignedBuf, Segment, zeros};
 
-use crate::block_io::{Stretch, fill_last_sector};
+use crate::block_io::{WriteSlice, fill_last_sector};
 use crate::sync::Arc;
 
 /// Memory around the data of writes.
@@ -19,11 +19,11 @@ pub(super) struct Padding {
 
 impl Padding {
     /// Returns a stretch of a write whose data is in `data`, as a segment of a request.
-    pub(super) fn segment(&mut self, stretch: Stretch, data: &Arc<AlignedBuf>, sector: usize) -> Segment {
-        match stretch {
-            Stretch::Zeros(len) => Segment { buf: Arc::clone(self.zeros()), start: 0, len },
-            Stretch::Data(part) => Segment { buf: Arc::clone(data), start: part.start, len: part.len() },
-            Stretch::LastSector(rest) => {
+    pub(super) fn segment(&mut self, slice: WriteSlice, data: &Arc<AlignedBuf>, sector: usize) -> Segment {
+        match slice {
+            WriteSlice::Zeros(len) => Segment { buf: Arc::clone(self.zeros()), start: 0, len },
+            WriteSlice::Data(part) => Segment { buf: Arc::clone(data), start: part.start, len: part.len() },
+            WriteSlice::LastSector(rest) => {
                 Segment { buf: self.last_sector(&data[rest], sector), start: 0, len: sector }
             }
         }

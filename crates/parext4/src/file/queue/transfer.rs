@@ -11,8 +11,8 @@ use crate::block_io::{DetachedConversion, IoSegment, PendingConversion, Prepared
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
+use crate::inode_ref::Hold;
 use crate::mapping::Runs;
-use crate::node::Hold;
 use crate::sync::Arc;
 
 /// Whether an operation that was granted its range continues.
@@ -113,8 +113,8 @@ impl IoQueue {
             op.parts += 1;
             op.submitted += 1;
             let offset = piece.at.unwrap_or(0);
-            let segment = |stretch| self.padding.segment(stretch, &buf, file.sector_size() as usize);
-            let segments = file.stretches(&piece).map(segment).collect();
+            let segment = |slice| self.padding.segment(slice, &buf, file.sector_size() as usize);
+            let segments = file.slices(&piece).map(segment).collect();
             if let Some(device) = &mut self.device {
                 device.submit(Request { token: token(key, part), op: Op::Write { offset, segments } });
             }

@@ -65,9 +65,9 @@ impl DirectFile {
     fn check_tail(&self, size: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let tail = engine.layout.block_size.blocks_from(size);
-        let body = engine.body(inode)?;
+        let block_map = engine.block_map(inode)?;
         let checked =
-            body.check_from(tail.start()).and_then(|()| engine.read_bitmaps_from(inode, tail.start()));
+            block_map.check_from(tail.start()).and_then(|()| engine.read_bitmaps_from(inode, tail.start()));
         checked.map_err(|error| engine.health.note(inode.ino(), error))
     }
 

@@ -4,11 +4,11 @@
 //! file step by step. A crash in between keeps all data, in order, with the hole at or after the offset. Meanwhile
 //! the size is the larger of the two.
 
-use crate::body_update::CUT_BLOCKS;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::file::DirectFile;
 use crate::inode::FIXED;
+use crate::map_update::CUT_BLOCKS;
 use crate::mapping::Shift;
 use crate::operation::Operation;
 
@@ -76,7 +76,7 @@ impl DirectFile {
                 "offset {offset} is not before the end of the file, {size}"
             )));
         }
-        let mapped = self.engine().body(self.inode())?.end()?;
+        let mapped = self.engine().block_map(self.inode())?.end()?;
         self.node.end_of(size.max(mapped * self.engine().block_size()), len)?;
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;

@@ -5,10 +5,10 @@ use parext4_format::InodeNo;
 use smallvec::SmallVec;
 
 use crate::error::Result;
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 
 /// Files with dirty pages that get the name of another file: one, or both of an exchange.
-pub(super) type DirtyFiles = SmallVec<[Node; 2]>;
+pub(super) type DirtyFiles = SmallVec<[InodeRef; 2]>;
 
 /// The files that this rename has written back. The rename does not wait for later writes to them.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Written {
         Ok(())
     }
 
-    pub(super) fn contains(&self, file: &Node) -> bool {
+    pub(super) fn contains(&self, file: &InodeRef) -> bool {
         self.0.contains(&file.ino())
     }
 }

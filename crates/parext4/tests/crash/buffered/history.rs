@@ -24,7 +24,7 @@ struct Version {
 
 /// The file while one operation runs, and until the next begins. Sizes are in sectors.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct OperationState {
     /// Events recorded when the operation began.
     events: usize,
     layout: usize,
@@ -51,18 +51,18 @@ pub struct History {
     /// The cells of the file in their order. After the last one there are zeros.
     layouts: Vec<Vec<usize>>,
     /// By operation. The first entry is the creation of the file, which is durable.
-    states: Vec<State>,
+    states: Vec<OperationState>,
     synced: Vec<Synced>,
 }
 
 impl History {
     /// Returns the history of an empty file.
     pub fn new() -> Self {
-        let state = State { events: 0, layout: 0, size: 0, least: 0 };
+        let state = OperationState { events: 0, layout: 0, size: 0, least: 0 };
         Self { versions: Vec::new(), layouts: vec![Vec::new()], states: vec![state], synced: Vec::new() }
     }
 
-    fn state(&mut self) -> &mut State {
+    fn state(&mut self) -> &mut OperationState {
         self.states.last_mut().expect("a history has a first entry")
     }
 
@@ -78,7 +78,7 @@ impl History {
 
     /// Notes that the operation begins after `events` recorded events.
     pub fn begin(&mut self, op: Op, events: usize) {
-        let state = State { events, ..*self.state() };
+        let state = OperationState { events, ..*self.state() };
         self.states.push(state);
         match op {
             Op::Write { way, first, sectors } => self.write(way, first..first + sectors),

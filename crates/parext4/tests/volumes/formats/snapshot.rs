@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use parext4::{Error, FileType, Node, Volume};
+use parext4::{Error, FileType, InodeRef, Volume};
 use rustix::fs::{lgetxattr, llistxattr};
 
 /// One line for each path.
@@ -143,7 +143,7 @@ pub fn of_volume(volume: &Volume, detail: Detail) -> Snapshot {
     snapshot
 }
 
-fn add_of_volume(volume: &Volume, node: &Node, name: &str, detail: Detail, snapshot: &mut Snapshot) {
+fn add_of_volume(volume: &Volume, node: &InodeRef, name: &str, detail: Detail, snapshot: &mut Snapshot) {
     let metadata = node.metadata();
     let kind = metadata.file_type;
     let contents = match kind {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::{
-    Credentials, Error, MemDevice, NewInode, NodeId, QuotaKind, QuotaLimits, SetAttributes, Volume,
+    Credentials, Error, InodeId, MemDevice, NewInode, QuotaKind, QuotaLimits, SetAttributes, Volume,
 };
 use parext4_format::superblock::Superblock;
 use testkit::Image;
@@ -138,7 +138,7 @@ fn no_name_and_no_orphan_is_the_quota_file_of_projects() {
         volume.remove_file("/name"),
         volume.write("/name", b"data"),
         volume.rename("/name", "/other"),
-        volume.node(NodeId { ino, generation: 0 }).map(drop),
+        volume.node(InodeId { ino, generation: 0 }).map(drop),
     ] {
         assert!(matches!(result, Err(Error::Corrupt(_) | Error::NotFound(_))), "{result:?}");
     }

@@ -1,7 +1,7 @@
 //! Random changes that move usage between users, groups and projects.
 
 use parext4::{
-    Error, FileType, InodeFlags, NewInode, Node, OpenOptions, RenameMode, Result, SetAttributes, Volume,
+    Error, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result, SetAttributes, Volume,
     XattrMode,
 };
 use testkit::rng::Rng;
@@ -98,7 +98,7 @@ fn rename(volume: &Volume, from: &str, to: &str, rng: &mut Rng) -> Result<()> {
     from_dir.rename(from.as_bytes(), &to_dir, to.as_bytes(), mode)
 }
 
-fn xattr(node: &Node, rng: &mut Rng) -> Result<()> {
+fn xattr(node: &InodeRef, rng: &mut Rng) -> Result<()> {
     let name = format!("trusted.a{}", rng.below(3));
     // With blocks of a value in an inode, e2fsck takes the target of a short symbolic link for block numbers.
     let lens = if node.file_type() == FileType::Symlink { 2 } else { 4 };

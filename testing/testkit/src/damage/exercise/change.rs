@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use parext4::{
-    DirectFile, FileType, InodeFlags, NewInode, Node, OpenOptions, RenameMode, Result, SetAttributes, Volume,
-    XattrMode,
+    DirectFile, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result, SetAttributes,
+    Volume, XattrMode,
 };
 
 use super::each;
@@ -47,7 +47,7 @@ fn moves(volume: &Volume, at: &Path) -> Result<()> {
     volume.remove_file("/again")
 }
 
-fn attributes(node: &Node) {
+fn attributes(node: &InodeRef) {
     let change = SetAttributes::new().uid(USER).permissions(0o600);
     each([
         &|| node.set_flags(node.flags() ^ (InodeFlags::NOATIME | InodeFlags::NODUMP)),
@@ -67,7 +67,7 @@ fn attributes(node: &Node) {
 }
 
 /// Adds names to a directory, and moves it.
-fn entries(dir: &Node) -> Result<()> {
+fn entries(dir: &InodeRef) -> Result<()> {
     let new = NewInode::new();
     let _ = dir.create(b"another", &new);
     let _ = dir.rename(b"another", dir, b"Another", RenameMode::Replace);

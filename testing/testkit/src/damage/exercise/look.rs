@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use parext4::{FileType, Node, OpenOptions, QuotaKind, Result, Volume};
+use parext4::{FileType, InodeRef, OpenOptions, QuotaKind, Result, Volume};
 
 /// The most entries that are read.
 const MAX_ENTRIES: usize = 1500;
@@ -27,7 +27,7 @@ pub(super) fn look(volume: &Volume) -> Vec<PathBuf> {
     paths
 }
 
-fn look_at(volume: &Volume, path: &Path, node: &Node) -> Result<()> {
+fn look_at(volume: &Volume, path: &Path, node: &InodeRef) -> Result<()> {
     let _ = (node.metadata(), node.project(), volume.project_quota(node));
     for name in node.list_xattr().unwrap_or_default() {
         let _ = node.get_xattr(&name);

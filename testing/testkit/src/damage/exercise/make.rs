@@ -1,7 +1,7 @@
 //! Makes new files of all kinds, with everything that the volume's features permit.
 
 use parext4::{
-    EmptiedLog, InodeFlags, NewInode, Node, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits, RenameMode,
+    EmptiedLog, InodeFlags, InodeRef, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits, RenameMode,
     Result, SetAttributes, Special, Volume, XattrMode,
 };
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn files(volume: &Volume) -> Result<()> {
 }
 
 /// Makes inodes of each type, with attributes of growing size.
-fn inodes(dir: &Node) -> Result<()> {
+fn inodes(dir: &InodeRef) -> Result<()> {
     let new = NewInode::new();
     let devices =
         [Special::CharDevice { major: 5, minor: 1 }, Special::BlockDevice { major: 300, minor: 70_000 }];
@@ -73,7 +73,7 @@ fn inodes(dir: &Node) -> Result<()> {
 }
 
 /// Renames files and directories in each mode, within and across directories, and links.
-fn moves(dir: &Node) -> Result<()> {
+fn moves(dir: &InodeRef) -> Result<()> {
     let new = NewInode::new();
     let other = dir.mkdir(b"other", &new)?;
     let large = other.mkdir(b"large", &new)?;
@@ -105,7 +105,7 @@ fn moves(dir: &Node) -> Result<()> {
 }
 
 /// Makes a directory whose hash tree has several levels on small blocks, and removes every other name.
-fn long_names(dir: &Node) -> Result<()> {
+fn long_names(dir: &InodeRef) -> Result<()> {
     let deep = dir.mkdir(b"deep", &NewInode::new())?;
     let target = deep.create(b"target", &NewInode::new())?;
     let name = |n: usize| format!("{n:0>250}").into_bytes();
@@ -116,7 +116,7 @@ fn long_names(dir: &Node) -> Result<()> {
 }
 
 /// Makes names in a directory that ignores case, and finds, renames and removes them in another spelling.
-fn folded_names(dir: &Node) -> Result<()> {
+fn folded_names(dir: &InodeRef) -> Result<()> {
     let folded = dir.mkdir(b"folded", &NewInode::new())?;
     folded.set_flags(folded.flags() | InodeFlags::CASEFOLD)?;
     for n in 0..60 {
@@ -141,7 +141,7 @@ fn folded_names(dir: &Node) -> Result<()> {
 }
 
 /// Makes files that inherit an access list and a project.
-fn inherited(dir: &Node) -> Result<()> {
+fn inherited(dir: &InodeRef) -> Result<()> {
     let parent = dir.mkdir(b"parent", &NewInode::new())?;
     each([
         &|| parent.set_xattr(b"system.posix_acl_default", &full_access_list(USER), XattrMode::Any),

@@ -10,7 +10,7 @@ pub struct Kind {
     /// Its name, for `--server`.
     pub name: &'static str,
     /// Returns the command of the server. It names the image and the socket.
-    pub(super) command: fn(&Place) -> Cmd,
+    pub(super) command: fn(&ServerFiles) -> Cmd,
     /// Where the bytes of the image are.
     pub(super) store: Store,
     /// How clients reach the server.
@@ -154,11 +154,11 @@ pub const QCOW2: Kind = Kind {
     link: Link::Direct,
 };
 
-fn nbdkit(place: &Place, options: &str) -> Cmd {
+fn nbdkit(place: &ServerFiles, options: &str) -> Cmd {
     nbdkit::nbdkit(&place.socket).args(options)
 }
 
-fn qemu_nbd(place: &Place, format: &str) -> Cmd {
+fn qemu_nbd(place: &ServerFiles, format: &str) -> Cmd {
     cmd("qemu-nbd")
         .args("--persistent --shared=16 --cache=writeback --discard=unmap")
         .arg(format!("--format={format}"))
@@ -168,7 +168,7 @@ fn qemu_nbd(place: &Place, format: &str) -> Cmd {
 }
 
 /// The files of a server, and the size of its image in bytes.
-pub struct Place {
+pub struct ServerFiles {
     pub(super) image: PathBuf,
     pub(super) socket: PathBuf,
     pub(super) certificates: PathBuf,
@@ -177,7 +177,7 @@ pub struct Place {
     pub(super) size: u64,
 }
 
-impl Place {
+impl ServerFiles {
     /// Returns the file that makes requests fail while it exists.
     pub(super) fn trigger(&self) -> PathBuf {
         self.image.with_extension("trigger")

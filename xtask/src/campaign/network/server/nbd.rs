@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::kinds::{Kind, Link, Place, Store};
+use super::kinds::{Kind, Link, ServerFiles, Store};
 use super::{Server, certificates, proxy::Proxy};
 use crate::command::cmd;
 use crate::nbdkit::{ONE_THREAD, is_listening, nbdkit};
@@ -57,7 +57,7 @@ fn free_port() -> Result<u16> {
 /// A server of NBD.
 pub struct NbdServer {
     kind: &'static Kind,
-    place: Place,
+    place: ServerFiles,
     process: Option<Process>,
     proxy: Option<Proxy>,
     _runtime: TempDir,
@@ -69,7 +69,7 @@ impl NbdServer {
         // The path of a socket has 107 bytes at most.
         let runtime = tempfile::tempdir()?;
         let path = |name| runtime.path().join(name);
-        let place = Place {
+        let place = ServerFiles {
             image: bed.path(kind.name),
             socket: path("socket"),
             certificates: path("certificates"),
@@ -128,7 +128,7 @@ impl Server for NbdServer {
         let options =
             if self.kind.link == Link::Cut { &format!("retain=1000000&{options}") } else { options };
         let separator = if options.is_empty() { "" } else { "&" };
-        let Place { socket, certificates, port, .. } = &self.place;
+        let ServerFiles { socket, certificates, port, .. } = &self.place;
         let socket = self.proxy.as_ref().map_or(&**socket, Proxy::socket).display();
         match self.kind.link {
             Link::Tls => {

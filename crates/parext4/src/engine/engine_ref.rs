@@ -19,7 +19,7 @@ impl UseCount {
 
 /// A use of a volume, on behalf of a caller.
 #[derive(Debug)]
-pub(crate) struct Use {
+pub(crate) struct EngineRef {
     engine: Arc<Engine>,
     /// False for background threads, which do not keep the volume open.
     counts: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Use {
     credentials: Credentials,
 }
 
-impl Use {
+impl EngineRef {
     /// Releases the use. Returns true if it was the last one that counts.
     pub(crate) fn release(&self) -> bool {
         // AcqRel: the closing thread sees everything done through the other uses.
@@ -68,7 +68,7 @@ impl Use {
     }
 }
 
-impl Clone for Use {
+impl Clone for EngineRef {
     fn clone(&self) -> Self {
         let mut clone = if self.counts { Self::new(&self.engine) } else { Self::own_thread(&self.engine) };
         clone.set_credentials(self.credentials);
@@ -76,7 +76,7 @@ impl Clone for Use {
     }
 }
 
-impl Deref for Use {
+impl Deref for EngineRef {
     type Target = Arc<Engine>;
     fn deref(&self) -> &Arc<Engine> {
         &self.engine

@@ -1,7 +1,7 @@
-//! `Node`: a counted reference to an inode.
+//! `InodeRef`: a counted reference to an inode.
 //!
 //! Responsible for the life of inodes: loading, creating, referring to and deleting them. Not responsible for names and data.
-//! Invariant: dropping the last `Node` of an inode without names deletes the inode, exactly once.
+//! Invariant: dropping the last `InodeRef` of an inode without names deletes the inode, exactly once.
 
 mod blocks;
 mod delete;
@@ -18,13 +18,13 @@ use parext4_format::inode::FileType;
 use parext4_format::{FileBlock, InodeNo};
 
 pub(crate) use hold::{HeldPages, Hold};
-pub use id::NodeId;
+pub use id::InodeId;
 pub(crate) use units::Units;
 
 use delete::delete_unused;
 
 use crate::credentials::Credentials;
-use crate::engine::{Engine, Use};
+use crate::engine::{Engine, EngineRef};
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
 use crate::inode::Inode;
@@ -33,7 +33,7 @@ use crate::sync::atomic::Ordering;
 
 /// A file, directory, symbolic link or other inode of an open [`Volume`](crate::Volume).
 ///
-/// An inode without names exists until its last `Node` is dropped.
+/// An inode without names exists until its last `InodeRef` is dropped.
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
@@ -48,20 +48,20 @@ use crate::sync::atomic::Ordering;
 /// # Ok::<(), parext4::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Node {
-    pub(crate) engine: Use,
+pub struct InodeRef {
+    pub(crate) engine: EngineRef,
     pub(crate) inode: Arc<Inode>,
 }
 
-impl Node {
+impl InodeRef {
     /// Creates a reference with the credentials of `engine`. The caller prevents a concurrent deletion: it holds the lock of a directory that names the inode, or
-    /// another `Node`.
-    pub(crate) fn new(engine: &Use, inode: Arc<Inode>) -> Self {
+    /// another `InodeRef`.
+    pub(crate) fn new(engine: &EngineRef, inode: Arc<Inode>) -> Self {
         Self::counted(engine.clone(), inode)
     }
 
     /// Counts a new reference. The caller has another one, or the lock of a directory or of the inode's core.
-    fn counted(engine: Use, inode: Arc<Inode>) -> Self {
+    fn counted(engine: EngineRef, inode: Arc<Inode>) -> Self {
         if engine.departs() {
             inode.departing.fetch_add(1, Ordering::Relaxed);
         }
@@ -77,7 +77,7 @@ impl Node {
         if core.links == 0 && inode.references.load(Ordering::Acquire) == 0 {
             return None;
         }
-        Some(Self::counted(Use::own_thread(engine), Arc::clone(inode)))
+        Some(Self::counted(EngineRef::own_thread(engine), Arc::clone(inode)))
     }
 
     /// Returns this reference as one that its owner drops soon, without an action of a user, once no other reference keeps an inode
@@ -147,20 +147,20 @@ impl Node {
     }
 }
 
-impl Use {
+impl EngineRef {
     /// Returns a reference to inode `ino`. The caller prevents a concurrent deletion.
-    pub(crate) fn node(&self, ino: InodeNo) -> Result<Node> {
-        Ok(Node::new(self, self.inode(ino)?))
+    pub(crate) fn node(&self, ino: InodeNo) -> Result<InodeRef> {
+        Ok(InodeRef::new(self, self.inode(ino)?))
     }
 }
 
-impl Clone for Node {
+impl Clone for InodeRef {
     fn clone(&self) -> Self {
         Self::counted(self.engine.clone(), Arc::clone(&self.inode))
     }
 }
 
-impl Drop for Node {
+impl Drop for InodeRef {
     fn drop(&mut self) {
         // Under the lock, so that exactly one drop finds both no reference and no link left: links are removed only by a
         // holder of a reference. Otherwise another thread could, between the two checks, create a reference, unlink the inode

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::allocator::Run;
 use crate::extent_map::ExtentMap;
 use crate::layout::Layout;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 
 /// A part of a hole.
 #[derive(Clone, Copy, Debug)]
@@ -123,8 +123,8 @@ pub(super) fn unused(layout: &Layout, map: &ExtentMap, extent: Extent) -> Option
         let Some(cluster) = block.map(|block| layout.cluster_of(block)) else { return false };
         let place = start + u64::from(cluster.start() - clusters.start());
         map.runs(cluster).any(|run| match run.state {
-            State::Written(at) | State::Unwritten(at) => layout.cluster_start(at) == place,
-            State::Hole => false,
+            BlockState::Written(at) | BlockState::Unwritten(at) => layout.cluster_start(at) == place,
+            BlockState::Hole => false,
         })
     };
     if layout.cluster_bits == 0 {

@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use super::FillOptions;
 use super::clusters::pair;
 use super::unmap::{REVOKES_PER_HANDLE, REVOKES_PER_STEP};
-use crate::allocator::{BlockRequest, BlockSource, FREE_CREDITS, Reservation, Runs, Taking};
-use crate::body::Body;
+use crate::allocator::{AllocMode, BlockRequest, BlockSource, FREE_CREDITS, Reservation, Runs};
+use crate::block_map::BlockMap;
 use crate::convert::saturating_u32;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ use crate::fault::{Fault, guarded, when_planted};
 use crate::indirect_map::{IndirectMap, LeafPart, Writer};
 use crate::inode::{Cached, Inode, PastEnd};
 use crate::journal::Handle;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::sync::Arc;
 
 /// Pointer blocks that are missing above holes, and the claim of blocks for them. Dropping it releases the claim, so a write that finds no
@@ -70,28 +70,28 @@ impl Engine {
         let (Some(first), Some(last)) = (holes.first(), holes.last()) else { return Ok(blocks.count()) };
         let pointers = self.claim_pointers(map, holes.iter().copied())?;
         let goal = self.goal(inode, map, first.start())?;
-        let taking = if options.written {
+        let mode = if options.written {
             inode.join(handle);
-            Taking::InUse(handle)
+            AllocMode::InUse(handle)
         } else {
-            Taking::Claim
+            AllocMode::Claim
         };
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
-        let runs = match taking {
-            Taking::InUse(_) => {
+        let runs = match mode {
+            AllocMode::InUse(_) => {
                 let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
-                self.allocator.allocate(taking, &request, &mut options.source)?
+                self.allocator.allocate(mode, &request, &mut options.source)?
             }
-            Taking::Claim => self.claim_for_holes(inode, &request, &mut options.source)?,
+            AllocMode::Claim => self.claim_for_holes(inode, &request, &mut options.source)?,
         };
         pointers.keep(map);
         let mut pieces = pair(&holes, &runs, extent::MAX_UNWRITTEN, options.written).peekable();
         let filled = self.fill_pieces(handle, inode, &writer, &mut pieces, options.written);
         for rest in pieces {
-            match taking {
-                Taking::InUse(handle) => self.allocator.free_data(handle, rest.physical, rest.len)?,
-                Taking::Claim => self.release_claim(inode, rest.physical, rest.len),
+            match mode {
+                AllocMode::InUse(handle) => self.allocator.free_data(handle, rest.physical, rest.len)?,
+                AllocMode::Claim => self.release_claim(inode, rest.physical, rest.len),
             }
         }
         let start = blocks.start().to_u64();
@@ -117,7 +117,7 @@ impl Engine {
             // Dirty pages had them reserved until now.
             BlockSource::Claim(_) => inode.delay_quota_again(wanted, unit),
         }
-        let runs = self.allocator.allocate(Taking::Claim, request, source);
+        let runs = self.allocator.allocate(AllocMode::Claim, request, source);
         let got = runs.as_ref().map_or(0, |runs| runs.iter().map(|run| run.len).sum());
         inode.undelay_quota(wanted.saturating_sub(got), unit);
         runs
@@ -212,7 +212,11 @@ impl Engine {
         blocks: &[FileBlock],
         delay: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let Body::Indirect(map) = self.body(inode)? else { return delay() };
+        let map = match self.block_map(inode)? {
+            BlockMap::Indirect(map) => map,
+            // `delay` also reserves what a tree of extents needs, and contents in the inode have no blocks.
+            BlockMap::Extents(_) | BlockMap::Inline(_) => return delay(),
+        };
         self.note_preallocated(inode);
         // Held until the blocks count as delayed.
         let mut writer = Some(map.lock_shared());
@@ -267,7 +271,7 @@ impl Engine {
         while !rest.is_empty() {
             let part = writer.part(rest)?;
             let run = part.first_run();
-            let State::Unwritten(start) = run.state else {
+            let BlockState::Unwritten(start) = run.state else {
                 rest = rest.skip(run.len);
                 continue;
             };
@@ -307,9 +311,9 @@ impl Engine {
         let mut freed = Vec::new();
         while let Some(part) = writer.last_part(rest)? {
             while let Some(run) = part.last_run(rest.end()) {
-                let State::Written(start) = run.state else {
+                let BlockState::Written(start) = run.state else {
                     writer.unmap(&part, &run);
-                    if let State::Unwritten(start) = run.state {
+                    if let BlockState::Unwritten(start) = run.state {
                         self.release_claim(inode, start, run.len);
                     }
                     continue;
@@ -376,7 +380,7 @@ impl Engine {
 
     /// Releases what an inode that is deleted has claimed besides the blocks that were mapped.
     pub(crate) fn release_all_claims(&self, inode: &Arc<Inode>) {
-        if let Some(Body::Indirect(map)) = inode.loaded_body() {
+        if let Some(BlockMap::Indirect(map)) = inode.loaded_block_map() {
             self.release_claims(inode, map);
         }
     }

@@ -2,14 +2,14 @@
 
 use parext4_format::inode::InodeFlags;
 
-use super::Node;
+use super::InodeRef;
 use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, suitable};
 
-/// The flags that [`Node::flags`] returns (`EXT4_FL_USER_VISIBLE`).
+/// The flags that [`InodeRef::flags`] returns (`EXT4_FL_USER_VISIBLE`).
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
-/// The flags that [`Node::set_flags`] changes. With the kernel's ext4, users may also change flags that make it move or journal the
+/// The flags that [`InodeRef::set_flags`] changes. With the kernel's ext4, users may also change flags that make it move or journal the
 /// data (`EXT4_FL_USER_MODIFIABLE`).
 const SETTABLE: InodeFlags = FIXED
     .union(InodeFlags::SECRM)
@@ -27,7 +27,7 @@ const SETTABLE: InodeFlags = FIXED
 const KERNEL_SETTABLE: InodeFlags =
     InodeFlags::JOURNAL_DATA.union(InodeFlags::EXTENTS).union(InodeFlags::DAX);
 
-impl Node {
+impl InodeRef {
     /// Returns the flags, as `lsattr` prints them.
     ///
     /// ```

@@ -8,13 +8,13 @@ use parext4_format::{BlockRange, indirect};
 use super::clusters;
 use super::inline::has_no_blocks;
 use crate::allocator::Run;
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::inode::Inode;
 use crate::journal::Handle;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::sync::Arc;
 
 impl Engine {
@@ -24,20 +24,24 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSpace`](crate::error::Error::NoSpace) if the map needs a block and there is none. Corruption.
     pub(crate) fn map_logged(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Run>> {
-        let runs: Vec<_> = self.body(inode)?.runs(extent.blocks()).collect::<Result<_>>()?;
+        let runs: Vec<_> = self.block_map(inode)?.runs(extent.blocks()).collect::<Result<_>>()?;
         let mut mapped = Vec::new();
         for run in runs {
             let physical = extent.physical + u64::from(run.logical - extent.logical);
             let part = Extent { logical: run.logical, physical, len: run.len, ..extent };
             match run.state {
-                State::Hole => mapped.push(part),
-                State::Written(at) | State::Unwritten(at) if at != physical => {
+                BlockState::Hole => mapped.push(part),
+                BlockState::Written(at) | BlockState::Unwritten(at) if at != physical => {
                     self.unmap_logged(inode, run.blocks())?;
                     mapped.push(part);
                 }
-                State::Written(_) if extent.unwritten => self.mark_logged_unwritten(inode, run.blocks())?,
-                State::Unwritten(_) if !extent.unwritten => self.mark_logged_written(inode, run.blocks())?,
-                State::Written(_) | State::Unwritten(_) => {}
+                BlockState::Written(_) if extent.unwritten => {
+                    self.mark_logged_unwritten(inode, run.blocks())?
+                }
+                BlockState::Unwritten(_) if !extent.unwritten => {
+                    self.mark_logged_written(inode, run.blocks())?
+                }
+                BlockState::Written(_) | BlockState::Unwritten(_) => {}
             }
         }
         let mut new = Vec::new();
@@ -58,8 +62,8 @@ impl Engine {
 
     /// Maps `extent`, which is a hole. Returns the clusters that the file has got.
     fn map_hole(&self, inode: &Arc<Inode>, extent: Extent) -> Result<Vec<Run>> {
-        let body = self.body(inode)?;
-        if !body.has_unwritten() && (extent.unwritten || !self.fits_pointers(&extent)) {
+        let block_map = self.block_map(inode)?;
+        if !block_map.has_unwritten() && (extent.unwritten || !self.fits_pointers(&extent)) {
             return Err(Error::corrupt(format_args!("fast commit: pointers cannot map {extent:?}")));
         }
         let mut new = Vec::new();
@@ -67,13 +71,13 @@ impl Engine {
         while rest.len > 0 {
             let (done, got) = self.transact(self.map_credits(inode)?, |handle| {
                 inode.join(handle);
-                match body {
-                    Body::Extents(map) => Ok((rest.len, self.map_extent(handle, inode, map, rest)?)),
-                    Body::Indirect(map) => {
+                match block_map {
+                    BlockMap::Extents(map) => Ok((rest.len, self.map_extent(handle, inode, map, rest)?)),
+                    BlockMap::Indirect(map) => {
                         let len = self.map_pointers(handle, inode, map, rest)?;
                         Ok((len, Some(Run { start: rest.physical, len })))
                     }
-                    Body::Inline(_) => Err(has_no_blocks(inode)),
+                    BlockMap::Inline(_) => Err(has_no_blocks(inode)),
                 }
             })?;
             new.extend(got);
@@ -111,7 +115,7 @@ impl Engine {
     fn mark_logged_written(&self, inode: &Arc<Inode>, mut blocks: BlockRange) -> Result<()> {
         while !blocks.is_empty() {
             let done = self.transact(self.map_credits(inode)?, |handle| {
-                let mut reservation = self.allocator.reserve(self.body(inode)?.conversion_blocks())?;
+                let mut reservation = self.allocator.reserve(self.block_map(inode)?.conversion_blocks())?;
                 self.convert(handle, inode, blocks, &mut reservation)
             })?;
             blocks = blocks.skip(done);

@@ -1,4 +1,4 @@
-//! [`Sight`]: what one poll of a shared device shows.
+//! [`PollResult`]: what one poll of a shared device shows.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(crate) const SLOW: Duration = Duration::from_secs(5);
 
 /// What one poll of a device shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct PollResult {
     /// The client that holds the device's lock; `None` if there is none, or the device has no lock.
     pub lock: Option<LockOwner>,
     /// The volume's block of multi-mount protection (MMP).
@@ -41,7 +41,7 @@ pub enum Mmp {
     },
 }
 
-impl Sight {
+impl PollResult {
     /// Returns the time without a sign of life after which the owner is gone; `None` if no owner gives signs.
     ///
     /// Without a lock, the machine that the block names may just be opening the volume: it makes its number durable, and does not
@@ -56,8 +56,8 @@ impl Sight {
 
     /// Returns true if the other sight shows the same owner, apart from its sign of life.
     pub fn has_owner_of(&self, other: &Self) -> bool {
-        let name = |sight: &Self| sight.lock.as_ref().map(|owner| owner.name.clone());
-        let node = |sight: &Self| match &sight.mmp {
+        let name = |poll_result: &Self| poll_result.lock.as_ref().map(|owner| owner.name.clone());
+        let node = |poll_result: &Self| match &poll_result.mmp {
             Mmp::Open { node, .. } => Some(node.clone()),
             _ => None,
         };
@@ -66,7 +66,7 @@ impl Sight {
 }
 
 /// Names the owner, for messages.
-impl fmt::Display for Sight {
+impl fmt::Display for PollResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.mmp {
             Mmp::Open { node, sequence, .. } => write!(f, "{node} (MMP sequence {sequence:#010x}")?,

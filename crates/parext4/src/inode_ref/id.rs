@@ -1,12 +1,12 @@
-//! `NodeId`: names an inode by number, for callers that know many inodes and hold none.
+//! `InodeId`: names an inode by number, for callers that know many inodes and hold none.
 
 use parext4_format::InodeNo;
 use parext4_format::inode::Inode as RawInode;
 
-use crate::engine::Use;
+use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
-use crate::node::Node;
+use crate::inode_ref::InodeRef;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, yield_now};
 
@@ -19,14 +19,14 @@ use crate::sync::{Arc, yield_now};
 /// # Ok::<(), parext4::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NodeId {
+pub struct InodeId {
     /// The inode number.
     pub ino: InodeNo,
     /// The generation, which differs if the number was allocated again.
     pub generation: u32,
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the name under which [`Volume::node`](crate::Volume::node) finds the inode.
     ///
     /// ```
@@ -37,19 +37,19 @@ impl Node {
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]
-    pub fn id(&self) -> NodeId {
-        NodeId { ino: self.ino(), generation: self.inode.core().generation }
+    pub fn id(&self) -> InodeId {
+        InodeId { ino: self.ino(), generation: self.inode.core().generation }
     }
 }
 
-impl Use {
+impl EngineRef {
     /// Returns the inode of a number. `None` if no inode has it, if it is one of the file system's own, if the inode is
     /// being deleted, or if it is not `wanted`.
-    pub(crate) fn node_by_number(
+    pub(crate) fn inode_by_number(
         &self,
         ino: InodeNo,
         wanted: impl FnOnce(&RawInode) -> bool,
-    ) -> Result<Option<Node>> {
+    ) -> Result<Option<InodeRef>> {
         let own = self.superblock.is_own_inode(ino);
         if own || ino.get() == 0 || ino.get() > self.superblock.inodes_count() {
             return Ok(None);
@@ -71,12 +71,12 @@ impl Use {
             Err(error) => return Err(self.health.note(ino, error)),
         };
         let core = inode.core();
-        // Checked under the inode's lock, as in the drop of a `Node`: an inode without names and users is being deleted.
+        // Checked under the inode's lock, as in the drop of a `InodeRef`: an inode without names and users is being deleted.
         let alive = core.links > 0 || inode.references.load(Ordering::Acquire) > 0;
         if !alive || inode.has_value() || !wanted(&core) {
             return Ok(None);
         }
-        let node = Node::new(self, Arc::clone(&inode));
+        let node = InodeRef::new(self, Arc::clone(&inode));
         drop(core);
         Ok(Some(node))
     }

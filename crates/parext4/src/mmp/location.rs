@@ -17,7 +17,7 @@ const READS: u32 = 3;
 
 /// The place of the block, and the fields of the superblock that concern it.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct MmpLocation {
     number: FsBlock,
     block_size: u32,
     seed: Option<ChecksumSeed>,
@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub update_interval: u16,
 }
 
-impl Place {
+impl MmpLocation {
     /// Returns the place of the volume's block; `None` if the volume has none.
     pub(super) fn of(superblock: &Superblock) -> Result<Option<Self>> {
         let number = superblock.mmp_block()?;

@@ -1,7 +1,7 @@
-//! The body of a file: where its blocks are.
+//! The block map of a file: where its blocks are.
 //!
-//! Responsible for choosing the format of the body by the inode's flags, and for answering what modules above ask of any
-//! format. Not responsible for adding and removing blocks: [`body_update`](crate::body_update) does that. Only these two
+//! Responsible for choosing the format of the block map by the inode's flags, and for answering what modules above ask of any
+//! format. Not responsible for adding and removing blocks: [`map_update`](crate::map_update) does that. Only these two
 //! modules use [`extent_map`](crate::extent_map) and [`indirect_map`](crate::indirect_map), so a format is added here, and the compiler lists each place that
 //! depends on the format.
 
@@ -14,31 +14,31 @@ use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Writer};
 use crate::indirect_map::{self, IndirectMap};
 use crate::layout::Layout;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::meta::{BlockKind, MetaCache};
 use crate::sync::Arc;
 
-/// The body of one file, in memory.
+/// The block map of one file, in memory.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum BlockMap {
     /// A tree of extents.
     Extents(ExtentMap),
     /// Indirect blocks, as in ext2 and ext3.
     Indirect(Box<IndirectMap>),
     /// The contents lie in the inode, so all blocks are holes.
-    Inline(InlineBody),
+    Inline(InlineBlockMap),
 }
 
-/// The body of a file whose contents lie in its inode.
+/// The block map of a file whose contents lie in its inode.
 #[derive(Debug)]
-pub(crate) struct InlineBody {
-    /// The body that replaces this one once the contents are in blocks. They never return to the inode.
-    successor: OnceCell<Box<Body>>,
+pub(crate) struct InlineBlockMap {
+    /// The block map that replaces this one once the contents are in blocks. They never return to the inode.
+    successor: OnceCell<Box<BlockMap>>,
 }
 
-/// The fields of an inode from which its body is read.
+/// The fields of an inode from which its block map is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyRoot {
+pub(crate) struct BlockMapRoot {
     pub ino: InodeNo,
     /// Checksum seed of the inode's own blocks, with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
@@ -47,34 +47,34 @@ pub(crate) struct BodyRoot {
     pub block: [u8; 60],
 }
 
-/// A body whose mapping does not change while the value lives, except that unwritten blocks may become written.
+/// A block map whose mapping does not change while the value lives, except that unwritten blocks may become written.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum LockedBody<'a> {
+pub(crate) enum LockedBlockMap<'a> {
     Extents(Writer<'a>),
     Indirect(#[expect(dead_code, reason = "held")] indirect_map::Writer<'a>),
     /// The contents leave the inode only under a range of the whole file, so there is nothing to lock.
     Inline,
 }
 
-impl Body {
-    /// Returns the empty body of a new file whose flags contain [`InodeFlags::EXTENTS`].
+impl BlockMap {
+    /// Returns the empty block map of a new file whose flags contain [`InodeFlags::EXTENTS`].
     pub(crate) fn empty(block_size: BlockSize, ino: InodeNo, seed: Option<ChecksumSeed>) -> Self {
         Self::Extents(ExtentMap::empty(block_size, BlockKind::ExtentNode(ino, seed)))
     }
 
-    /// Returns the body of a file whose contents lie in its inode.
+    /// Returns the block map of a file whose contents lie in its inode.
     pub(crate) fn inline() -> Self {
-        Self::Inline(InlineBody { successor: OnceCell::new() })
+        Self::Inline(InlineBlockMap { successor: OnceCell::new() })
     }
 
-    /// Returns the body that is in use: this one, or the one that has replaced it. A thread that holds the range of any byte of the
+    /// Returns the block map that is in use: this one, or the one that has replaced it. A thread that holds the range of any byte of the
     /// file sees the replacement if the contents have left the inode.
     #[inline]
     pub(crate) fn current(&self) -> &Self {
         match self {
             Self::Extents(_) | Self::Indirect(_) => self,
-            Self::Inline(inline) => inline.successor.get().map_or(self, |body| body),
+            Self::Inline(inline) => inline.successor.get().map_or(self, |block_map| block_map),
         }
     }
 
@@ -84,19 +84,19 @@ impl Body {
         matches!(self, Self::Inline(_))
     }
 
-    /// Replaces the body of an inode whose contents are in blocks now. Returns false if this is not an inline body, or was replaced
+    /// Replaces the block map of an inode whose contents are in blocks now. Returns false if this is not an inline block map, or was replaced
     /// before.
-    pub(crate) fn replace(&self, body: Self) -> bool {
-        matches!(self, Self::Inline(inline) if inline.successor.set(Box::new(body)).is_ok())
+    pub(crate) fn replace(&self, block_map: Self) -> bool {
+        matches!(self, Self::Inline(inline) if inline.successor.set(Box::new(block_map)).is_ok())
     }
 
-    /// Reads the body of an inode. With `disjoint`, a block that is used twice is reported as corruption: a write to it
+    /// Reads the block map of an inode. With `disjoint`, a block that is used twice is reported as corruption: a write to it
     /// would change another place of the file. Indirect blocks are read later, and each is checked by itself.
     ///
     /// # Errors
     /// Returns an error for corruption and for a failed read.
     pub(crate) fn load(
-        root: &BodyRoot,
+        root: &BlockMapRoot,
         layout: &Arc<Layout>,
         cache: &Arc<MetaCache>,
         disjoint: bool,
@@ -126,7 +126,7 @@ impl Body {
     /// # Errors
     /// Corruption, or a failed read, of an indirect block, which is read when a block near it is first looked up.
     #[inline]
-    pub(crate) fn state_of(&self, block: FileBlock) -> Result<State> {
+    pub(crate) fn state_of(&self, block: FileBlock) -> Result<BlockState> {
         Ok(self.lookup(block, 1)?.state)
     }
 
@@ -167,7 +167,7 @@ impl Body {
         }
     }
 
-    /// Returns true if blocks are claimed or reserved that the body does not map.
+    /// Returns true if blocks are claimed or reserved that the block map does not map.
     pub(crate) fn has_claims(&self) -> bool {
         matches!(self, Self::Indirect(map) if map.has_claims())
     }
@@ -221,15 +221,15 @@ impl Body {
 
     /// Prevents changes of the mapping, except of unwritten blocks to written ones, while the result lives. Blocks while
     /// another thread changes it.
-    pub(crate) fn lock(&self) -> LockedBody<'_> {
+    pub(crate) fn lock(&self) -> LockedBlockMap<'_> {
         match self {
-            Self::Extents(map) => LockedBody::Extents(map.lock()),
-            Self::Indirect(map) => LockedBody::Indirect(map.lock()),
-            Self::Inline(_) => LockedBody::Inline,
+            Self::Extents(map) => LockedBlockMap::Extents(map.lock()),
+            Self::Indirect(map) => LockedBlockMap::Indirect(map.lock()),
+            Self::Inline(_) => LockedBlockMap::Inline,
         }
     }
 
-    /// Checks what was not checked when the body was loaded of the blocks from `start` on, which are about to be freed: reads the
+    /// Checks what was not checked when the block map was loaded of the blocks from `start` on, which are about to be freed: reads the
     /// indirect blocks from that of `start` on.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Body {
         }
     }
 
-    /// Encodes the body into the inode's `i_block`, which already has contents that lie in the inode, and changed metadata blocks of the body into their buffers. No handle
+    /// Encodes the block map into the inode's `i_block`, which already has contents that lie in the inode, and changed metadata blocks of the block map into their buffers. No handle
     /// is open.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
         match self {
@@ -251,7 +251,7 @@ impl Body {
         }
     }
 
-    /// Estimates the memory that the body uses, in bytes.
+    /// Estimates the memory that the block map uses, in bytes.
     pub(crate) fn memory(&self) -> usize {
         match self {
             Self::Extents(map) => map.memory(),
@@ -261,7 +261,7 @@ impl Body {
     }
 }
 
-impl LockedBody<'_> {
+impl LockedBlockMap<'_> {
     /// Keeps a boundary between unwritten blocks at both ends of `run` until [`unpin`](Self::unpin), so that converting the
     /// run needs no block (H32).
     pub(crate) fn pin(&mut self, run: &Mapping) {
@@ -281,7 +281,7 @@ impl LockedBody<'_> {
 }
 
 fn hole(logical: FileBlock, len: u32) -> Mapping {
-    Mapping { logical, len, state: State::Hole }
+    Mapping { logical, len, state: BlockState::Hole }
 }
 
 /// Returns the first block of a run and the block after its last one.

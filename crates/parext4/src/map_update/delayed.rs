@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::blocks::FillOptions;
 use super::clusters::{HolePart, has_cluster, without_place};
 use crate::allocator::{BlockSource, Reservation};
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::convert::saturating_u32;
 use crate::credentials::Credentials;
 use crate::engine::Engine;
@@ -114,7 +114,11 @@ impl Engine {
         blocks: &[FileBlock],
         credentials: Credentials,
     ) -> Result<()> {
-        let Body::Extents(map) = self.body(inode)? else { return Ok(()) };
+        let map = match self.block_map(inode)? {
+            BlockMap::Extents(map) => map,
+            // Clusters have more than one block only on volumes with extents; contents in the inode have no blocks.
+            BlockMap::Indirect(_) | BlockMap::Inline(_) => return Ok(()),
+        };
         cached.clusters.add(
             blocks.iter().map(|block| (self.file_cluster(*block), *block)),
             |block| has_cluster(&self.layout, map, block),

@@ -5,12 +5,12 @@ use parext4_format::{BlockRange, FileBlock};
 
 use super::clusters;
 use crate::allocator::FREE_CREDITS;
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::sync::Arc;
 
 /// Number of metadata blocks freed in one step. Each is revoked; with the nodes of the tree they fit one revoke block, for which
@@ -47,14 +47,14 @@ impl Engine {
         inode: &Arc<Inode>,
         blocks: BlockRange,
     ) -> Result<bool> {
-        let map = match self.body(inode)? {
-            Body::Extents(map) => map,
-            Body::Indirect(map) => {
+        let map = match self.block_map(inode)? {
+            BlockMap::Extents(map) => map,
+            BlockMap::Indirect(map) => {
                 inode.join(handle);
                 return self.remove_pointers(handle, inode, map, blocks);
             }
             // An inode without blocks has none to free.
-            Body::Inline(_) => {
+            BlockMap::Inline(_) => {
                 inode.join(handle);
                 return Ok(true);
             }
@@ -112,11 +112,11 @@ impl Engine {
     /// Corruption, a failed read.
     pub(crate) fn read_bitmaps_from(&self, inode: &Inode, start: FileBlock) -> Result<()> {
         const RUNS: usize = 1024;
-        let body = self.body(inode)?;
-        let mapped = BlockRange::clamped(start.to_u64(), body.end()?);
-        for run in body.runs(mapped).take(RUNS) {
+        let block_map = self.block_map(inode)?;
+        let mapped = BlockRange::clamped(start.to_u64(), block_map.end()?);
+        for run in block_map.runs(mapped).take(RUNS) {
             let run = run?;
-            if let State::Written(start) | State::Unwritten(start) = run.state {
+            if let BlockState::Written(start) | BlockState::Unwritten(start) = run.state {
                 self.allocator.read_bitmaps(start, run.len)?;
             }
         }

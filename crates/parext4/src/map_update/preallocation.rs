@@ -6,7 +6,7 @@
 use parext4_format::BlockRange;
 use rangelock::{ByteRange, Mode};
 
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
@@ -32,7 +32,7 @@ impl Engine {
     }
 
     fn free_unrequested_past(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
-        if let Some(Body::Indirect(map)) = inode.loaded_body() {
+        if let Some(BlockMap::Indirect(map)) = inode.loaded_block_map() {
             self.release_claims(inode, map);
             return Ok(());
         }
@@ -46,7 +46,7 @@ impl Engine {
             self.forget_preallocated(inode, PastEnd::Nothing)
         } else {
             // Operations in flight may leave preallocated blocks before `end`.
-            inode.past_end() == PastEnd::Preallocated && self.body(inode)?.end()? > clusters
+            inode.past_end() == PastEnd::Preallocated && self.block_map(inode)?.end()? > clusters
         };
         if !has_preallocated {
             return Ok(());
@@ -82,7 +82,7 @@ impl Engine {
     pub(crate) fn free_preallocated_of_idle(&self) -> Result<()> {
         let all = self.preallocated.all();
         all.iter().try_for_each(|inode| {
-            let is_indirect = matches!(inode.loaded_body(), Some(Body::Indirect(_)));
+            let is_indirect = matches!(inode.loaded_block_map(), Some(BlockMap::Indirect(_)));
             let Some(tail) = inode.tail.try_lock() else { return Ok(()) };
             // Operations that extend the file end before this, and later ones wait for the range: they announce their end under the lock.
             let end = tail.end().max(inode.size());

@@ -1,4 +1,4 @@
-//! [`Patience`]: how long requests wait for the cluster.
+//! [`ReconnectTimeout`]: how long requests wait for the cluster.
 //!
 //! librados waits for ever by default. Here it fails requests with `ETIMEDOUT` after a time, and the [fence](crate::fence) then
 //! refuses all later ones: the cluster may still perform a request that has failed so.
@@ -20,9 +20,9 @@ const TIMEOUTS: [&CStr; 2] = [c"rados_osd_op_timeout", c"rados_mon_op_timeout"];
 
 /// The time in seconds until a request without an answer fails.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience(u64);
+pub(crate) struct ReconnectTimeout(u64);
 
-impl Patience {
+impl ReconnectTimeout {
     /// Returns the time for a client of `url`, from its configuration, and gives the requests of its open less.
     pub(crate) fn of(cluster: &Cluster, url: &ImageUrl) -> io::Result<Self> {
         let configured = cluster.get(TIMEOUTS[0])?.parse::<f64>().unwrap_or(0.0).ceil();

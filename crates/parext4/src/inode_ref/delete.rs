@@ -4,11 +4,11 @@ use parext4_format::inode::InodeFlags;
 use parext4_format::{BlockRange, FsBlock};
 use rangelock::{ByteRange, Mode};
 
-use super::{Hold, Node};
+use super::{Hold, InodeRef};
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::convert::saturating_u32;
-use crate::engine::{Engine, Orphans, Use};
+use crate::engine::{Engine, EngineRef, Orphans};
 use crate::error::Result;
 use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
@@ -20,19 +20,19 @@ use crate::sync::{Rank, hold};
 pub(super) fn delete_unused(engine: &Arc<Engine>, inode: &Arc<Inode>) {
     // There is no caller to report an error to. The orphan list keeps the inode for the next open. A failed write has stopped the
     // volume.
-    if let Err(error) = Use::own_thread(engine).delete_inode(inode) {
+    if let Err(error) = EngineRef::own_thread(engine).delete_inode(inode) {
         log::warn!("deleting inode {}: {error}", inode.ino());
     }
 }
 
-impl Node {
+impl InodeRef {
     /// Deletes two inodes if many deletions are pending. The caller has removed a name, and holds no lock.
     pub(crate) fn help_to_delete(&self) {
         self.engine.deletions.help(&self.engine, delete_unused);
     }
 }
 
-impl Use {
+impl EngineRef {
     /// Finishes a truncation that a crash has interrupted. First zeroes the rest of the last block, which the kernel does only after it has
     /// logged the size: a kernel that extends the file may expect zeros there. The commit that removes the orphan makes the zeros
     /// durable (H8). Without its key, an encrypted block cannot be zeroed in part.
@@ -42,7 +42,7 @@ impl Use {
     pub(crate) fn recover_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
         let kept = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
         if !inode.holds_metadata() && !inode.flags().intersects(kept) {
-            let node = Node::new(self, Arc::clone(inode));
+            let node = InodeRef::new(self, Arc::clone(inode));
             let _held = hold(Rank::Range);
             let alone = Hold::new(inode.ranges.exclusive(ByteRange::ALL));
             node.zero_rest_of_block(&alone, inode.size())?;
@@ -60,7 +60,7 @@ impl Use {
         // No user is left, but a background thread may be freeing its preallocated blocks.
         let alone = Hold::new(inode.ranges.exclusive(ByteRange::ALL));
         self.discard_pages(inode, alone.pages(self, inode, PageRange::ALL, Mode::Exclusive));
-        if inode.has_body() {
+        if inode.has_block_map() {
             self.free_tail(inode, BlockRange::ALL)?;
             self.release_all_claims(inode);
         }
@@ -120,7 +120,7 @@ impl Engine {
     /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name
     /// meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.has_body() {
+        if inode.has_block_map() {
             self.free_tail(inode, self.layout.block_size.blocks_from(inode.size()))?;
         }
         self.transact(Orphans::CREDITS, |handle| {

@@ -3,7 +3,7 @@
 
 use parext4_format::{BlockSize, FileBlock};
 
-use super::Node;
+use super::InodeRef;
 use crate::engine::Engine;
 use crate::page_cache::{PageIndex, PageSize};
 
@@ -13,7 +13,7 @@ pub(crate) struct Units {
     block_size: BlockSize,
 }
 
-impl Node {
+impl InodeRef {
     /// Returns the conversion for the file's volume.
     pub(crate) fn units(&self) -> Units {
         Units::of_volume(&self.engine)

@@ -1,9 +1,9 @@
 //! Making an inode durable.
 
-use super::Node;
+use super::InodeRef;
 use crate::error::Result;
 
-impl Node {
+impl InodeRef {
     /// Makes the inode durable, and the directory entries that were created before. Blocks until the commit is durable.
     ///
     /// ```

@@ -1,21 +1,21 @@
 //! Attribute values in inodes of their own (`ea_inode`): reads them, counts the entries that refer to them, and creates them.
 //!
 //! Not responsible for the entries. Invariants: an inode of a value has one link while entries refer to it. Before the first entry
-//! and after the last one it has none and is an orphan, so dropping its last [`Node`], or the next open after a crash, deletes it.
+//! and after the last one it has none and is an orphan, so dropping its last [`InodeRef`], or the next open after a crash, deletes it.
 
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::xattr::{self, ValueInode, Xattr};
 use parext4_format::{BlockRange, FileBlock, FormatError, FsBlock, InodeNo};
 
-use super::Node;
+use super::InodeRef;
 use crate::allocator::INODE_CREDITS;
 use crate::clock::now;
 use crate::convert::to_usize;
-use crate::engine::{Engine, Orphans, Use};
+use crate::engine::{Engine, EngineRef, Orphans};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
-use crate::mapping::State;
+use crate::mapping::BlockState;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -81,9 +81,9 @@ impl Engine {
         let len = to_usize(inode.size());
         let mut bytes = Vec::with_capacity(len);
         let blocks = BlockRange::clamped(0, self.layout.block_size.blocks_for(inode.size()));
-        for run in self.body(inode)?.runs(blocks) {
+        for run in self.block_map(inode)?.runs(blocks) {
             let run = run?;
-            let State::Written(first) = run.state else {
+            let BlockState::Written(first) = run.state else {
                 let problem = format_args!("block {} is not written", run.logical);
                 return Err(Error::corrupt_field("xattr value", "blocks", problem).of_inode(inode.ino()));
             };
@@ -95,7 +95,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Changes the number of entries that refer to the inode of a value, under a handle with [`Node::VALUE_CREDITS`] credits. Without
+    /// Changes the number of entries that refer to the inode of a value, under a handle with [`InodeRef::VALUE_CREDITS`] credits. Without
     /// entries the inode becomes an orphan. Returns true if this change made it one.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ fn corrupt_value(owner: &Inode, value: ValueInode, problem: &str) -> Error {
     Error::corrupt_field("xattr", "e_value_inum", problem).of_inode(owner.ino())
 }
 
-impl Use {
+impl EngineRef {
     /// Removes the attributes of a deleted inode whose values have inodes of their own, one in each transaction, and so deletes values
     /// that no other inode has. A block that other inodes use stays.
     ///
@@ -144,7 +144,7 @@ impl Use {
     /// # Errors
     /// The errors of the device; corruption of the attributes. A value that cannot be found is left to e2fsck.
     pub(super) fn release_values(&self, owner: &Arc<Inode>) -> Result<()> {
-        let mut deleted: Vec<Node> = Vec::new();
+        let mut deleted: Vec<InodeRef> = Vec::new();
         loop {
             let inode = deleted.last().map_or(owner, |value| &value.inode);
             let removal = match self.next_removal(inode) {
@@ -161,16 +161,16 @@ impl Use {
     }
 
     /// Carries out a removal. Returns a reference to the inode of the value if this was the last entry that referred to it.
-    fn release_value(&self, owner: &Arc<Inode>, removal: &Removal) -> Result<Option<Node>> {
+    fn release_value(&self, owner: &Arc<Inode>, removal: &Removal) -> Result<Option<InodeRef>> {
         let value = match self.value_inode(owner, removal.value) {
             Err(error @ Error::Corrupt(_)) => {
                 log::warn!("deleting inode {}: {error}", owner.ino());
                 None
             }
-            inode => Some(Node::new(self, inode?)),
+            inode => Some(InodeRef::new(self, inode?)),
         };
         let is_of_lustre = value.as_ref().is_some_and(|value| removal.is_of_lustre(owner, &value.inode));
-        let was_last = self.transact(2 + Node::VALUE_CREDITS, |handle| {
+        let was_last = self.transact(2 + InodeRef::VALUE_CREDITS, |handle| {
             owner.join(handle);
             if !is_of_lustre {
                 let blocks = self.layout.allocated_for(removal.value.size.into());
@@ -248,7 +248,7 @@ fn without_first_value(mut list: Vec<Xattr>) -> Option<(Vec<u8>, ValueInode, Vec
     Some((xattr.name, xattr.value.inode()?, list))
 }
 
-impl Node {
+impl InodeRef {
     /// Blocks that a change of the references of one value registers.
     pub(crate) const VALUE_CREDITS: u32 = 1 + Orphans::CREDITS;
 
@@ -257,7 +257,7 @@ impl Node {
     /// # Errors
     /// [`Error::Corrupt`] if the inode is no value's. [`Error::Unsupported`] for a value of Lustre, which does not count
     /// entries.
-    pub(crate) fn of_value(engine: &Use, owner: &Inode, value: ValueInode) -> Result<Self> {
+    pub(crate) fn of_value(engine: &EngineRef, owner: &Inode, value: ValueInode) -> Result<Self> {
         let inode = engine.value_inode(owner, value)?;
         if Owner::of(owner).is_of_lustre(&inode.core()) {
             return Err(Error::Unsupported(format!("changing attribute value {} of Lustre", value.ino)));
@@ -279,7 +279,7 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::NoInodes`]; the errors of the device.
-    pub(crate) fn create_value(engine: &Use, owner: &Inode, value: &[u8]) -> Result<Self> {
+    pub(crate) fn create_value(engine: &EngineRef, owner: &Inode, value: &[u8]) -> Result<Self> {
         let mut raw = RawInode::new(FileType::Regular.mode_bits() | 0o600, &engine.superblock);
         raw.flags = InodeFlags::EA_INODE;
         raw.size = value.len() as u64;
@@ -330,7 +330,7 @@ impl Node {
 
     fn write_value_block(&self, handle: &Handle<'_>, at: FileBlock, part: &[u8]) -> Result<()> {
         let ino = self.ino();
-        let State::Written(block) = self.engine.body(&self.inode)?.state_of(at)? else {
+        let BlockState::Written(block) = self.engine.block_map(&self.inode)?.state_of(at)? else {
             return Err(Error::corrupt(format_args!("attribute value {ino}: block {at} is lost")));
         };
         let block = self.engine.cache.create(block, BlockKind::Value(ino))?;

@@ -80,7 +80,7 @@ impl Engine {
         Ok(inode)
     }
 
-    /// Returns the inode `ino` as a fast commit logged it, with an empty body if its type has one. Its number was free.
+    /// Returns the inode `ino` as a fast commit logged it, with an empty block map if its type has one. Its number was free.
     pub(crate) fn logged_inode(
         &self,
         ino: InodeNo,

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use rangelock::{ByteRange, Guard, Mode, RangeLock};
 
-use super::Node;
+use super::InodeRef;
 use crate::engine::Engine;
 use crate::inode::Inode;
 use crate::page_cache::PageRange;
@@ -40,7 +40,7 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
     /// Asserts in debug builds that it covers `[offset, end)` of the file of `node` in `mode` or exclusively. Under the
     /// policies that lock whole files, one byte stands for the file.
     #[inline]
-    pub(crate) fn assert_covers(&self, node: &Node, offset: u64, end: u64, mode: Mode) {
+    pub(crate) fn assert_covers(&self, node: &InodeRef, offset: u64, end: u64, mode: Mode) {
         self.check(&node.engine, &node.inode, (offset, end), mode);
     }
 

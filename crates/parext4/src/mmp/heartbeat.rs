@@ -17,7 +17,7 @@ use parext4_format::mmp::{Mmp, SEQUENCE_CLEAN};
 
 use super::MmpOptions;
 use super::lease::Lease;
-use super::place::{Place, seconds_now};
+use super::location::{MmpLocation, seconds_now};
 use super::time::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
@@ -25,9 +25,9 @@ use crate::sync::Arc;
 
 /// The owner's thread and the block that it updates.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Heartbeat {
     device: Arc<dyn Device>,
-    place: Place,
+    place: MmpLocation,
     options: MmpOptions,
     lease: Arc<Lease>,
 }
@@ -43,10 +43,10 @@ pub(super) enum Update {
     Lost,
 }
 
-impl Keeper {
+impl Heartbeat {
     pub(super) fn new(
         device: Arc<dyn Device>,
-        place: Place,
+        place: MmpLocation,
         options: &MmpOptions,
         lease: &Arc<Lease>,
     ) -> Self {

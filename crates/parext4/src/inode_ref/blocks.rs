@@ -3,16 +3,16 @@
 use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
-use super::Node;
+use super::InodeRef;
 use crate::error::Result;
 use crate::mapping::Runs;
 use crate::stats::Record;
 
-impl Node {
+impl InodeRef {
     /// Returns the mapping of `blocks`.
     #[inline]
     pub(crate) fn runs(&self, blocks: BlockRange) -> Result<Runs> {
-        let runs: Result<Runs> = self.engine.body(&self.inode)?.runs(blocks).collect();
+        let runs: Result<Runs> = self.engine.block_map(&self.inode)?.runs(blocks).collect();
         runs.map_err(|error| self.engine.health.note(self.ino(), error))
     }
 

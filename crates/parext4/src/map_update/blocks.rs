@@ -12,9 +12,10 @@ use smallvec::SmallVec;
 use super::clusters::{self, HolePart, Piece, without_place};
 use super::inline::has_no_blocks;
 use crate::allocator::{
-    ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Neighbours, Reservation, Runs, Taking,
+    ALLOCATE_CREDITS, AllocMode, BlockRequest, BlockSource, FREE_CREDITS, Growth, Neighbours, Reservation,
+    Runs,
 };
-use crate::body::Body;
+use crate::block_map::BlockMap;
 use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ use crate::fault::{Fault, guarded};
 use crate::indirect_map::IndirectMap;
 use crate::inode::{Cached, Inode};
 use crate::journal::Handle;
-use crate::mapping::{Mapping, State};
+use crate::mapping::{BlockState, Mapping};
 use crate::quota::ReservedQuota;
 use crate::sync::Arc;
 
@@ -48,11 +49,11 @@ pub(crate) struct FillOptions<'c, 'a> {
 impl Engine {
     /// Returns the credits with which [`add_blocks`](Self::add_blocks) and similar calls make progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
-        let change = match self.body(inode)? {
+        let change = match self.block_map(inode)? {
             // The tree may grow one level before the handle starts.
-            Body::Extents(map) => ExtentMap::credits_at_depth(map.depth() + 1),
-            Body::Indirect(_) => IndirectMap::CHANGE_CREDITS,
-            Body::Inline(_) => return Ok(1),
+            BlockMap::Extents(map) => ExtentMap::credits_at_depth(map.depth() + 1),
+            BlockMap::Indirect(_) => IndirectMap::CHANGE_CREDITS,
+            BlockMap::Inline(_) => return Ok(1),
         };
         Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + change)
     }
@@ -64,15 +65,15 @@ impl Engine {
         if pieces <= 1 {
             return Ok(first);
         }
-        let more = match self.body(inode)? {
-            Body::Extents(map) => {
+        let more = match self.block_map(inode)? {
+            BlockMap::Extents(map) => {
                 // The last run may be split like the first. Each run between changes one path of the tree.
                 let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
                 map.change_credits().saturating_add(between)
             }
             // Each run usually changes one leaf, and the bitmap and descriptor of one group.
-            Body::Indirect(_) => (pieces - 1).saturating_mul(3),
-            Body::Inline(_) => return Err(has_no_blocks(inode)),
+            BlockMap::Indirect(_) => (pieces - 1).saturating_mul(3),
+            BlockMap::Inline(_) => return Err(has_no_blocks(inode)),
         };
         Ok(first.saturating_add(more).min(self.journal.max_credits()))
     }
@@ -117,10 +118,10 @@ impl Engine {
         blocks: BlockRange,
         mut options: FillOptions<'_, 'a>,
     ) -> Result<u32> {
-        let map = match self.body(inode)? {
-            Body::Extents(map) => map,
-            Body::Indirect(map) => return self.fill_leaves(handle, inode, map, blocks, options),
-            Body::Inline(_) => return Err(has_no_blocks(inode)),
+        let map = match self.block_map(inode)? {
+            BlockMap::Extents(map) => map,
+            BlockMap::Indirect(map) => return self.fill_leaves(handle, inode, map, blocks, options),
+            BlockMap::Inline(_) => return Err(has_no_blocks(inode)),
         };
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock. Another thread may
         // fill the rest of a cluster that this thread fills in part (H38).
@@ -167,7 +168,7 @@ impl Engine {
             let request =
                 BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
             runs = self.allocator.allocate(
-                Taking::InUse(handle),
+                AllocMode::InUse(handle),
                 &request,
                 &mut BlockSource::Claim(&mut *claim),
             )?;
@@ -315,10 +316,10 @@ impl Engine {
         reservation: &mut Reservation<'_>,
     ) -> Result<u32> {
         inode.join(handle);
-        let map = match self.body(inode)? {
-            Body::Extents(map) => map,
-            Body::Indirect(map) => return self.convert_claims(handle, inode, map, blocks),
-            Body::Inline(_) => return Err(has_no_blocks(inode)),
+        let map = match self.block_map(inode)? {
+            BlockMap::Extents(map) => map,
+            BlockMap::Indirect(map) => return self.convert_claims(handle, inode, map, blocks),
+            BlockMap::Inline(_) => return Err(has_no_blocks(inode)),
         };
         if map.convert_in_leaf(handle.tid(), blocks) {
             return Ok(blocks.count());
@@ -330,7 +331,7 @@ impl Engine {
             // Converting a whole extent adds no entry, so an extent that was split in advance needs no block (I5).
             let run = map.run_in_extent(rest);
             rest = rest.skip(run.len);
-            let State::Unwritten(physical) = run.state else { continue };
+            let BlockState::Unwritten(physical) = run.state else { continue };
             // The thread that held the lock before may have armed a set with room for a mark.
             if map.mark(handle.tid(), &run) == 0 {
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
@@ -368,7 +369,7 @@ impl Engine {
             let done = rest.start() - blocks.start();
             let run = map.run_in_extent(rest.take(extent::MAX_UNWRITTEN));
             rest = rest.skip(run.len);
-            if let State::Written(physical) = run.state {
+            if let BlockState::Written(physical) = run.state {
                 if changed && !handle.ensure(map.change_credits()) {
                     return Ok(done);
                 }
@@ -408,14 +409,14 @@ impl Engine {
         inode: &Arc<Inode>,
         blocks: BlockRange,
     ) -> Result<()> {
-        let map = match self.body(inode)? {
-            Body::Extents(map) => map,
+        let map = match self.block_map(inode)? {
+            BlockMap::Extents(map) => map,
             // Claimed blocks are converted one by one.
-            Body::Indirect(_) => {
+            BlockMap::Indirect(_) => {
                 inode.join(handle);
                 return Ok(());
             }
-            Body::Inline(_) => return Err(has_no_blocks(inode)),
+            BlockMap::Inline(_) => return Err(has_no_blocks(inode)),
         };
         let mut map = map.lock();
         for edge in [Some(blocks.start()), blocks.last()].into_iter().flatten() {
@@ -437,10 +438,12 @@ impl Engine {
     /// # Errors
     /// [`Error::Unsupported`] for a file without extents.
     pub(super) fn extents<'i>(&self, inode: &'i Inode) -> Result<&'i ExtentMap> {
-        match self.body(inode)? {
-            Body::Extents(map) => Ok(map),
-            Body::Indirect(_) => Err(Error::Unsupported(format!("inode {}: it has no extents", inode.ino()))),
-            Body::Inline(_) => Err(has_no_blocks(inode)),
+        match self.block_map(inode)? {
+            BlockMap::Extents(map) => Ok(map),
+            BlockMap::Indirect(_) => {
+                Err(Error::Unsupported(format!("inode {}: it has no extents", inode.ino())))
+            }
+            BlockMap::Inline(_) => Err(has_no_blocks(inode)),
         }
     }
 

@@ -9,7 +9,7 @@ use parext4_format::inode::InodeFlags;
 use parext4_format::{FileBlock, FsBlock};
 
 use crate::allocator::ALLOCATE_CREDITS;
-use crate::body::{Body, BodyRoot};
+use crate::block_map::{BlockMap, BlockMapRoot};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -99,13 +99,13 @@ impl Engine {
         first: Option<FsBlock>,
     ) -> Result<()> {
         inode.join(handle);
-        let (body, format) = self.body_outside(inode)?;
+        let (block_map, format) = self.block_map_outside(inode)?;
         if let Some(block) = first {
             let extent = Extent { logical: FileBlock::ZERO, physical: block, len: 1, unwritten: false };
-            self.map_first(handle, inode, &body, extent)?;
+            self.map_first(handle, inode, &block_map, extent)?;
         }
         // Before the contents: a query without a range that does not find them finds the block.
-        if !inode.replace_body(body) {
+        if !inode.replace_block_map(block_map) {
             return Err(has_blocks(inode));
         }
         let mut core = inode.core();
@@ -115,25 +115,31 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns an empty body in the format that contents get outside of the inode, and the flag of the format: a tree of extents if
+    /// Returns an empty block map in the format that contents get outside of the inode, and the flag of the format: a tree of extents if
     /// the volume has the feature, otherwise indirect blocks.
-    fn body_outside(&self, inode: &Inode) -> Result<(Body, InodeFlags)> {
+    fn block_map_outside(&self, inode: &Inode) -> Result<(BlockMap, InodeFlags)> {
         let (ino, seed) = (inode.ino(), inode.seed());
         if self.superblock.incompat().contains(Incompat::EXTENTS) {
-            return Ok((Body::empty(self.layout.block_size, ino, seed), InodeFlags::EXTENTS));
+            return Ok((BlockMap::empty(self.layout.block_size, ino, seed), InodeFlags::EXTENTS));
         }
         let flags = InodeFlags::empty();
-        let root = BodyRoot { ino, seed, flags, block: [0; 60] };
-        Ok((Body::load(&root, &self.layout, &self.cache, true)?, flags))
+        let root = BlockMapRoot { ino, seed, flags, block: [0; 60] };
+        Ok((BlockMap::load(&root, &self.layout, &self.cache, true)?, flags))
     }
 
-    /// Maps the first block of an empty body, as written.
-    fn map_first(&self, handle: &Handle<'_>, inode: &Arc<Inode>, body: &Body, extent: Extent) -> Result<()> {
-        match body {
-            Body::Extents(map) => self.map_extent(handle, inode, map, extent).map(drop),
+    /// Maps the first block of an empty block map, as written.
+    fn map_first(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        block_map: &BlockMap,
+        extent: Extent,
+    ) -> Result<()> {
+        match block_map {
+            BlockMap::Extents(map) => self.map_extent(handle, inode, map, extent).map(drop),
             // The inode has the pointer to it.
-            Body::Indirect(map) => self.map_pointers(handle, inode, map, extent).map(drop),
-            Body::Inline(_) => Err(has_no_blocks(inode)),
+            BlockMap::Indirect(map) => self.map_pointers(handle, inode, map, extent).map(drop),
+            BlockMap::Inline(_) => Err(has_no_blocks(inode)),
         }
     }
 }

@@ -13,8 +13,8 @@
 //! Invariant: a page that counts as dirty lies in a region that is not clean, once the writer that
 //! has dirtied it has called [`DirtyRegions::note`]. A writer calls it also for a page that another
 //! thread has dirtied, because that thread may not have called it yet; and a thread that writes back a
-//! clean page with dirty neighbours, because another one may have written back those. A page that becomes
-//! dirty again after a failed write-back has counted as dirty meanwhile, so its region is not clean.
+//! clean page with dirty neighbours, because another thread may have written back the neighbours. A page
+//! that becomes dirty again after a failed write-back has counted as dirty meanwhile, so its region is not clean.
 
 // Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;

@@ -5,19 +5,20 @@ mod archive;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use clap::Parser;
 use parext4::{MemDevice, MkfsOptions, NewInode, Volume, VolumeOptions, mkfs};
 use parext4_check::{CheckOptions, check};
+use parext4_copy::{CopyOptions, Input, ModeRule, Observer, Put, apply_manifest};
 use parext4_mount::MountOptions;
 use parext4_storage::{Location, partitions, split_partition};
 
-use crate::chmod::ModeRule;
 use crate::cli::Cli;
 use crate::image_path::ImagePath;
 use crate::mkfs::keywords;
-use crate::{put, size};
+use crate::size;
 
 /// Parses what `bytes` stand for: a byte that chooses the parser, and its input. Returns the volume that was made or changed.
 ///
@@ -27,8 +28,8 @@ pub fn run(bytes: &[u8]) -> Option<MemDevice> {
     let (first, rest) = bytes.split_first()?;
     let volume = match first % 5 {
         0 => command_line(rest),
-        1 => Some(put(archive::compose(rest), false)),
-        2 => Some(put(rest.to_vec(), true)),
+        1 => Some(put(&archive::compose(rest), false)),
+        2 => Some(put(rest, true)),
         3 => {
             words_of_options(rest);
             None
@@ -78,13 +79,28 @@ fn partition_table(bytes: &[u8]) {
 }
 
 /// Unpacks an archive into a volume, or applies a manifest to it.
-fn put(bytes: Vec<u8>, is_manifest: bool) -> MemDevice {
+fn put(bytes: &[u8], is_manifest: bool) -> MemDevice {
     let device = Arc::new(sound());
     let options = VolumeOptions::new().cache_bytes(1 << 20).commit_interval(None);
     let volume = Volume::open_device(Arc::clone(&device) as _, &options).expect("the volume opens");
-    let _ = put::put_bytes(&volume, bytes, is_manifest);
+    let input = Input::reader(bytes, "input");
+    let _ = match is_manifest {
+        true => apply_manifest(&volume, Path::new("/"), input),
+        false => {
+            Put::new(&volume, "/").options(CopyOptions::new().observer(&GoesOn)).unpack([input]).map(|_| ())
+        }
+    };
     volume.close().expect("the volume is closed");
     device.fork()
+}
+
+/// Has a copy go on after the error of each file.
+struct GoesOn;
+
+impl Observer for GoesOn {
+    fn failed(&self, _: anyhow::Error) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 /// Returns a volume with entries that archives and manifests name.

@@ -10,6 +10,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use parext4::device::signature::{self, Contents};
 use parext4::mmp::MmpOptions;
 use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, find_backups, is_journal_device};
+use parext4_copy::{CopyOptions, Observer, VolumeFiles};
 use parext4_mount::is_being_closed;
 use parext4_storage::{Location, open_volume_device, split_partition};
 
@@ -201,6 +202,15 @@ pub fn absolute(image: &Path) -> Result<PathBuf> {
         absolute.push(format!("?partition={number}"));
     }
     Ok(absolute.into())
+}
+
+/// Returns the options of a copy into or out of the volume in `image`: it must neither replace nor read the files that hold the
+/// volume.
+pub fn copy_options<'a>(image: &Path, observer: &'a dyn Observer) -> CopyOptions<'a> {
+    let devices = [Some(image), journal()].into_iter().flatten();
+    let files = devices.filter_map(|device| Location::parse(disk(device)).ok()?.path().map(Path::to_owned));
+    let name = image.display().to_string();
+    CopyOptions::new().observer(observer).volume_name(name).volume_files(VolumeFiles::at(files))
 }
 
 /// Runs `work` on the volume in `image`, read-only and locked against writers.

@@ -84,12 +84,6 @@ impl fmt::Display for PathInImage<'_> {
     }
 }
 
-/// Returns true if `path` ends in `/.`, and so means the contents of a directory, as in `cp -a SRC/. DEST`.
-pub fn means_contents(path: &Path) -> bool {
-    let bytes = path.as_os_str().as_bytes();
-    bytes == b"." || bytes.ends_with(b"/.")
-}
-
 /// Returns true if `text` is a URL of a known scheme.
 pub fn is_url(text: &OsStr) -> bool {
     scheme(text).is_some() && Location::parse(text).is_ok()
@@ -156,12 +150,5 @@ mod tests {
         {
             assert_eq!(suggestion(text.as_ref()), meant);
         }
-    }
-
-    #[test]
-    fn a_final_dot_means_contents() {
-        assert!(means_contents(Path::new("a/.")) && means_contents(Path::new(".")));
-        assert!(!means_contents(Path::new("a")) && !means_contents(Path::new("a/.b")));
-        assert!(!means_contents(Path::new("a.")) && !means_contents(Path::new("a/..")));
     }
 }

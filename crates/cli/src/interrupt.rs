@@ -38,6 +38,11 @@ pub fn install_unless_ignored() -> Result<()> {
     }
 }
 
+/// Returns the flag that is true once a signal has asked the program to end.
+pub fn flag() -> &'static AtomicBool {
+    &INTERRUPTED
+}
+
 /// Returns true if a signal asked the program to end.
 pub fn requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)

@@ -4,11 +4,9 @@
 // `output` and `error` print, and survive a reader that has ended.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod access_list;
 mod activity;
 mod cat;
 mod check;
-mod chmod;
 mod cli;
 mod completions;
 mod demo;
@@ -36,7 +34,6 @@ mod mkfs;
 mod mmp;
 mod mode;
 mod mount;
-mod on_error;
 pub mod output;
 mod policy;
 mod progress;
@@ -49,10 +46,7 @@ mod size;
 mod source_date;
 mod stat;
 mod takeover;
-mod transfer;
-mod tree;
 mod umount;
-mod volume_files;
 
 use std::process::ExitCode;
 

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use jiff::tz::TimeZone;
 use parext4::{Error, FileType, InodeId, InodeNo, InodeRef, Metadata, Timestamp, Volume};
+use parext4_copy::tree::{self, Entry, Visited};
 use serde_json::{Value, json};
 
 use crate::image;
 use crate::image_path::{ImagePath, PathInImage};
 use crate::output::{self, Output};
-use crate::tree::{self, Entry, Visited};
 use crate::{error, json, mode};
 
 /// List a directory of a volume, sorted by name

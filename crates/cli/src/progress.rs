@@ -1,45 +1,23 @@
-//! A progress bar on the terminal.
+//! Shows a copy on the terminal: a bar, and the errors of files that the copy goes on without.
 
-use std::io::IsTerminal;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parext4_copy::{Observer, Summary};
 use serde_json::{Value, json};
 
-use crate::error;
+use crate::error::{self, Reported};
+use crate::output;
 
-/// Counts files and bytes; visible only on a terminal.
-pub struct Progress {
-    bar: ProgressBar,
-    files: AtomicU64,
-    bytes: AtomicU64,
-    warnings: AtomicU64,
-    errors: AtomicU64,
-}
-
-/// What a copy has done.
-#[derive(Clone, Copy, Debug)]
-pub struct Summary {
-    /// Names that were made, directories left out.
-    pub files: u64,
-    /// Bytes of data that were copied, holes left out.
-    pub bytes: u64,
-    pub warnings: u64,
-    /// Errors of files that the copy went on without.
-    pub errors: u64,
-}
-
-impl Summary {
-    /// Returns the counters as JSON.
-    pub fn to_json(self) -> Value {
-        let Self { files, bytes, warnings, errors } = self;
-        json!({"files": files, "bytes": bytes, "warnings": warnings, "errors": errors})
-    }
-}
+/// A progress bar, visible only on a terminal. It is removed when this is dropped.
+pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Creates a bar without a total; [`expect`](Self::expect) adds to the total while the tree is walked.
+    /// Creates a bar without a total, which grows while the copy walks the tree.
     pub fn new(quiet: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         if !quiet && std::io::stderr().is_terminal() {
@@ -50,55 +28,70 @@ impl Progress {
             }
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        let (files, bytes, warnings, errors) = Default::default();
-        Self { bar, files, bytes, warnings, errors }
+        Self(bar)
     }
 
-    /// Adds `bytes` to the total.
-    pub fn expect(&self, bytes: u64) {
-        self.bar.inc_length(bytes);
-    }
-
-    /// Counts `bytes` of data that have been copied.
-    pub fn moved(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.bar.inc(bytes);
-    }
-
-    /// Counts a file that is complete.
-    pub fn file_done(&self) {
-        let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
-        if !self.bar.is_hidden() {
-            self.bar.set_message(format!("{files} files"));
-        }
-    }
-
-    /// Prints a warning on stderr, above the bar if there is one.
-    pub fn warn(&self, text: &str) {
-        self.warnings.fetch_add(1, Ordering::Relaxed);
-        self.print(&error::printable(text));
-    }
-
-    /// Prints the error of a file that the copy goes on without, or of an attribute of it.
-    pub fn error(&self, error: &anyhow::Error) {
-        self.errors.fetch_add(1, Ordering::Relaxed);
-        self.print(&error::describe(error));
-    }
-
+    /// Prints a line on stderr, above the bar if there is one.
     fn print(&self, line: &str) {
-        self.bar.suspend(|| error::say(line));
-    }
-
-    /// Returns the counters.
-    pub fn summary(&self) -> Summary {
-        let [files, bytes, warnings, errors] = [&self.files, &self.bytes, &self.warnings, &self.errors]
-            .map(|counter| counter.load(Ordering::Relaxed));
-        Summary { files, bytes, warnings, errors }
+        self.0.suspend(|| error::say(line));
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        self.0.finish_and_clear();
     }
+}
+
+impl Observer for Progress {
+    fn expect(&self, bytes: u64) {
+        self.0.inc_length(bytes);
+    }
+
+    fn copied(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+
+    fn file_done(&self, files: u64) {
+        if !self.0.is_hidden() {
+            self.0.set_message(format!("{files} files"));
+        }
+    }
+
+    fn warn(&self, text: &str) {
+        self.print(&error::printable(text));
+    }
+
+    /// Prints the error. The copy goes on, and the command ends with exit status 1 ([`end`]).
+    fn failed(&self, error: anyhow::Error) -> Result<()> {
+        self.print(&error::describe(&error));
+        Ok(())
+    }
+
+    /// Prints a line for each file. The copy goes on if the reader of the lines has ended.
+    fn durable(&self, paths: &[PathBuf]) -> Result<()> {
+        let printed = output::print(|out| {
+            for path in paths {
+                out.write_all(b"synced ")?;
+                out.write_all(path.as_os_str().as_bytes())?;
+                out.write_all(b"\n")?;
+            }
+            Ok(())
+        });
+        match printed {
+            Err(error) if output::has_no_reader(&error) => Ok(()),
+            printed => printed,
+        }
+    }
+}
+
+/// Returns the counters of a copy as JSON.
+pub fn to_json(summary: &Summary) -> Value {
+    let Summary { files, bytes, warnings, errors, .. } = summary;
+    json!({"files": files, "bytes": bytes, "warnings": warnings, "errors": errors})
+}
+
+/// Fails with [`Reported`] if errors were printed.
+pub fn end(summary: &Summary) -> Result<()> {
+    if summary.errors > 0 { Err(Reported.into()) } else { Ok(()) }
 }

@@ -1,36 +1,21 @@
 //! `put`: copies files and trees into a volume.
 
-mod archive;
-mod attributes;
-mod durable;
-mod file;
-mod job;
-mod manifest;
-mod place;
 mod rules;
-mod small;
-mod stdin;
-mod target;
-mod walk;
-mod xattrs;
 
 use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use parext4::{Timestamp, Volume};
+use anyhow::{Result, ensure};
+use parext4::Volume;
+use parext4_copy::{Input, Put, Summary};
 use parext4_storage::Location;
 
-use crate::image_path::{ImagePath, PathInImage};
+use crate::image_path::ImagePath;
 use crate::policy::PolicyArgs;
-use crate::progress::{Progress, Summary};
-use crate::volume_files::VolumeFiles;
-use crate::{image, interrupt, json, on_error, source_date, transfer};
-use durable::Durable;
+use crate::progress::{self, Progress};
+use crate::{image, interrupt, json, source_date};
 use rules::RuleArgs;
-use small::SmallFiles;
-use walk::Walker;
 
 /// Copy files and trees into a volume, like cp -a
 ///
@@ -90,31 +75,6 @@ pub struct Args {
     policy: PolicyArgs,
 }
 
-/// State that all parts of the copy share.
-struct Shared {
-    /// The time of `SOURCE_DATE_EPOCH`: the same files are copied to the same bytes each time.
-    source_date: Option<u32>,
-    progress: Progress,
-    durable: Durable,
-    /// The image that the files go into.
-    image: PathBuf,
-    /// The files that hold its volume.
-    volume_files: VolumeFiles,
-    rules: RuleArgs,
-}
-
-impl Shared {
-    /// Says that the copy ended before the file at `path` was complete.
-    fn incomplete(&self, path: &Path) {
-        self.progress.error(&anyhow!("{}: incomplete, because the copy ended", self.name(path)));
-    }
-
-    /// Returns the name of a path inside the image, for messages.
-    fn name(&self, path: &Path) -> String {
-        PathInImage { image: &self.image, path }.to_string()
-    }
-}
-
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let source_date = source_date::get()?;
@@ -127,91 +87,47 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt::install_unless_ignored()?;
     let summary = image::with_volume(&args.dest.image, &options, |volume| copy(volume, args, source_date))?;
     if args.json {
-        json::print(&json::with_names(summary.to_json(), args.dest.names()))?;
+        json::print(&json::with_names(progress::to_json(&summary), args.dest.names()))?;
     }
-    on_error::end(&summary)
+    progress::end(&summary)
 }
 
-/// Unpacks an archive, or applies a manifest, into the root of a volume, for the fuzzer.
-#[cfg(any(test, fuzzing))]
-pub fn put_bytes(volume: &Volume, bytes: Vec<u8>, is_manifest: bool) -> Result<()> {
-    let dest = ImagePath { image: "image".into(), path: "/".into() };
-    if is_manifest {
-        return manifest::apply_lines(volume, &bytes[..], Path::new("manifest"), &dest);
-    }
-    let durable = Durable::new(volume.clone(), None, false);
-    let (progress, rules, image) = (Progress::new(true), RuleArgs::default(), dest.image.clone());
-    let volume_files = VolumeFiles::default();
-    let shared = Arc::new(Shared { source_date: None, progress, durable, image, volume_files, rules });
-    archive::unpack(volume, Box::new(std::io::Cursor::new(bytes)), Path::new("archive"), &dest, &shared)
-}
-
-/// Copies the files, and makes the copies durable, also after an error or an interrupt.
+/// Copies the files. Returns the counters of the summary.
 fn copy(volume: &Volume, args: &Args, source_date: Option<u32>) -> Result<Summary> {
-    let durable = Durable::new(volume.clone(), args.sync_every, args.report);
-    let (progress, mut rules) = (Progress::new(args.quiet), args.rules.clone());
-    rules.access_time = source_date.map(|seconds| Timestamp { seconds: seconds.into(), nanoseconds: 0 });
-    let (image, volume_files) = (args.dest.image.clone(), VolumeFiles::of(&args.dest.image));
-    let shared = Arc::new(Shared { source_date, progress, durable, image, volume_files, rules });
-    let copied = copy_sources(volume, args, &shared);
-    let durable = shared
-        .durable
-        .finish()
-        .with_context(|| format!("{}: making the copy durable", args.dest.image.display()));
-    let summary = shared.progress.summary();
+    let progress = Progress::new(args.quiet);
+    let options = image::copy_options(&args.dest.image, &progress);
+    let stdin = rustix::stdio::stdin();
+    let put = Put::new(volume, &args.dest.path)
+        .options(options.threads(args.threads).cancel(interrupt::flag()))
+        .rules(args.rules.rules())
+        .manifest(args.manifest.as_ref().map(Input::file))
+        .reproducible(source_date)
+        .sync_every(args.sync_every)
+        .report_durable(args.report);
+    let copied = if args.tar {
+        put.unpack(args.src.iter().map(|archive| match is_stdin(archive) {
+            true => Input::open(stdin.as_fd(), "-"),
+            false => Input::file(archive),
+        }))
+    } else if args.src.iter().any(|source| is_stdin(source)) {
+        ensure!(args.src.len() == 1, "standard input (-) is a source alone; a file of this name is ./-");
+        put.copy_input(Input::open(stdin.as_fd(), "standard input"))
+    } else {
+        put.copy(&args.src)
+    };
     // The process ends after this. Freeing the volume's memory for each file would take longer than closing it. A device on a
     // network must be dropped, which releases its lock.
     if Location::parse(&args.dest.image)?.path().is_some() {
         std::mem::forget(volume.clone());
     }
     // The progress bar leaves its line first.
-    drop(shared);
-    if copied.is_err() && durable.is_ok() && interrupt::requested() {
-        bail!("interrupted; {} files are complete and durable", summary.files);
-    }
-    copied.and(durable)?;
+    drop(progress);
+    let summary = copied?;
     args.policy.report(volume);
     Ok(summary)
 }
 
-fn copy_sources(volume: &Volume, args: &Args, shared: &Arc<Shared>) -> Result<()> {
-    if args.tar {
-        // Each archive builds on the ones before it.
-        args.src.iter().try_for_each(|archive| archive::put(volume, archive, &args.dest, shared))?;
-    } else if args.src.iter().any(|source| stdin::is_meant(source)) {
-        ensure!(args.src.len() == 1, "standard input (-) is a source alone; a file of this name is ./-");
-        stdin::put(volume, &args.dest, shared)?;
-    } else {
-        copy_trees(volume, args, shared)?;
-    }
-    match &args.manifest {
-        Some(manifest) => manifest::apply(volume, manifest, &args.dest),
-        None => Ok(()),
-    }
-}
-
-/// Copies files and trees from outside.
-fn copy_trees(volume: &Volume, args: &Args, shared: &Arc<Shared>) -> Result<()> {
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
-    let targets = target::find(volume, &args.src, &args.dest)?;
-    let mut walker = Walker::new(volume.clone(), Arc::clone(shared));
-    let state = || SmallFiles::new(volume, shared.source_date.is_some());
-    let mut copied = Ok(());
-    // A source that may have names of the sources before it is copied after they are complete, and so replaces their files.
-    for part in targets.chunk_by(|(_, before), (_, after)| before.is_apart_from(after)) {
-        walker.begin();
-        let walk = |jobs: &transfer::Submit<'_, _>| {
-            part.iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
-        };
-        copied = match shared.source_date {
-            Some(_) => transfer::run_in_order(&shared.progress, state, walk),
-            None => transfer::run(threads, &shared.progress, state, walk),
-        };
-        copied = copied.and(walker.link());
-        if copied.is_err() {
-            break;
-        }
-    }
-    // Also after an error that ended the copy.
-    copied.and(walker.finish())
+/// Returns true if `source` means standard input.
+fn is_stdin(source: &Path) -> bool {
+    source == Path::new("-")
 }

@@ -1,15 +1,9 @@
-//! Rules that replace attributes of the copied files: for people who cannot make files with the right owner outside.
+//! The options of `put` that replace attributes of the copied files.
 
-use std::fs::Metadata;
-
-use anyhow::{Context, Result};
-use parext4::{FileType, InodeRef, Timestamp, XattrMode};
-
-use super::attributes::Attributes;
-use crate::chmod::ModeRule;
+use parext4_copy::{ModeRule, Rules};
 
 /// The options.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct RuleArgs {
     /// Owner and group of all copies, as numbers, such as 0:0; either may be left out
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
@@ -21,9 +15,6 @@ pub struct RuleArgs {
     /// Extended attribute that all copies get; may be repeated
     #[arg(long = "xattr", value_name = "NAME=VALUE", value_parser = xattr)]
     xattrs: Vec<(String, String)>,
-    /// Time of the last access of all copies, because a copy changes that of its source.
-    #[arg(skip)]
-    pub access_time: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,36 +39,10 @@ fn xattr(text: &str) -> Result<(String, String), String> {
 }
 
 impl RuleArgs {
-    /// Returns the attributes of the copy of a file that is no directory.
-    pub fn of_file(&self, metadata: &Metadata) -> Attributes {
-        self.applied(Attributes::of(metadata), false)
-    }
-
-    /// Returns the attributes of the copy of a directory.
-    pub fn of_directory(&self, metadata: &Metadata) -> Attributes {
-        self.applied(Attributes::of(metadata), true)
-    }
-
-    /// Returns attributes with the rules applied.
-    pub fn applied(&self, mut attributes: Attributes, is_directory: bool) -> Attributes {
-        if let Some(Owner { uid, gid }) = self.owner {
-            attributes.uid = uid.unwrap_or(attributes.uid);
-            attributes.gid = gid.unwrap_or(attributes.gid);
-        }
-        if let Some(mode) = &self.mode {
-            attributes.permissions = mode.apply(attributes.permissions, is_directory);
-        }
-        attributes.atime = self.access_time.unwrap_or(attributes.atime);
-        attributes
-    }
-
-    /// Sets the attributes that all copies get. Symbolic links and special files have none in the namespace `user`.
-    pub fn set_xattrs(&self, node: &InodeRef) -> Result<()> {
-        let has_user = matches!(node.file_type(), FileType::Regular | FileType::Directory);
-        for (name, value) in self.xattrs.iter().filter(|(name, _)| has_user || !name.starts_with("user.")) {
-            node.set_xattr(name.as_bytes(), value.as_bytes(), XattrMode::Any)
-                .with_context(|| format!("attribute {name}"))?;
-        }
-        Ok(())
+    /// Returns the rules that the options name.
+    pub fn rules(&self) -> Rules {
+        let Owner { uid, gid } = self.owner.unwrap_or(Owner { uid: None, gid: None });
+        let rules = Rules::new().uid(uid).gid(gid).mode(self.mode.clone());
+        self.xattrs.iter().fold(rules, |rules, (name, value)| rules.xattr(name, value))
     }
 }

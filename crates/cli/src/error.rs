@@ -30,7 +30,7 @@ pub fn explain(text: &str) {
 /// Returns the error with its causes as one line, and what to do about it if that is known.
 pub fn describe(error: &anyhow::Error) -> String {
     let mut line = printable(&join(error.chain().map(|cause| plain(&cause.to_string()))));
-    if error.chain().filter_map(|cause| cause.downcast_ref()).any(needs_check) {
+    if error.chain().filter_map(of_volume).any(needs_check) {
         line.push_str("; run e2fsck on the image");
     }
     line
@@ -48,6 +48,14 @@ fn join(causes: impl Iterator<Item = String>) -> String {
 /// Makes a message one line without control characters, which names from an image or an archive may contain.
 pub fn printable(message: &str) -> String {
     message.replace('\n', " ").replace(char::is_control, "?")
+}
+
+/// Returns the error of the volume that a cause is.
+fn of_volume<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
+    match cause.downcast_ref() {
+        Some(parext4_copy::Error::Volume(error)) => Some(error),
+        _ => cause.downcast_ref(),
+    }
 }
 
 /// Returns true if the volume is damaged.
@@ -107,8 +115,15 @@ mod tests {
 
     #[test]
     fn damage_comes_with_advice() {
-        let stopped = Err::<(), _>(Error::Stopped("a reason".into())).context("a.img:/f");
-        assert!(describe(&stopped.unwrap_err()).ends_with("a reason; run e2fsck on the image"));
+        let stopped = || Error::Stopped("a reason".into());
+        let of_copy = |error| parext4_copy::Error::In { name: "a.img:/f".into(), error: Box::new(error) };
+        for error in [
+            Err::<(), _>(stopped()).context("a.img:/f").unwrap_err(),
+            parext4_copy::Error::Volume(stopped()).into(),
+            of_copy(parext4_copy::Error::Volume(stopped())).into(),
+        ] {
+            assert!(describe(&error).ends_with("a reason; run e2fsck on the image"));
+        }
         for why in [
             "fenced: another client took over the image",
             "writing metadata block 9: the image was shrunk to 4096 bytes while it was open",

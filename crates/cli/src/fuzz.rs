@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use clap::Parser;
 use parext4::{MemDevice, MkfsOptions, NewInode, Volume, VolumeOptions, mkfs};
 use parext4_check::{CheckOptions, check};
-use parext4_copy::{CopyOptions, Input, ModeRule, Observer, Put, apply_manifest};
+use parext4_copy::{CopyOptions, Error, Input, ModeRule, Observer, Put, apply_manifest};
 use parext4_mount::MountOptions;
 use parext4_storage::{Location, partitions, split_partition};
 
@@ -98,7 +98,7 @@ fn put(bytes: &[u8], is_manifest: bool) -> MemDevice {
 struct GoesOn;
 
 impl Observer for GoesOn {
-    fn failed(&self, _: anyhow::Error) -> anyhow::Result<()> {
+    fn failed(&self, _: Error) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -1,13 +1,12 @@
 //! Shows a copy on the terminal: a bar, and the errors of files that the copy goes on without.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use parext4_copy::{Observer, Summary};
+use parext4_copy::{Error, Observer, Summary};
 use serde_json::{Value, json};
 
 use crate::error::{self, Reported};
@@ -63,13 +62,14 @@ impl Observer for Progress {
     }
 
     /// Prints the error. The copy goes on, and the command ends with exit status 1 ([`end`]).
-    fn failed(&self, error: anyhow::Error) -> Result<()> {
-        self.print(&error::describe(&error));
+    fn failed(&self, error: Error) -> Result<(), Error> {
+        self.print(&error::describe(&error.into()));
         Ok(())
     }
 
     /// Prints a line for each file. The copy goes on if the reader of the lines has ended.
-    fn durable(&self, paths: &[PathBuf]) -> Result<()> {
+    fn durable(&self, paths: &[PathBuf]) -> Result<(), Error> {
+        let text = |error: anyhow::Error| Error::Refused(format!("{error:#}"));
         let printed = output::print(|out| {
             for path in paths {
                 out.write_all(b"synced ")?;
@@ -80,7 +80,8 @@ impl Observer for Progress {
         });
         match printed {
             Err(error) if output::has_no_reader(&error) => Ok(()),
-            printed => printed,
+            Err(error) => Err(error.downcast::<io::Error>().map_or_else(text, Error::Io)),
+            Ok(()) => Ok(()),
         }
     }
 }
@@ -92,6 +93,6 @@ pub fn to_json(summary: &Summary) -> Value {
 }
 
 /// Fails with [`Reported`] if errors were printed.
-pub fn end(summary: &Summary) -> Result<()> {
+pub fn end(summary: &Summary) -> anyhow::Result<()> {
     if summary.errors > 0 { Err(Reported.into()) } else { Ok(()) }
 }

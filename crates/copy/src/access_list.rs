@@ -3,7 +3,7 @@
 //! The text is as acl(5) has it: entries `TAG:QUALIFIER:PERMISSIONS`, separated by commas or line ends, with comments from `#` to the end of
 //! the entry. star and libarchive add the number of a user or group as a fourth field.
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::{Context, Result, bail, ensure};
 use nix::unistd::{Group, User};
 use parext4_format::xattr::acl::{GROUP, GROUP_OBJ, MASK, NO_ID, OTHER, USER, USER_OBJ, XATTR_VERSION};
 

@@ -1,7 +1,8 @@
-//! Copies trees, tar archives and manifests into and out of ext4 volumes.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod access_list;
+mod error;
 mod get;
 mod input;
 mod observer;
@@ -13,6 +14,7 @@ pub mod tree;
 mod volume_files;
 mod volume_name;
 
+pub use error::{Error, Result};
 pub use get::{Get, Output};
 pub use input::Input;
 pub use observer::{Observer, Summary};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use crate::error::{Error, Result};
 
 /// Follows a copy: its progress, and the errors after which it can go on.
 ///
@@ -32,7 +32,7 @@ pub trait Observer: Sync {
     ///
     /// # Errors
     /// An error ends the copy with it. `Ok` has the copy go on without the file or the attribute.
-    fn failed(&self, error: anyhow::Error) -> Result<()> {
+    fn failed(&self, error: Error) -> Result<()> {
         Err(error)
     }
 

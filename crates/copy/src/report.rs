@@ -4,40 +4,13 @@
 //! 2. An error that the next files would meet, too, ends the copy: the destination is full, over a quota or read-only, the volume has stopped, an archive
 //!    cannot be read on, or the caller has cancelled the copy.
 
-use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use anyhow::Result;
-use parext4::Error;
-use rustix::io::Errno;
-
+use crate::error::{Error, Result};
 use crate::observer::{Observer, Summary};
 use crate::options::CopyOptions;
-
-/// An error after which nothing more can be copied.
-#[derive(Debug)]
-pub enum Last {
-    /// The caller has cancelled the copy.
-    Interrupted,
-    /// Another thread has met such an error, which is the one that is returned.
-    Stopped,
-    /// The source of all further files cannot be read; says why.
-    Source(String),
-}
-
-impl fmt::Display for Last {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interrupted => "interrupted",
-            Self::Stopped => "stopped",
-            Self::Source(why) => why,
-        })
-    }
-}
-
-impl std::error::Error for Last {}
 
 /// Counts what a copy does, tells the observer of it, and ends the copy after an error of which the observer, or
 /// [`ends_copy`], says so.
@@ -49,7 +22,7 @@ pub struct Report<'a> {
     warnings: AtomicU64,
     errors: AtomicU64,
     /// The first error with which the observer ended the copy.
-    refused: OnceLock<anyhow::Error>,
+    refused: OnceLock<Error>,
 }
 
 impl<'a> Report<'a> {
@@ -84,7 +57,7 @@ impl<'a> Report<'a> {
 
     /// Passes the error of one file on, or of an attribute of it. If the observer ends the copy, [`check`](Self::check) fails from now
     /// on.
-    pub fn error(&self, error: anyhow::Error) {
+    pub fn error(&self, error: Error) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.observer.failed(error) {
             let _ = self.refused.set(error);
@@ -101,7 +74,7 @@ impl<'a> Report<'a> {
             Err(error) if ends_copy(&error) => Err(error),
             Err(error) => {
                 self.error(error);
-                if self.refused.get().is_some() { Err(Last::Stopped.into()) } else { Ok(None) }
+                if self.refused.get().is_some() { Err(Error::Stopped) } else { Ok(None) }
             }
         }
     }
@@ -109,9 +82,9 @@ impl<'a> Report<'a> {
     /// Fails if the caller or the observer has ended the copy.
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() {
-            return Err(Last::Interrupted.into());
+            return Err(Error::Cancelled { durable_files: None });
         }
-        if self.refused.get().is_some() { Err(Last::Stopped.into()) } else { Ok(()) }
+        if self.refused.get().is_some() { Err(Error::Stopped) } else { Ok(()) }
     }
 
     /// Returns true if the caller has cancelled the copy.
@@ -146,40 +119,38 @@ impl<'a> Report<'a> {
 }
 
 /// Returns true if the next files would meet the error, too.
-fn ends_copy(error: &anyhow::Error) -> bool {
-    error.is::<Last>() || error.chain().any(is_of_destination)
-}
-
-fn is_of_destination(error: &(dyn std::error::Error + 'static)) -> bool {
-    if let Some(error) = error.downcast_ref::<Error>() {
-        return matches!(
+fn ends_copy(error: &Error) -> bool {
+    match error.root() {
+        Error::Volume(error) => matches!(
             error,
-            Error::Stopped(_)
-                | Error::NoSpace
-                | Error::NoInodes
-                | Error::QuotaExceeded(_)
-                | Error::ReadOnly(_)
-        );
-    }
-    if let Some(error) = error.downcast_ref::<io::Error>() {
-        return matches!(
+            parext4::Error::Stopped(_)
+                | parext4::Error::NoSpace
+                | parext4::Error::NoInodes
+                | parext4::Error::QuotaExceeded(_)
+                | parext4::Error::ReadOnly(_)
+        ),
+        Error::Io(error) => matches!(
             error.kind(),
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem
-        );
+        ),
+        error => error.is_last(),
     }
-    matches!(error.downcast_ref(), Some(&(Errno::NOSPC | Errno::DQUOT | Errno::ROFS)))
 }
 
 #[cfg(test)]
 mod tests {
-    use anyhow::{Context, anyhow};
+    use crate::error::{Context, refused};
+
+    use std::io;
+
+    use rustix::io::Errno;
 
     use super::*;
 
     struct GoesOn;
 
     impl Observer for GoesOn {
-        fn failed(&self, _: anyhow::Error) -> Result<()> {
+        fn failed(&self, _: Error) -> Result<()> {
             Ok(())
         }
     }
@@ -187,17 +158,17 @@ mod tests {
     #[test]
     fn only_errors_that_further_files_would_meet_end_a_copy() {
         let report = Report::new(&CopyOptions::new().observer(&GoesOn));
-        let denied = || anyhow::Error::from(io::Error::from(ErrorKind::PermissionDenied)).context("a");
+        let denied = || Error::from(io::Error::from(ErrorKind::PermissionDenied)).context("a");
         assert!(report.skip(Err::<(), _>(denied())).unwrap().is_none());
-        assert!(report.skip(Err::<(), _>(anyhow!("changed its type"))).unwrap().is_none());
+        assert!(report.skip(Err::<(), _>(refused!("changed its type"))).unwrap().is_none());
         assert!(report.skip(Ok(7)).unwrap() == Some(7));
-        let last: [anyhow::Error; 6] = [
-            Error::NoSpace.into(),
-            Error::Stopped("a reason".into()).into(),
+        let last: [Error; 6] = [
+            parext4::Error::NoSpace.into(),
+            parext4::Error::Stopped("a reason".into()).into(),
             io::Error::from(ErrorKind::StorageFull).into(),
             Errno::ROFS.into(),
-            Last::Interrupted.into(),
-            Last::Source("the archive ends within a file".to_owned()).into(),
+            Error::Cancelled { durable_files: None },
+            Error::Source("the archive ends within a file".to_owned()),
         ];
         for error in last {
             assert!(report.skip(Err::<(), _>(error).context("a").context("b")).is_err());
@@ -209,8 +180,8 @@ mod tests {
     fn an_observer_that_refuses_an_error_ends_the_copy_with_it() {
         let report = Report::new(&CopyOptions::new());
         assert!(report.check().is_ok());
-        assert!(report.skip(Err::<(), _>(anyhow!("first"))).unwrap_err().is::<Last>());
-        report.error(anyhow!("second"));
+        assert!(report.skip(Err::<(), _>(refused!("first"))).unwrap_err().is_last());
+        report.error(refused!("second"));
         let stopped = report.check();
         assert!(stopped.is_err());
         assert_eq!(report.end(stopped).unwrap_err().to_string(), "first");
@@ -222,6 +193,6 @@ mod tests {
         let report = Report::new(&CopyOptions::new().cancel(&flag));
         assert!(report.check().is_ok());
         flag.store(true, Ordering::Relaxed);
-        assert!(report.check().unwrap_err().is::<Last>());
+        assert!(report.check().unwrap_err().is_last());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use anyhow::{Result, bail, ensure};
+use crate::error::{Result, bail, ensure};
 use parext4::{DirBatch, FileType, InodeNo, InodeRef, Volume};
 
 /// Iterator over the entries of a directory except "." and ".."; reads them in batches.

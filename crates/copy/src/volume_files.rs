@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use crate::error::{Result, ensure};
 
 /// Device and inode numbers of the files and block devices that hold a volume.
 #[derive(Clone, Debug, Default)]

@@ -17,7 +17,7 @@ use std::mem::ManuallyDrop;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use crate::error::{Context, Result, ensure};
 use parext4::{DirectFile, FileType, InodeNo, InodeRef, Metadata, Volume, XattrRef};
 use tar::{Builder, EntryType, Header};
 
@@ -208,13 +208,13 @@ impl Packer<'_> {
             push_text(&mut records, xattr.name(), &value);
             Ok(())
         };
-        let visited = node.visit_xattrs(|xattr| {
+        let visited = node.visit_xattrs(|xattr| -> Result<()> {
             if let Err(error) = push(xattr) {
                 has_list &= xattr.name() != ACCESS;
                 let (path, name) = (path.display(), OsStr::from_bytes(xattr.name()).display());
                 self.report.error(error.context(format!("{path}: attribute {name} is left out")));
             }
-            anyhow::Ok(())
+            Ok(())
         });
         if let Err(error) = visited {
             has_list = false;

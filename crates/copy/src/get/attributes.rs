@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use crate::error::Result;
 use parext4::{FileType, InodeRef, Metadata, Timestamp};
 use rustix::fs::{Timespec, Timestamps};
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::error::{Context, Result, ensure, refused};
 use parext4::{DirectFile, Metadata};
 use rustix::fs::{Mode, OFlags, openat};
 
@@ -36,12 +36,12 @@ impl<'a> Job for FileJob<'a> {
     type State = ();
 
     fn start(self, (): &mut ()) -> Result<Option<FileCopy<'a>>> {
-        let open = || {
+        let open = || -> Result<fs::File> {
             // O_EXCL: never through a symbolic link. Only this user can read the file until it has its own permissions.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
             let open = || openat(&*self.dir, &self.name, flags, mode);
-            anyhow::Ok(fs::File::from(replace(&self.shared.volume_files, &self.dir, &self.name, open)?))
+            Ok(fs::File::from(replace(&self.shared.volume_files, &self.dir, &self.name, open)?))
         };
         let dest = open().with_context(|| self.path.display().to_string())?;
         Ok(Some(FileCopy { job: self, dest, is_settled: AtomicBool::new(false) }))
@@ -60,7 +60,7 @@ pub struct FileCopy<'a> {
 impl Drop for FileCopy<'_> {
     fn drop(&mut self) {
         if !*self.is_settled.get_mut() {
-            let error = anyhow!("{}: incomplete, because the copy ended", self.dest());
+            let error = refused!("{}: incomplete, because the copy ended", self.dest());
             self.job.shared.report.error(error);
         }
     }
@@ -94,7 +94,7 @@ impl Copy for FileCopy<'_> {
     fn finish(&self) -> Result<()> {
         let FileJob { file, path, metadata, shared, identity, .. } = &self.job;
         let made = Made::Open(&self.dest);
-        let set = || {
+        let set = || -> Result<()> {
             // A copy has its full length only when it has all its data, however the command ends. Ranges that are not written are
             // holes.
             self.dest.set_len(metadata.size)?;
@@ -103,7 +103,7 @@ impl Copy for FileCopy<'_> {
             if let Some(identity) = identity {
                 let _ = identity.set(made.identity()?);
             }
-            anyhow::Ok(())
+            Ok(())
         };
         self.is_settled.store(true, Ordering::Relaxed);
         set().with_context(|| self.dest())?;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
-use anyhow::{Result, ensure};
+use crate::error::{Result, ensure};
 use parext4::{FileType, Metadata};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fremovexattr,

@@ -16,7 +16,7 @@ mod xattrs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use crate::error::{Context, Error, Result, ensure};
 use parext4::{FileType, InodeRef, Volume};
 
 use crate::observer::Summary;
@@ -99,7 +99,7 @@ impl<'a> Get<'a> {
         let CopyOptions { name, volume_files, .. } = options;
         let shared = Shared { report, data_limit, is_root, name, source, volume_files, dest };
         let copied = copy_tree(volume, node, threads, &shared);
-        shared.report.end(copied)
+        outcome(shared.report, copied)
     }
 
     /// Writes a tar archive in the PAX format to `output`, with owners, extended attributes, access control lists and holes.
@@ -115,12 +115,20 @@ impl<'a> Get<'a> {
         let node = resolve(volume, &source).with_context(|| options.name.of(&source))?;
         let report = Report::new(&options);
         let written = archive::write(volume, node, &source, output, &options, &report);
-        report.end(written)
+        outcome(report, written)
     }
 }
 
 fn resolve(volume: &Volume, source: &Path) -> parext4::Result<InodeRef> {
     if means_contents(source) { volume.resolve(source) } else { volume.resolve_no_follow(source) }
+}
+
+/// Returns the outcome of a copy whose parts ended with `result`.
+fn outcome(report: Report<'_>, result: Result<()>) -> Result<Summary> {
+    if result.is_err() && report.is_cancelled() {
+        return Err(Error::Cancelled { durable_files: None });
+    }
+    report.end(result)
 }
 
 /// Copies `node` and all below it to `shared.dest`.

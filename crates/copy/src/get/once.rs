@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Result, bail, ensure};
+use crate::error::{Result, bail, ensure};
 use parext4::{InodeNo, Metadata, Volume};
 
 /// Inodes in one chunk of the set.

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read};
 
-use anyhow::Result;
+use crate::error::Result;
 use parext4::DirectFile;
 use parext4::device::AlignedBuf;
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::{Context, Result, bail, ensure};
 use parext4::{DirectFile, FileType, InodeId, InodeNo, InodeRef, Metadata, Volume};
 use rustix::fs::{Mode, makedev, mknodat, symlinkat};
 

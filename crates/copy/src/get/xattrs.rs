@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::Result;
+use crate::error::Result;
 use parext4::{InodeRef, XattrRef};
 
 use super::Shared;

@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use anyhow::Result;
+use crate::error::Result;
 use parext4::{InodeRef, NewInode, SetAttributes, Special, Timestamp};
 
 use super::xattrs::{self, Source};

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
+use crate::error::Result;
 use parext4::Volume;
 
 use crate::observer::Observer;

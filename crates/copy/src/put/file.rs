@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::error::{Context, Error, Result, ensure, refused};
 use parext4::{AlignedBuf, DirectFile, NewInode, SetAttributes};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
@@ -69,10 +69,7 @@ pub struct CreatedFile<'a> {
 
 impl<'a> CreatedFile<'a> {
     /// Returns `result`, with the name of the copy if it is an error. The copy is not finished then.
-    pub fn settle<R, E>(&self, result: Result<R, E>) -> Result<R>
-    where
-        Result<R, E>: Context<R, E>,
-    {
+    pub fn settle<R, E: Into<Error>>(&self, result: Result<R, E>) -> Result<R> {
         self.note_failure(&result);
         result.with_context(|| self.job.shared.name.of(&self.job.place.path))
     }
@@ -193,16 +190,13 @@ impl FileCopy<'_> {
     /// Reads `bytes` of the source at `offset`.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.of_source(self.source.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => anyhow!("was cut while it was copied"),
+            io::ErrorKind::UnexpectedEof => refused!("was cut while it was copied"),
             _ => error.into(),
         }))
     }
 
     /// Returns `result`, with the name of the source if it is an error.
-    fn of_source<R, E>(&self, result: Result<R, E>) -> Result<R>
-    where
-        Result<R, E>: Context<R, E>,
-    {
+    fn of_source<R, E: Into<Error>>(&self, result: Result<R, E>) -> Result<R> {
         self.created.note_failure(&result);
         result.with_context(|| self.created.job.source.display().to_string())
     }

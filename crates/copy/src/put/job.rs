@@ -1,6 +1,6 @@
 //! Starts the copy of a file. Small files are gathered; files that the kernel makes up are copied at once; large files are copied in chunks.
 
-use anyhow::Result;
+use crate::error::Result;
 
 use super::file::{FileCopy, FileJob};
 use super::small::SmallFiles;

@@ -15,7 +15,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Component, Path};
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, InodeRef, NewInode, SetAttributes, Special, Volume, XattrMode};
 
 use super::place::{OtherKind, Place};

@@ -18,7 +18,7 @@ mod xattrs;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use crate::error::{Context, Error, Result, refused};
 use parext4::{Timestamp, Volume};
 
 use crate::input::Input;
@@ -65,7 +65,7 @@ struct Shared<'a> {
 impl Shared<'_> {
     /// Says that the copy ended before the file at `path` was complete.
     fn incomplete(&self, path: &Path) {
-        self.report.error(anyhow!("{}: incomplete, because the copy ended", self.name.of(path)));
+        self.report.error(refused!("{}: incomplete, because the copy ended", self.name.of(path)));
     }
 }
 
@@ -186,9 +186,8 @@ impl<'a> Put<'a> {
         });
         let durable = shared.durable.finish();
         let durable = durable.with_context(|| format!("{}: making the copy durable", shared.name.volume()));
-        let is_cancelled = copied.is_err() && durable.is_ok() && shared.report.is_cancelled();
-        if is_cancelled {
-            bail!("interrupted; {} files are complete and durable", shared.report.summary().files);
+        if copied.is_err() && durable.is_ok() && shared.report.is_cancelled() {
+            return Err(Error::Cancelled { durable_files: Some(shared.report.summary().files) });
         }
         shared.report.end(copied.and(durable))
     }

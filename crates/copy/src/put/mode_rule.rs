@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::error::{Error, Result, refused};
+
 /// Changes of permissions, as chmod(1) spells them, applied one after the other.
 ///
 /// It is parsed from a text such as `644`, `u+w,go-w` or `a=rX`. With `D` or `F` before it, a change is for directories or for
@@ -34,7 +36,7 @@ const ALL: u16 = 0o7777;
 const EXECUTE: u16 = 0o111;
 
 impl ModeRule {
-    /// Returns `mode` with the changes.
+    /// Returns the permissions `mode` with the changes, for a directory or for another file.
     pub fn apply(&self, mode: u16, is_directory: bool) -> u16 {
         let meant = self.0.iter().filter(|change| change.directories.is_none_or(|only| only == is_directory));
         meant.fold(mode, |mode, change| match change.what {
@@ -56,15 +58,15 @@ impl ModeRule {
 }
 
 impl FromStr for ModeRule {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         text.split(',').map(change).collect::<Result<_, _>>().map(Self)
     }
 }
 
-fn change(text: &str) -> Result<Change, String> {
-    let fail = || format!("{text:?} is no mode; expected one such as 644, D755 or u+w");
+fn change(text: &str) -> Result<Change> {
+    let fail = || refused!("{text:?} is no mode; expected one such as 644, D755 or u+w");
     let (directories, rest) = match text.as_bytes().first() {
         Some(b'D') => (Some(true), &text[1..]),
         Some(b'F') => (Some(false), &text[1..]),

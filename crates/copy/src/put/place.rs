@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Result, bail, ensure};
+use crate::error::{Result, bail, ensure};
 use parext4::{Error, FileType, InodeId, InodeRef, NewInode};
 
 /// The node of the copy of a file that has several names; set when the copy is complete.

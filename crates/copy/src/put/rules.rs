@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 
-use anyhow::{Context, Result};
+use crate::error::{Context, Result};
 use parext4::{FileType, InodeRef, Timestamp, XattrMode};
 
 use super::attributes::Attributes;

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use crate::error::{Context, Result, bail};
 use parext4::{AlignedBuf, FileType, NewInode, Volume};
 use rustix::process::{getegid, geteuid};
 

@@ -4,7 +4,7 @@
 //! one right after the other: so their blocks mostly lie together, and one request to the device writes many files. The
 //! thread goes on reading files while the device writes.
 
-use anyhow::Result;
+use crate::error::Result;
 use parext4::{AlignedBuf, Completion, IoFlags, IoQueue, IoRequest, SetAttributes, Volume};
 use slab::Slab;
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, InodeFlags, InodeRef, Volume};
 
 use crate::volume_name::{VolumeName, means_contents};

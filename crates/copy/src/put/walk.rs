@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
-use parext4::{Error, InodeId, InodeRef, Volume};
+use crate::error::{Context, Error, Result, bail, refused};
+use parext4::{InodeId, InodeRef, Volume};
 
 use super::Shared;
 use super::attributes::{Attributes, special};
@@ -86,7 +86,7 @@ impl<'a> Walker<'a> {
         // The error of the first name has been reported. An interrupt leaves many names out.
         let Some(&first) = first.get() else {
             self.shared.report.check()?;
-            return Err(anyhow!("the first name of this file was not copied"));
+            return Err(refused!("the first name of this file was not copied"));
         };
         let place = Place { parent: self.volume.node(parent)?, name, path, other_kind: OtherKind::Stays };
         place.link(&self.volume.node(first)?)?;
@@ -97,12 +97,12 @@ impl<'a> Walker<'a> {
     pub fn finish(self) -> Result<()> {
         let Self { volume, shared, directories, .. } = self;
         for (source, id, attributes) in directories {
-            let complete = || {
+            let complete = || -> Result<()> {
                 let node = volume.node(id)?;
                 let source = Source::Path(&source);
                 let attributes = attributes.copy_xattrs(&source, &node, &shared.report)?;
                 shared.rules.set_xattrs(&node)?;
-                anyhow::Ok(node.set_attributes(&attributes.all())?)
+                Ok(node.set_attributes(&attributes.all())?)
             };
             shared.report.skip(complete().with_context(|| source.display().to_string()))?;
         }
@@ -159,7 +159,7 @@ impl<'a> Walker<'a> {
     fn link_to(&self, copy: InodeId, place: &Place) -> Result<bool> {
         let link = || place.link(&self.volume.node(copy)?);
         match link() {
-            Err(error) if matches!(error.downcast_ref(), Some(Error::NotFound(_))) => Ok(false),
+            Err(error) if matches!(error.root(), Error::Volume(parext4::Error::NotFound(_))) => Ok(false),
             linked => linked.map(|()| true),
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::Result;
+use crate::error::{Error, Result};
 use parext4::{InodeRef, XattrMode};
 use rustix::fs::{fgetxattr, flistxattr, flistxattr_query, lgetxattr, llistxattr, llistxattr_query};
 use rustix::io::Errno;
@@ -49,7 +49,7 @@ pub fn set(node: &InodeRef, shown: &Path, name: &[u8], value: &[u8], report: &Re
     let is_set = set.is_ok();
     if let Err(error) = set {
         let (shown, name) = (shown.display(), OsStr::from_bytes(name).display());
-        report.error(anyhow::Error::new(error).context(format!("{shown}: attribute {name} is left out")));
+        report.error(Error::from(error).context(format!("{shown}: attribute {name} is left out")));
     }
     is_set
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
+use crate::error::Result;
 
 /// Bytes that one thread copies at a time.
 pub const CHUNK: usize = 2 << 20;
@@ -159,7 +159,7 @@ mod tests {
         }
         fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
             assert!(offset.is_multiple_of(GRAIN));
-            anyhow::ensure!(len <= buffer.len(), "a buffer of {} bytes", buffer.len());
+            crate::error::ensure!(len <= buffer.len(), "a buffer of {} bytes", buffer.len());
             self.copied.lock().unwrap().push(offset..offset + len as u64);
             Ok(())
         }

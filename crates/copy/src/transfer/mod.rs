@@ -11,14 +11,14 @@ mod chunks;
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Result;
+use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, Sender, select_biased};
 use parext4::device::AlignedBuf;
 
 use chunks::Chunks;
 pub use chunks::{CHUNK, Copy, GRAIN};
 
-use crate::report::{Last, Report};
+use crate::report::Report;
 
 /// The largest number of runs of data in a sparse file of an archive.
 pub const MOST_RUNS: usize = 1 << 20;
@@ -56,7 +56,7 @@ pub struct Submit<'a, J: Job>(Queue<'a, J>);
 enum Queue<'a, J: Job> {
     Workers {
         jobs: Sender<J>,
-        failure: &'a OnceLock<anyhow::Error>,
+        failure: &'a OnceLock<Error>,
     },
     /// Without workers: a job is done when it is submitted.
     Here {
@@ -80,7 +80,7 @@ impl<J: Job> Submit<'_, J> {
             }
         };
         if failure.get().is_some() || jobs.send(job).is_err() {
-            return Err(Last::Stopped.into());
+            return Err(Error::Stopped);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ struct Worker<'a, J: Job> {
     help: Receiver<Arc<Chunks<J::Copy>>>,
     ask: Sender<Arc<Chunks<J::Copy>>>,
     others: usize,
-    failure: &'a OnceLock<anyhow::Error>,
+    failure: &'a OnceLock<Error>,
     report: &'a Report<'a>,
     buffer: AlignedBuf,
 }
@@ -196,7 +196,7 @@ impl<J: Job> Worker<'_, J> {
         if let Err(error) = self.report.skip(result) {
             // The copy returns the first. A later one is of another file, which it may have left incomplete.
             if let Err(later) = self.failure.set(error)
-                && !later.is::<Last>()
+                && !later.is_last()
             {
                 self.report.error(later);
             }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, InodeRef, NewInode};
 
 use crate::put::Shared;
@@ -51,7 +51,7 @@ impl<'a> Inside<'a> {
     /// Returns the place that the name of a member means; `None` for the destination itself. Makes directories that are missing above it.
     pub fn place(&mut self, name: &[u8]) -> Result<Option<Place>> {
         let mut names = parts(name)?;
-        ensure!(!names.iter().any(|name| is_parent(name)), LEADS_OUT);
+        ensure!(!names.iter().any(|name| is_parent(name)), "{LEADS_OUT}");
         let path = self.path.join(names.iter().collect::<PathBuf>());
         let Some(last) = names.pop_back() else { return Ok(None) };
         let parent = self.directory(names, Missing::IsMade)?;

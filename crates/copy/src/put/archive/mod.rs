@@ -18,8 +18,8 @@ use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use parext4::{Error, FileType, InodeFlags, InodeId, InodeRef, SetAttributes, Special, Timestamp, Volume};
+use crate::error::{Context, Error, Result, bail, ensure, refused};
+use parext4::{FileType, InodeFlags, InodeId, InodeRef, SetAttributes, Special, Timestamp, Volume};
 use tar::EntryType;
 
 use super::attributes::Attributes;
@@ -27,7 +27,6 @@ use super::place::Place;
 use super::{Shared, xattrs};
 use crate::access_list::{self, ACCESS, permissions_without_list};
 use crate::input::Input;
-use crate::report::Last;
 use inside::Inside;
 use pax::Records;
 use reader::{Member, Reader};
@@ -131,7 +130,7 @@ impl Unpacker<'_> {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let node = self.replace(&place, |dir, name| dir.create(name, &new))?;
                 self.data(input, &node, &mut member).inspect_err(|error| {
-                    if self.shared.report.check().is_err() && error.is::<Last>() {
+                    if self.shared.report.check().is_err() && error.is_last() {
                         self.shared.incomplete(&place.path);
                     }
                 })?;
@@ -248,7 +247,7 @@ impl Unpacker<'_> {
             }
         }
         for record in &records.ignored {
-            self.shared.report.error(anyhow!("{}: record {record} is left out", shown.display()));
+            self.shared.report.error(refused!("{}: record {record} is left out", shown.display()));
         }
         if !records.flags.is_empty() {
             self.flags.push((node.id(), records.flags));
@@ -286,14 +285,14 @@ impl Unpacker<'_> {
         for (id, set) in self.directories {
             let set = match volume.node(id) {
                 // A later member has replaced it.
-                Err(Error::NotFound(_)) => Ok(()),
+                Err(parext4::Error::NotFound(_)) => Ok(()),
                 node => node.and_then(|node| node.set_attributes(&set)),
             };
-            report.skip(set.map_err(anyhow::Error::new))?;
+            report.skip(set.map_err(Error::from))?;
         }
         for (id, flags) in self.flags {
             let set = match volume.node(id) {
-                Err(Error::NotFound(_)) => Ok(()),
+                Err(parext4::Error::NotFound(_)) => Ok(()),
                 node => node.and_then(|node| node.set_flags(node.flags() | flags)),
             };
             let shown = || format!("inode {}: flags {flags:?} are left out", id.ino);
@@ -304,13 +303,13 @@ impl Unpacker<'_> {
 }
 
 /// Makes an error of reading the archive one that ends the copy. Errors of another kind stay as they are.
-fn unreadable(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast_ref::<io::Error>() {
-        Some(of_archive) if of_archive.kind() == ErrorKind::UnexpectedEof => {
-            Last::Source("the archive ends within the file".to_owned()).into()
+fn unreadable(error: Error) -> Error {
+    match error.root() {
+        Error::Io(of_archive) if of_archive.kind() == ErrorKind::UnexpectedEof => {
+            Error::Source("the archive ends within the file".to_owned())
         }
-        Some(of_archive) => Last::Source(of_archive.to_string()).into(),
-        None => error,
+        Error::Io(of_archive) => Error::Source(of_archive.to_string()),
+        _ => error,
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, ensure};
+use crate::error::{Context, Error, Result, ensure};
 use parext4::{InodeFlags, Timestamp};
 
 use super::{base64, flags};
@@ -65,7 +65,7 @@ pub struct Records {
     /// Records that were not understood and that matter.
     pub ignored: Vec<String>,
     /// The error of a malformed record, because of which the member is not unpacked.
-    pub malformed: Option<anyhow::Error>,
+    pub malformed: Option<Error>,
     /// Attributes by their names, as libarchive encodes them, and their values.
     of_libarchive: BTreeMap<Vec<u8>, Vec<u8>>,
 }

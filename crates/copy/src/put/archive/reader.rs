@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::{Context, Result, bail, ensure};
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
 use super::pax::{Global, Records, Sparse};

@@ -294,3 +294,8 @@ fn notes(volume: &Volume<'_>, is_replayed: bool) {
         volume.findings.note("the volume was not closed");
     }
 }
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

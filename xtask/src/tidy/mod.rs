@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: reads the sources of all crates and reports what breaks the rules of the project.
+//! `cargo xtask tidy`: reads the sources and manifests of all crates and reports what breaks the rules of the project.
 //!
 //! Each rule is a file of its own that turns sources into [`Finding`]s. Nothing is built and nothing is changed.
 
@@ -8,6 +8,7 @@ mod finding;
 mod locks;
 mod modules;
 mod names;
+mod packages;
 mod prose;
 mod source;
 mod unsafe_code;
@@ -32,6 +33,7 @@ pub fn run(report: &mut Report) -> Result<()> {
     report.case("citations", || fail_on(citations.findings));
     report.case("names", || fail_on(names::check(&tree)));
     report.case("unsafe code", || fail_on(unsafe_code::check(&tree)));
+    report.case("packages", || fail_on(packages::check(&packages::read()?)));
     report.case("files", || fail_on(files::check(&tree.rust)));
     report.case("phrases", || fail_on(prose::check(&tree)));
     Ok(())

@@ -12,6 +12,7 @@ mod campaign;
 mod cargo_test;
 mod command;
 mod coverage;
+mod cpu;
 mod debian;
 mod embed;
 mod image;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{interrupt, slowest};
+use crate::{cpu, interrupt, slowest};
 
 /// The line above the summary.
 const SUMMARY: &str = "== summary";
@@ -74,17 +74,19 @@ impl Report {
         self.skipped.push(format!("{name}: {why}"));
     }
 
-    /// Runs a step under a heading, and notes its time and its slowest calls.
+    /// Runs a step under a heading, and notes its time, its processor time and its slowest calls.
     pub fn step(&mut self, name: &str, step: impl FnOnce(&mut Report) -> Result<()>) {
         println!("\n== {name}");
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu::used());
         if let Err(error) = interrupt::check().and_then(|()| step(self)) {
             self.fail(name, &format!("{error:#}"));
         }
         let seconds = start.elapsed().as_secs_f64();
+        let cpu = cpu::used().saturating_sub(cpu).as_secs_f64();
         let slowest = slowest::take();
-        println!("== {name}: {seconds:.1} s; {slowest}");
-        self.times.push(format!("{seconds:8.1} s  {name:16}{slowest}").trim_end().to_owned());
+        println!("== {name}: {seconds:.1} s, {cpu:.1} s of processors; {slowest}");
+        let times = format!("{seconds:8.1} s {cpu:8.1} s of processors  {name:16}{slowest}");
+        self.times.push(times.trim_end().to_owned());
     }
 
     /// Adds the summary that another process has printed as one of `lines`.

@@ -8,6 +8,7 @@ use tempfile::NamedTempFile;
 
 use crate::command::Cmd;
 use crate::report::Report;
+use crate::scope::Scope;
 use crate::slowest::Log;
 
 /// What a test command has printed.
@@ -16,6 +17,25 @@ struct Sums {
     passed: u64,
     failed: u64,
     failures: Vec<String>,
+}
+
+/// Durations and numbers of operations of the tests in the quick form. CONTRIBUTING.md describes the variables.
+const QUICK: &[(&str, &str)] = &[
+    ("PAREXT4_DAMAGE", "6"),
+    ("PAREXT4_FAULT_SAMPLE", "1"),
+    ("PAREXT4_FSX_OPS", "1000"),
+    ("PAREXT4_KILL_ROUNDS", "2"),
+    ("PAREXT4_MIXED_SECONDS", "0.5"),
+    ("PAREXT4_MODEL_FACTOR", "0.1"),
+    ("PAREXT4_NAMES_OPS", "250"),
+    ("PAREXT4_NBD_KILLS", "2"),
+    ("PAREXT4_STRESS_SECONDS", "0.4"),
+];
+
+/// Returns a command of tests with durations and numbers of operations by the scope.
+pub fn scaled(command: Cmd, scope: Scope) -> Cmd {
+    let settings = scope.quick_or(QUICK, &[]);
+    settings.iter().fold(command, |command, (variable, value)| command.env(variable, value))
 }
 
 /// Runs a test command, shows what it prints, and adds the sums, the slowest calls and the skipped tests of its test programs to the

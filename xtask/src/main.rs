@@ -14,6 +14,7 @@ mod command;
 mod coverage;
 mod cpu;
 mod debian;
+mod deny;
 mod embed;
 mod image;
 mod interrupt;
@@ -51,8 +52,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// All checks; installs the Debian packages they need where it can
+    /// The checks in their quick forms, or all; installs the Debian packages they need where it can
     Test {
+        /// All checks, as before each release; it takes half an hour on two processors
+        #[arg(long)]
+        full: bool,
         /// Only these steps
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
@@ -154,7 +158,7 @@ struct Length {
 
 impl Length {
     fn scope(&self) -> Scope {
-        if self.long { Scope::Long } else { Scope::Short }
+        if self.long { Scope::Long } else { Scope::Full }
     }
 }
 
@@ -173,10 +177,16 @@ fn run(command: Command) -> Result<bool> {
     interrupt::install()?;
     let (name, length) = match command {
         Command::Test { list: true, .. } => {
-            steps::all().for_each(|step| println!("{:14} {}", step.name, step.about));
+            for step in steps::all() {
+                let only = if step.is_full_only { " (only with --full)" } else { "" };
+                println!("{:14} {}{only}", step.name, step.about);
+            }
             return Ok(true);
         }
-        Command::Test { only, beside, .. } => return steps::test(&only, beside),
+        Command::Test { only, full, beside, .. } => {
+            let scope = if full { Scope::Full } else { Scope::Quick };
+            return steps::test(steps::Choice { only: &only, scope, is_beside: beside });
+        }
         Command::Tidy => ("tidy", Length { long: false }),
         Command::Formats(args) => {
             return Ok(steps::alone("formats", |report| formats::run_some(&args, report)));

@@ -1,6 +1,8 @@
 //! The nightly toolchain, for the sanitizers.
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 
 use crate::command::{Cmd, cmd};
 
@@ -12,11 +14,35 @@ pub fn nightly(words: &str) -> Cmd {
     cmd("rustup").args("run nightly").args(words)
 }
 
-/// Where the nightly toolchain is, if there is one.
-pub fn sysroot() -> Result<Option<String>> {
-    match nightly("rustc --print sysroot").output() {
-        Ok(output) if output.status.success() => Ok(Some(output.text.trim().to_owned())),
-        // Without rustup, or without the toolchain.
-        _ => crate::interrupt::check().map(|()| None),
+/// Installs the toolchain, if it is missing.
+///
+/// # Errors
+/// If it cannot be installed, with the command that failed.
+pub fn install() -> Result<()> {
+    if sysroot().is_err() {
+        println!("installing the nightly toolchain");
+        cmd("rustup").args("toolchain install nightly --profile minimal --no-self-update").run()?;
     }
+    Ok(())
+}
+
+/// Installs the toolchain and the sources of its standard library, if they are missing.
+///
+/// # Errors
+/// If they cannot be installed, with the command that failed.
+pub fn install_with_sources() -> Result<()> {
+    install()?;
+    if !sysroot()?.join("lib/rustlib/src/rust/library/Cargo.lock").exists() {
+        cmd("rustup").args("component add rust-src --toolchain nightly").run()?;
+    }
+    Ok(())
+}
+
+/// Returns where the toolchain is.
+///
+/// # Errors
+/// If it is not installed.
+pub fn sysroot() -> Result<PathBuf> {
+    let path = nightly("rustc --print sysroot").run().context("no nightly toolchain")?;
+    Ok(Path::new(path.trim()).to_owned())
 }

@@ -1,9 +1,8 @@
 //! The stress tests under ThreadSanitizer, which only the nightly toolchain has.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::command::Cmd;
 use crate::nightly::{self, TARGET, nightly};
@@ -11,62 +10,41 @@ use crate::report::Report;
 use crate::scope::Scope;
 use crate::{cargo_test, tsan_report, workspace};
 
-/// For the standard library as rustup ships it, and for libraries in C++; each line says why.
-const STD: &str = "crates/parext4/tests/tsan-std.supp";
-const LIBRARIES: &str = "crates/parext4/tests/tsan-libraries.supp";
+/// What ThreadSanitizer does not report of libraries in C++; each line says why.
+const SUPPRESSIONS: &str = "crates/parext4/tests/tsan-libraries.supp";
 
-/// Runs the stress tests under ThreadSanitizer.
+/// Runs the stress tests of the range lock, and unless the run is quick of the engine, under ThreadSanitizer.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    match tests(scope)? {
-        Some(command) => {
-            tsan_report::remove(&dir())?;
-            cargo_test::run(command, "tsan", report)?;
-            tsan_report::show(&dir(), "tsan", report)?;
-        }
-        // Allowed under CI too: the project's toolchain is the stable one.
-        None => {
-            report.skip_allowed("tsan", "no nightly toolchain (rustup toolchain install nightly -c rust-src)")
-        }
+    if let Err(error) = nightly::install_with_sources() {
+        report.skip("tsan", &format!("{error:#}"));
+        return Ok(());
     }
-    Ok(())
+    tsan_report::remove(&dir())?;
+    cargo_test::run(tests(scope), "tsan", report)?;
+    tsan_report::show(&dir(), "tsan", report)
 }
 
-/// Returns the command that runs the tests; `None` without the toolchain.
-fn tests(scope: Scope) -> Result<Option<Cmd>> {
-    let Some(sysroot) = nightly::sysroot()? else { return Ok(None) };
+/// Returns the command that runs the tests.
+fn tests(scope: Scope) -> Cmd {
     // ThreadSanitizer sees synchronisation inside the standard library only if that is instrumented too.
-    let command = if Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.lock").exists() {
-        nightly("cargo test -Zbuild-std")
-            .env("RUSTFLAGS", "-Zsanitizer=thread")
-            .env("TSAN_OPTIONS", options(&[LIBRARIES])?)
-    } else {
-        // Synchronisation inside the standard library is suppressed, not seen.
-        nightly("cargo test")
-            .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
-            .env("TSAN_OPTIONS", options(&[STD, LIBRARIES])?)
-    };
-    let command = command
-        .args("-p parext4 -p rangelock --test stress --target")
+    nightly("cargo test -Zbuild-std")
+        .args(scope.quick_or("-p rangelock", "-p rangelock -p parext4"))
+        .args("--test stress --target")
         .arg(TARGET)
         .dir(workspace::root())
+        .env("RUSTFLAGS", "-Zsanitizer=thread")
+        .env("TSAN_OPTIONS", options())
         .env("CARGO_TARGET_DIR", dir())
-        .env("PAREXT4_STRESS_SECONDS", scope.pick("1", "30"));
-    Ok(Some(command))
+        .env("PAREXT4_STRESS_SECONDS", scope.pick("1", "30"))
 }
 
-/// The folder of the build, the suppressions and the reports.
+/// The folder of the build and of the reports.
 fn dir() -> PathBuf {
     workspace::target().join("tsan")
 }
 
-/// Joins the files into the one that ThreadSanitizer reads. Returns its options.
-fn options(files: &[&str]) -> Result<String> {
-    let read =
-        |file: &&str| fs::read_to_string(workspace::root().join(file)).with_context(|| (*file).to_owned());
-    let lines: Vec<String> = files.iter().map(read).collect::<Result<_>>()?;
-    let dir = dir();
-    fs::create_dir_all(&dir)?;
-    let path = dir.join("suppressions");
-    fs::write(&path, lines.concat())?;
-    Ok(format!("suppressions={} log_path={}", path.display(), tsan_report::path(&dir).display()))
+/// Returns the options of ThreadSanitizer.
+fn options() -> String {
+    let suppressions = workspace::root().join(SUPPRESSIONS);
+    format!("suppressions={} log_path={}", suppressions.display(), tsan_report::path(&dir()).display())
 }

@@ -39,6 +39,11 @@ pub fn use_programs() {
     *ARE_BUILT.lock().expect("no thread panics with it") = true;
 }
 
+/// Returns true if the programs are built.
+pub fn are_programs_built() -> bool {
+    *ARE_BUILT.lock().expect("no thread panics with it")
+}
+
 /// Builds the programs that campaigns run, and returns the folder with them. They have the profile of the tests, with all checks, and the
 /// features of the whole workspace, so cargo builds them only once. A call after the first, also one by a process that [`use_programs`] has
 /// told of the first, does not wait for builds that run at the time.

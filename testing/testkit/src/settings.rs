@@ -27,6 +27,11 @@ pub fn fault() -> Option<String> {
     std::env::var("PAREXT4_FAULT").ok()
 }
 
+/// Returns the largest number of cases that a sample of the fault sweep has of each kind: `PAREXT4_FAULT_SAMPLE`.
+pub fn fault_sample() -> u64 {
+    number("PAREXT4_FAULT_SAMPLE").unwrap_or(u64::MAX)
+}
+
 /// Returns the number of operations in each configuration of the random tests of one file: `PAREXT4_FSX_OPS`.
 pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)

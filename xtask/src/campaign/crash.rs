@@ -26,13 +26,13 @@ pub struct Args {
     case: Option<String>,
 }
 
-/// Time of the part of `cargo xtask test`.
-const SHORT: Duration = Duration::from_secs(30);
+/// Times of the parts of `cargo xtask test`: of the quick one, and of the one with `--full`.
+const TIMES: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(30));
 
 /// Runs the part of `cargo xtask test`: another one each time.
-pub fn run(_: Scope, report: &mut Report) -> Result<()> {
+pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let seed = fastrand::u64(..1 << 32);
-    let minutes = SHORT.as_secs_f64() / 60.0;
+    let minutes = scope.quick_or(TIMES.0, TIMES.1).as_secs_f64() / 60.0;
     sweep(&format!("--states 40000 --seed {seed} --minutes {minutes}"), report)
 }
 

@@ -54,12 +54,12 @@ const SETS: &[Set] = &[
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
     let mut rng = seeded("dirty")?;
-    for set in SETS {
+    for set in scope.first(SETS) {
         let place = if set.journal.is_some() { ", journal on a device of its own" } else { "" };
         let name = format!("{}{}{place}", set.mke2fs, set.mount);
         report.case(&name, || one_set(&bed, set, scope.pick(2, 20), &mut rng));
     }
-    journal_formats::run(&bed, report);
+    journal_formats::run(&bed, scope, report);
     fast_commit::run(&bed, scope, &mut rng, report);
     Ok(())
 }

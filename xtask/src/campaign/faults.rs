@@ -34,8 +34,8 @@ const ENGINE: &str = "--test crash";
 const COMMANDS: &str = "--test network";
 
 /// Runs the workloads of the engine with a sample of the faults. The workloads of commands run with the other tests of commands.
-pub fn run(_: Scope, report: &mut Report) -> Result<()> {
-    cargo_test::run(tests(ENGINE, ALL), "faults", report)
+pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
+    cargo_test::run(cargo_test::scaled(tests(ENGINE, ALL), scope), "faults", report)
 }
 
 fn tests(programs: &str, only: &str) -> Cmd {

@@ -10,6 +10,7 @@ use crate::command::cmd;
 use crate::image;
 use crate::kernel_mount::mke2fs_with_journal;
 use crate::report::Report;
+use crate::scope::Scope;
 use crate::testbed::{TestBed, inside, remove};
 
 const IMAGE_SIZE: u64 = 40 << 20;
@@ -52,8 +53,8 @@ const FORMATS: &[Format] = &[
 ];
 
 /// Runs the campaign.
-pub fn run(bed: &TestBed, report: &mut Report) {
-    for format in FORMATS {
+pub fn run(bed: &TestBed, scope: Scope, report: &mut Report) {
+    for format in scope.first(FORMATS) {
         let place = match format.place {
             JournalLocation::Inside => "",
             JournalLocation::InsideVersion1 => "version 1",

@@ -34,8 +34,9 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
     let mut rng = seeded("kill")?;
     let source = Source::new(&bed, &mut rng)?;
-    for set in SETS {
-        report.case(set, || killed(&bed, &source, set, scope.pick(12, 100), &mut rng, &Path::to_owned));
+    let kills = scope.quick_or(3, scope.pick(12, 100));
+    for set in scope.first(SETS) {
+        report.case(set, || killed(&bed, &source, set, kills, &mut rng, &Path::to_owned));
     }
     Ok(())
 }

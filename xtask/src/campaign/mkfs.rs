@@ -17,8 +17,8 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
     let sizes: &[&str] = scope.pick(&["64M"], &["16M", "200M", "4G"]);
     for size in sizes {
-        for block_size in [1024, 2048, 4096] {
-            for journal in ["", "--no-journal"] {
+        for block_size in scope.first(&[4096, 1024, 2048]) {
+            for journal in scope.first(&["", "--no-journal"]) {
                 let options = format!("--size {size} --block-size {block_size} {journal}");
                 report.case(options.trim_end(), || one(&bed, &options, scope));
             }

@@ -25,13 +25,13 @@ pub struct Args {
     runs: Option<u64>,
 }
 
-/// Time of the part of `cargo xtask test`.
-const SHORT: Duration = Duration::from_secs(25);
+/// Times of the parts of `cargo xtask test`: of the quick one, and of the one with `--full`.
+const TIMES: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(25));
 const DEFAULT_MINUTES: f64 = 10.0;
 
 /// Runs the part of `cargo xtask test`: other seeds each time, as many as there is time for.
-pub fn run(_: Scope, report: &mut Report) -> Result<()> {
-    simulate(fastrand::u64(..1 << 32), None, Some(SHORT), report)
+pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
+    simulate(fastrand::u64(..1 << 32), None, Some(scope.quick_or(TIMES.0, TIMES.1)), report)
 }
 
 /// Runs seeds for a time or up to a number.

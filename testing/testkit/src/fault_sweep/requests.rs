@@ -65,8 +65,9 @@ impl Cases {
         is_hit
     }
 
-    /// Returns at most `count` numbers of a range, one from each of equal parts.
+    /// Returns at most `count` numbers of a range, and at most as many as a sample may have, one from each of equal parts.
     pub fn sample(&mut self, range: RangeInclusive<u64>, count: u64) -> Vec<u64> {
+        let count = count.min(settings::fault_sample());
         let (first, len) = (*range.start(), (range.end() + 1).saturating_sub(*range.start()));
         if len <= count {
             return range.collect();

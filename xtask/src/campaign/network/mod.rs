@@ -12,7 +12,7 @@ mod trees;
 
 use anyhow::{Error, Result, anyhow};
 use clap::ValueEnum;
-use server::Server;
+use server::{Server, kinds};
 
 use crate::debian;
 use crate::report::Report;
@@ -61,10 +61,11 @@ struct Campaign<'a> {
     args: &'a Args,
 }
 
-/// Runs the short form of the campaign.
+/// Runs the part of `cargo xtask test`; of the quick form, one server that is killed under load.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    let args = Args { long: scope == Scope::Long, server: String::new(), only: None, seed: None };
-    run_some(&args, report)
+    let all = Args { long: scope == Scope::Long, server: String::new(), only: None, seed: None };
+    let quick = Args { long: false, server: kinds::FILE.name.into(), only: Some(Part::Restarts), seed: None };
+    run_some(&scope.quick_or(quick, all), report)
 }
 
 /// Runs the parts that `args` chooses.
@@ -77,7 +78,7 @@ pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("seed {seed}");
-    let scope = if args.long { Scope::Long } else { Scope::Short };
+    let scope = if args.long { Scope::Long } else { Scope::Full };
     let campaign = Campaign { bed: &bed, scope, seed, args };
     for part in Part::value_variants() {
         if args.only.is_none_or(|only| only == *part) {

@@ -170,13 +170,14 @@ pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()
     let is_chosen = |name: &str| only.is_empty() || only.iter().any(|start| name.starts_with(start));
     let is_wanted =
         |program: &&Program| (program.is_cheap || scope == Scope::Long) && is_chosen(program.name);
-    for program in PROGRAMS.iter().filter(is_wanted) {
+    let programs: Vec<_> = PROGRAMS.iter().filter(is_wanted).collect();
+    for program in scope.first(&programs) {
         let missing = debian::install(program.needs);
         if !missing.is_empty() {
             report.skip(program.name, &format!("programs are missing: {}", missing.join(" ")));
             continue;
         }
-        for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        for options in scope.first(&["cache=kernel", "cache=writeback", "cache=direct"]) {
             report.case(&format!("{}, {options}", program.name), || {
                 let image = bed.path("image");
                 remove(&image)?;

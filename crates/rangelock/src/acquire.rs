@@ -127,7 +127,7 @@ impl RangeLock {
     }
 }
 
-/// Acquires a range that the words of its slots did not grant.
+/// Acquires a range through the queues, after the words of its slots did not grant it.
 #[cold]
 fn acquire_queued<L: Deref<Target = RangeLock>>(lock: L, access: Access) -> Guard<L> {
     if let Some(placement) = lock.retry_acquire(access) {

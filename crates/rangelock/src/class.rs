@@ -18,7 +18,7 @@ pub(crate) struct Waiting<W> {
 pub(crate) struct Class<W> {
     pub(crate) shared: u32,
     pub(crate) exclusive: u32,
-    /// Boxed, because most classes never have a waiter.
+    /// The waiters. Boxed, because most classes never have one.
     waiters: Option<Box<Waiters<W>>>,
 }
 

@@ -31,10 +31,11 @@ struct Node<T> {
     value: T,
 }
 
-/// Small, because a slot shares one cache line with its grid.
+/// A map from distinct ranges to values. It is small, because a slot shares one cache line with its
+/// grid.
 pub(crate) struct Grid<T> {
     nodes: Box<[Node<T>]>,
-    /// Bit `n` is level `2 * n + 1`.
+    /// The levels in use: bit `n` stands for level `2 * n + 1`.
     levels: u32,
     free: Id,
     len: u32,
@@ -108,7 +109,7 @@ impl<T: Default> Grid<T> {
         false
     }
 
-    /// Finds exactly this range.
+    /// Returns the id of exactly this range, if the grid has it.
     #[inline]
     pub(crate) fn find(&self, range: ByteRange) -> Option<Id> {
         if self.len == 0 {
@@ -121,7 +122,8 @@ impl<T: Default> Grid<T> {
         (at != NIL).then_some(at)
     }
 
-    /// Finds exactly this range, or adds it with a default value.
+    /// Returns the id of exactly this range; adds the range with a default value if the grid lacks
+    /// it.
     #[inline]
     pub(crate) fn find_or_add(&mut self, range: ByteRange) -> Id {
         self.find(range).unwrap_or_else(|| self.add(range))
@@ -193,15 +195,16 @@ impl<T: Default> Grid<T> {
 
     #[inline]
     fn bucket_of(&self, cell: u64) -> usize {
-        // Vigna's multiplier for congruential generators (2021). It must differ from the multiplier that hashes stripes to
-        // slots: all stripes of one slot have similar products with that one.
+        // Vigna's multiplier for congruential generators (2021). It must differ from the multiplier
+        // that hashes stripes to slots: all stripes of one slot have similar products with the
+        // latter.
         let hash = cell.wrapping_mul(0xd134_2543_de82_ef95);
         (hash >> 32) as usize & (self.nodes.len() - 1)
     }
 }
 
 fn level(range: ByteRange) -> u32 {
-    // Only odd levels, so that 32 bits suffice for `levels`. The last one is 63.
+    // Only odd levels exist, so that 32 bits suffice for `levels`. The last one is 63.
     (u64::BITS - (range.len() - 1).leading_zeros()).min(u64::BITS - 1) | 1
 }
 

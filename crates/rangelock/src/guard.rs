@@ -18,7 +18,7 @@ use std::time::Duration;
 pub struct Guard<L: Deref<Target = RangeLock>> {
     lock: L,
     placement: Placement,
-    /// In nanoseconds.
+    /// Time that the request waited, in nanoseconds.
     waited: Option<NonZeroU64>,
 }
 

@@ -95,8 +95,8 @@ impl RangeLock {
         Self { slots: Slots::new(crate::fault::Planted { fault }) }
     }
 
-    /// Retries the word if its holder may release it soon, because a queue costs both requests more. No waiter is
-    /// passed: a slot with a waiter has no holder in its word.
+    /// Retries the word if its holder may release it soon, because a queue costs both requests
+    /// more. A retry passes no waiter: a slot with a waiter has no holder in its word.
     #[cold]
     pub(crate) fn retry_acquire(&self, access: Access) -> Option<Placement> {
         if !self.slots.is_worth_a_retry(access) {
@@ -114,7 +114,7 @@ impl RangeLock {
         self.slots.enter(access, |queues, _| grant_all(queues, access))
     }
 
-    /// Grants `access` through the queues, or makes it wait with the waker that `waker` returns.
+    /// Grants `access` through the queues, or queues it with the waker that `waker` returns.
     #[cold]
     pub(crate) fn enqueue(
         &self,

@@ -1,7 +1,8 @@
-//! The lock beside its definition, on one thread: for any sequence of operations it grants exactly when a naive model does. For tests and
-//! for the fuzzer.
+//! Compares the lock with a naive model on one thread: for any sequence of operations, the lock
+//! must grant exactly when the model does. Tests and the fuzzer use it.
 //!
-//! Ranges are multiples of a unit, so that they lie in one stripe of the lock, in several, or are wide.
+//! Ranges are multiples of a unit, so that they lie in one stripe of the lock, in several, or are
+//! wide.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use crate::sync::Mutex;
 use crate::{ByteRange, Mode, OwnedRangeGuard, RangeLock, Request};
 
-/// An operation. It chooses one of the holders, or of the requests, by a number modulo how many there are.
+/// An operation. Its index, modulo their number, chooses a holder or a request.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Requests a range with a callback.
@@ -18,13 +19,13 @@ pub enum Op {
     Try(ByteRange, Mode),
     /// Makes a `Request` that is never waited for.
     Enqueue(ByteRange, Mode),
-    /// Cancels one of these requests, granted or not.
+    /// Cancels a request that `Enqueue` made, granted or not.
     Cancel(usize),
     /// Releases one of the holders.
     Release(usize),
     /// Downgrades one of the holders.
     Downgrade(usize),
-    /// Shrinks one of the holders to the part of its range that is in this one, if they overlap.
+    /// Shrinks one of the holders to the intersection of its range with this one, if they overlap.
     Shrink(usize, ByteRange),
 }
 
@@ -49,7 +50,7 @@ pub fn compare(ops: impl IntoIterator<Item = Op>) {
     assert!(lock.is_idle());
 }
 
-/// Returns the operations that the bytes of a fuzzer stand for.
+/// Decodes the bytes of a fuzzer into operations.
 pub fn decode(bytes: &[u8]) -> impl Iterator<Item = Op> {
     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let unit = UNITS[usize::from(*first) % UNITS.len()];

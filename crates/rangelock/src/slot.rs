@@ -46,7 +46,8 @@ impl Slot {
         word::try_release(&self.word, word)
     }
 
-    /// Returns true if no request is in the slot. Sequentially consistent, as [`try_acquire`](Self::try_acquire) is.
+    /// Returns true if no request is in the slot. The load is sequentially consistent, as that of
+    /// [`try_acquire`](Self::try_acquire) is.
     pub(crate) fn is_free(&self) -> bool {
         self.word.load(Ordering::SeqCst) == FREE
     }
@@ -71,8 +72,8 @@ impl Slot {
     fn inflate<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> Locked<'a> {
         // Only the thread that holds the queue's mutex changes a `QUEUED` word.
         if self.word.load(Ordering::Relaxed) != QUEUED {
-            // Synchronizes with releases by the word. Sequentially consistent, because the caller may read the count
-            // of wide requests next.
+            // The swap synchronizes with releases by the word. It is sequentially consistent,
+            // because the caller may read the count of wide requests next.
             let found = word::holders(self.word.swap(QUEUED, Ordering::SeqCst));
             if let Some((access, count)) = found.filter(|_| !queue.planted().is(Fault::InflateDropsHolders)) {
                 queue.grant_many(access, count);

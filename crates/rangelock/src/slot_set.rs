@@ -4,8 +4,8 @@ use crate::ByteRange;
 
 /// The models use stripes of one byte and four slots, so that small requests reach every state.
 const MODEL: bool = cfg!(shuttle);
-/// 64 KiB: most requests lie in one or two stripes, and threads that work in different parts of a file rarely meet in
-/// one stripe.
+/// Binary logarithm of the bytes in a stripe: 64 KiB. Most requests lie in one or two stripes, and
+/// threads that work in different parts of a file rarely meet in one stripe.
 const STRIPE_SHIFT: u32 = if MODEL { 0 } else { 16 };
 const SLOTS_SHIFT: u32 = if MODEL { 2 } else { 6 };
 /// Number of slots that stripes are hashed to.

@@ -1,25 +1,30 @@
-//! The queues of a lock: offsets are cut into stripes, and stripes are hashed to [`Slot`]s. A request is in the slot
-//! of each of its stripes.
+//! The queues of a lock: offsets are cut into stripes, and stripes are hashed to [`Slot`]s. A
+//! request is in the slot of each of its stripes.
 //!
-//! Requests that overlap share a byte, hence a stripe, hence a slot. A request enters the queues of its slots while it
-//! has them all locked, so two requests have the same order in each slot that they share. It is granted when each of
-//! its slots has granted it. Each slot is FIFO, so the lock is FIFO.
+//! Requests that overlap share a byte, hence a stripe, hence a slot. A request enters the queues of
+//! its slots while it has them all locked, so two requests have the same order in each slot that
+//! they share. It is granted when each of its slots has granted it. Each slot is FIFO, so the lock
+//! is FIFO.
 //!
-//! Every other operation, such as a release, locks one slot at a time. Until it reaches the last slot, other threads
-//! see the request as still present.
+//! Every other operation, such as a release, locks one slot at a time. Until it reaches the last
+//! slot, other threads see the request as still present.
 //!
-//! A request whose slots are all free acquires their words one by one and locks nothing. If one of the words is not
-//! free, it releases the words that it has acquired before it queues, so that it does not block later requests.
+//! A request whose slots are all free acquires their words one by one and locks nothing. If one of
+//! the words is not free, it releases the words that it has acquired before it queues, so that it
+//! does not block later requests.
 //!
-//! A lock starts with a single slot for all offsets. When that slot becomes crowded, the lock *expands*: it allocates
-//! a [`Table`] of slots and moves all requests there. The single slot stays retired.
+//! A lock starts with a single slot for all offsets. When that slot becomes crowded, the lock
+//! *expands*: it allocates a [`Table`] of slots and moves all requests there. The single slot stays
+//! retired.
 //!
 //! Invariants:
-//! - S1: the wide slot is locked before the slots of the table, these in ascending order. No other lock is acquired
-//!   while one of them is held. They are acquired only with no lock held, or under the single slot's.
-//! - S2: `table` is set while the single slot is locked and retires: its queue is empty, and its word never free.
-//! - S3: of two conflicting requests that arrive after the expansion, one of them wide, the later one enters, after
-//!   the earlier one, the wide slot or another slot in which the earlier one is.
+//! - S1: the wide slot is locked before the slots of the table, and these in ascending order. No
+//!   other lock is acquired while one of them is held. They are acquired with no lock held, or with
+//!   only the single slot's lock held.
+//! - S2: `table` is set while the single slot is locked and retires: its queue is empty, and its
+//!   word never free.
+//! - S3: if one of two conflicting requests that arrive after the expansion is wide, the later one
+//!   enters the wide slot, or another slot, after the earlier one has entered it.
 
 use crate::fault::{Fault, Planted};
 use crate::range::Access;

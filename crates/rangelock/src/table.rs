@@ -1,12 +1,15 @@
-//! The slots of an expanded lock, and the *wide slot*, in which requests of very many stripes queue.
+//! The slots of an expanded lock, and the *wide slot*, in which requests queue that span more than
+//! half as many stripes as there are slots.
 //!
-//! A wide request would spend most of its time in slots that are free. It enters only the slots that are not free
-//! when it arrives, and the wide slot, which covers all offsets. Narrow requests enter the wide slot only while a wide
-//! request is present. Checking that costs one load from a cache line that only wide requests write.
+//! A wide request would spend most of its time in slots that are free. It enters only the slots
+//! that are not free when it arrives, and the wide slot, which covers all offsets. Narrow requests
+//! enter the wide slot only while a wide request is present. Checking that costs one load from a
+//! cache line that only wide requests write.
 //!
-//! A wide request increments [`WideCount`] before it checks which slots are free. A narrow request writes the words of
-//! its slots before it reads the count. All four accesses are sequentially consistent, so at least one of two such
-//! requests sees the other, and enters a queue in which the other is, too.
+//! A wide request increments [`WideCount`] before it checks which slots are free. A narrow request
+//! writes the words of its slots before it reads the count. All four accesses are sequentially
+//! consistent, so at least one of two such requests sees the other, and enters a queue in which the
+//! other is, too.
 
 use crate::fault::{Fault, Planted};
 use crate::range::Access;
@@ -22,13 +25,14 @@ pub(crate) struct Table {
     wide_count: WideCount,
 }
 
-/// Number of wide requests, waiting or granted, that arrived after the lock expanded. Alone in its cache line, because
-/// every narrow request reads it.
+/// Number of wide requests, waiting or granted, that arrived after the lock expanded. It is alone
+/// in its cache line, because every narrow request reads it.
 #[derive(Default)]
 #[repr(align(64))]
 struct WideCount(AtomicUsize);
 
-/// A request, and the slots in which it is. Before the lock expands, the slots to which an expansion moves it.
+/// The slots and the range of a request. Before the lock expands, the slots to which an expansion
+/// moves it.
 #[derive(Clone, Copy)]
 pub(crate) struct Placement {
     pub(crate) access: Access,
@@ -49,7 +53,7 @@ enum InWideSlot {
 }
 
 impl Placement {
-    /// Returns the slots of `access`; no wide slot.
+    /// Returns the placement of `access` in the slots of its range, without the wide slot.
     #[inline(always)]
     pub(crate) fn of(access: Access, planted: Planted) -> Self {
         let slots = SlotSet::of(access.range);
@@ -172,18 +176,21 @@ impl Table {
 }
 
 impl WideCount {
-    /// Sequentially consistent after the writes of the caller's words; see the module.
+    /// Returns true if a wide request is counted. The load is sequentially consistent, after the
+    /// writes of the caller's words; see the module.
     #[inline(always)]
     fn any(&self) -> bool {
         self.0.load(Ordering::SeqCst) != 0
     }
 
-    /// Sequentially consistent before the caller checks which slots are free; see the module.
+    /// Counts a wide request. Sequentially consistent, before the caller checks which slots are
+    /// free; see the module.
     fn increment(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Publishes what the wide holder did to narrow requests that skip the wide slot from now on.
+    /// Uncounts a wide request. Publishes its holder's writes to narrow requests that skip the wide
+    /// slot from now on.
     fn decrement(&self) {
         self.0.fetch_sub(1, Ordering::Release);
     }

@@ -46,7 +46,7 @@ impl Waiter {
 
     /// Counts the grant of one slot. Returns true if it was the last.
     fn granted_by_slot(&self, planted: Planted) -> bool {
-        // The waiter synchronizes with the release of the last holder in every slot.
+        // This synchronizes the waiter with the release of the last holder in every slot.
         self.slots.fetch_sub(1, Ordering::AcqRel) == 1 || planted.is(Fault::WakeAtFirstSlot)
     }
 
@@ -90,7 +90,7 @@ impl Parker {
         };
         if !(0..SPINS).any(poll) {
             let mut asleep = sync::lock(&self.asleep);
-            // Fails if the request was granted after the last poll.
+            // The exchange fails if the request was granted after the last poll.
             let _ = self.state.compare_exchange(AWAKE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
             while !granted() {
                 asleep = self.wake.wait(asleep).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -145,7 +145,7 @@ fn run_callbacks(mut batch: VecDeque<Callback>) {
             first_panic.get_or_insert(panic);
         }
     }
-    // Fails only while the thread exits, when there is no list to reset.
+    // The access fails only while the thread exits, when there is no list to reset.
     let _ = DUE.try_with(|due| due.take());
     propagate(first_panic);
 }

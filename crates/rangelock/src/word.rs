@@ -95,8 +95,8 @@ pub(crate) fn holders(word: u64) -> Option<(Access, u32)> {
 /// `QUEUED`.
 #[inline(always)]
 pub(crate) fn try_acquire(word: &AtomicU64, wanted: u64) -> bool {
-    // Synchronizes with the release that freed the word. Sequentially consistent, because the caller reads the count of
-    // wide requests next.
+    // This synchronizes with the release that freed the word. It is sequentially consistent,
+    // because the caller reads the count of wide requests next.
     match word.compare_exchange(FREE, wanted, Ordering::SeqCst, Ordering::Relaxed) {
         Ok(_) => true,
         Err(found) => acquire_shared(word, wanted, found),

@@ -175,7 +175,7 @@ pub fn free_runs(bytes: &[u8], mut from: u32, limit: u32) -> impl Iterator<Item 
     })
 }
 
-/// Word `index` of the bitmap; bytes past its end read as zero.
+/// Returns word `index` of the bitmap; bytes past its end read as zero.
 fn word(bytes: &[u8], index: u32) -> u64 {
     let rest = bytes.get(to_index(index) * 8..).unwrap_or_default();
     match rest.first_chunk::<8>() {

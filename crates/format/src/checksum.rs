@@ -4,13 +4,14 @@
 //! here do the same, so that a seed continues from one field to the next.
 //! Source: kernel documentation, "ext4: Checksums".
 
-/// crc32c over `bytes`, continuing from the raw register `seed` (`~0` to start afresh).
+/// Returns the crc32c of `bytes`, continuing from the raw register `seed` (`~0` to start afresh).
 #[must_use]
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
-/// crc16 (the reflected polynomial 0x8005, as `lib/crc16.c`) over `bytes`, continuing from `seed`.
+/// Returns the crc16 of `bytes` (the reflected polynomial 0x8005, as `lib/crc16.c`), continuing
+/// from `seed`.
 #[must_use]
 pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     // CRC-16/ARC starts from zero; its register after `bytes` is what the kernel's function returns.

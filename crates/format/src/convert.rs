@@ -1,7 +1,7 @@
 //! Conversions of counts and offsets to narrower types.
 //!
-//! Responsible for the one place that states what happens to a number that does not fit. Not responsible for block
-//! numbers: `BlockSize` and `FileBlock` convert these.
+//! This module alone decides what becomes of a number that does not fit. `BlockSize` and
+//! `FileBlock` convert block numbers.
 
 /// Converts a number that fits `usize` because it counts or indexes what is in memory. A number that does not fit becomes
 /// `usize::MAX`, which no slice contains.

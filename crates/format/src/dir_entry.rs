@@ -57,7 +57,7 @@ pub struct DirEntry<'a> {
     pub rec_len: usize,
     /// The inode; 0 means that the entry is unused.
     pub ino: InodeNo,
-    /// `EXT4_FT_*`.
+    /// The file type: `EXT4_FT_*`.
     pub file_type: u8,
     /// The name; not meaningful if the entry is unused.
     pub name: &'a [u8],
@@ -99,8 +99,9 @@ pub fn encrypted_entries(block: &[u8], has_tail: bool) -> Entries<'_> {
     Entries { legal: false, ..entries(block, has_tail) }
 }
 
-/// Returns the major and minor hash that an entry keeps after its name, in a directory that is encrypted and ignores case. Names can be
-/// hashed only with the key there. `None` if there is no room for them.
+/// Returns the major and minor hash that an entry keeps after its name, in a directory that is
+/// encrypted and ignores case. There only the key could compute them from the name. `None` if the
+/// entry has no room for them.
 #[must_use]
 pub fn hash_in_entry(block: &[u8], entry: &DirEntry<'_>) -> Option<(u32, u32)> {
     let at = entry_size(entry.name.len());
@@ -322,8 +323,8 @@ pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// Rewrites the block with these entries, packed; the last one extends to the end. Returns an error and leaves the block
-/// unchanged if they do not fit.
+/// Rewrites the block with these entries, packed; the last one extends to the end. If they do not
+/// fit, returns an error and leaves the block unchanged.
 pub fn pack(block: &mut [u8], has_tail: bool, list: &[(InodeNo, u8, &[u8])]) -> Result<()> {
     let end = usable_len(block.len(), has_tail);
     let mut total = 0;
@@ -363,7 +364,7 @@ fn write_tail(block: &mut [u8]) {
     block[at..].copy_from_slice(tail.as_bytes());
 }
 
-/// Verifies the tail of a block with its checksum; `seed` is of the directory's inode.
+/// Verifies the tail of a block with its checksum; `seed` is that of the directory's inode.
 pub fn verify_tail(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     let (content, tail) = split_tail(block)?;
     let fail = |field, found: u32| FormatError::new("directory tail", field, format_args!("is {found:#x}"));
@@ -386,7 +387,7 @@ pub fn verify_tail(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the tail of a block with its checksum; `seed` is of the directory's inode.
+/// Writes the tail of a block with its checksum; `seed` is that of the directory's inode.
 pub fn seal_tail(seed: ChecksumSeed, block: &mut [u8]) {
     write_tail(block);
     let at = block.len() - TAIL_SIZE;

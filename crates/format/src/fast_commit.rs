@@ -58,8 +58,8 @@ pub enum Change {
     Link(Name),
     /// An inode lost a name.
     Unlink(Name),
-    /// The fields of an inode, as many bytes of it as were logged. They include `i_block`, but the ranges say what the inode
-    /// maps.
+    /// The logged bytes of an inode's fields. They include `i_block`, but the logged ranges define
+    /// what the inode maps.
     Inode(InodeNo, Box<[u8]>),
 }
 
@@ -74,9 +74,9 @@ pub struct Name {
     pub name: Box<[u8]>,
 }
 
-/// Reads the blocks of the area in order, and visits the changes of the fast commits that belong to one transaction. It keeps no
-/// change. A tail may show only after its changes that they do not count, so a caller scans twice: first for the number of changes
-/// that do, and then for these changes.
+/// Reads the blocks of the area in order, and visits the changes of the fast commits that belong to
+/// one transaction. It stores no change. Only the tail of a fast commit shows whether its changes
+/// count, so a caller scans twice: first to count the changes that do, then to visit them.
 #[derive(Debug)]
 pub struct Scan {
     /// The number of the transaction that the fast commits belong to.
@@ -187,7 +187,7 @@ impl Scan {
     }
 }
 
-/// Returns the change that a tag logs, if it does.
+/// Returns the change that a tag logs, or `None` if it logs none.
 fn change(tag: &Tag<'_>) -> Option<Change> {
     let value = tag.value;
     let ino = InodeNo(u32_at(value, 0));

@@ -230,7 +230,7 @@ fn checksum(bytes: &[u8], sb: &Superblock, group: GroupNo) -> Option<u16> {
     match sb.checksum_seed() {
         // crc32c counts the checksum's own two bytes as zero and is cut to its low half.
         Some(seed) => Some(low_half(checksum_with_seed(seed, group, before, after))),
-        // crc16 skips them.
+        // crc16 skips the checksum's own two bytes.
         None if sb.has_group_checksums() => {
             let crc = crc16(crc16(!0, &sb.uuid()), &group);
             Some(crc16(crc16(crc, before), after))

@@ -97,7 +97,7 @@ fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned { byte.into() } else { i32::from(byte.cast_signed()).cast_unsigned() }
 }
 
-/// `dx_hack_hash`
+/// Returns the legacy hash of a name (`dx_hack_hash`).
 fn legacy(name: &[u8], unsigned: bool) -> u32 {
     let (mut current, mut before) = (0x12a3_fe2d_u32, 0x37ab_e8f9_u32);
     for &byte in name {
@@ -133,7 +133,7 @@ const HALF_MD4_SHIFT: [[u32; 4]; 3] = [[3, 7, 11, 19], [3, 5, 9, 13], [3, 9, 11,
 /// The constants of MD4's rounds (RFC 1320).
 const HALF_MD4_ADD: [u32; 3] = [0, 0x5a82_7999, 0x6ed9_eba1];
 
-/// `half_md4_transform`
+/// Mixes eight words of input into the state (`half_md4_transform`).
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
     let [mut a, mut b, mut c, mut d] = *state;
     for (round, order) in HALF_MD4_ORDER.iter().enumerate() {

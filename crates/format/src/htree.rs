@@ -296,7 +296,8 @@ pub fn set_parent(block: &mut [u8], parent: InodeNo) {
     block[12..16].copy_from_slice(&parent.get().to_le_bytes());
 }
 
-/// Returns the offset of the entries, or `None` if `block` is no index block (`get_dx_countlimit`).
+/// Returns the offset of the entries, or `None` if `block` is not an index block
+/// (`get_dx_countlimit`).
 fn entries_offset(block: &[u8]) -> Option<usize> {
     let (first, _) = RawHeader::ref_from_prefix(block).ok()?;
     if first.inode.get() == 0 && first.rec_len == rec_len(block.len()) {
@@ -339,12 +340,12 @@ fn checksums(seed: ChecksumSeed, block: &[u8]) -> Result<(u32, u32, usize)> {
     else {
         return Err(fail("limit", "leaves no room for the checksum"));
     };
-    // The entries in use, `dt_reserved`, and zero for `dt_checksum`.
+    // The checksum covers the entries in use, `dt_reserved`, and zero for `dt_checksum`.
     let computed = seed.then(&block[..start + count * DX_ENTRY]).then(reserved).of(&[0; 4]);
     Ok((u32::from_le_bytes(*stored), computed, tail + 4))
 }
 
-/// Verifies the checksum of a root or a node; `seed` is of the directory's inode.
+/// Verifies the checksum of a root or a node; `seed` is that of the directory's inode.
 pub fn verify(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     let (stored, computed, _) = checksums(seed, block)?;
     if stored != computed {
@@ -353,7 +354,7 @@ pub fn verify(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the checksum of a root or a node; `seed` is of the directory's inode.
+/// Writes the checksum of a root or a node; `seed` is that of the directory's inode.
 ///
 /// # Panics
 /// If the block is not one that [`init_root`] or [`encode_node`] made for `metadata_csum`.

@@ -1,8 +1,9 @@
 //! Indirect blocks: the map of a file without extents, as ext2 and ext3 have it.
 //!
-//! `i_block` holds 15 block numbers of 32 bits: 12 of the first blocks of the file, then of the single, the double and the
-//! triple indirect block. A *pointer block* is full of block numbers; 0 is a hole, or a missing pointer block. A
-//! *leaf* is a pointer block whose pointers are blocks of the file. Pointer blocks have no header and no checksum.
+//! `i_block` holds 15 block numbers of 32 bits: 12 for the first blocks of the file, then one each
+//! for the single, the double and the triple indirect block. A *pointer block* is full of block
+//! numbers; 0 is a hole, or a missing pointer block. A *leaf* is a pointer block whose pointers are
+//! blocks of the file. Pointer blocks have no header and no checksum.
 //!
 //! Source: kernel documentation, "Direct/Indirect Block Addressing".
 

@@ -137,7 +137,8 @@ impl Inode {
     /// Returns the file type.
     #[must_use]
     pub fn file_type(&self) -> FileType {
-        // `parse` admits no other mode. If a caller has set one since, a regular file is the least harmful answer.
+        // `parse` admits no other mode. If a caller has set another mode since, a regular file is
+        // the least harmful answer.
         FileType::from_mode(self.mode).unwrap_or(FileType::Regular)
     }
 
@@ -183,8 +184,9 @@ impl Inode {
         self.image.get_mut(start..).unwrap_or_default()
     }
 
-    /// Returns the offset of the extended attributes. Without extra fields there are none, because they would overlap `i_extra_isize`, unless
-    /// they are there already: the lower half of their magic number is 0, too.
+    /// Returns the offset of the extended attributes. An inode without extra fields has none,
+    /// because attributes would overlap `i_extra_isize`. Attributes that are there already are
+    /// still found: the lower half of their magic number is 0, too.
     fn xattr_start(&self) -> usize {
         match self.image.get(BASE_SIZE..) {
             Some(area) if self.extra_isize == 0 && !xattr::is_ibody(area) => usize::MAX,
@@ -247,7 +249,7 @@ impl Inode {
         raw.i_generation.set(self.generation);
         let (acl, acl_high) = split32(self.file_acl);
         raw.i_file_acl_lo = acl;
-        // The Hurd has `h_i_mode_high` there.
+        // The Hurd stores `h_i_mode_high` in this field.
         if !sb.is_of_hurd() {
             raw.i_file_acl_high = split16(acl_high.get()).0;
         }
@@ -326,7 +328,8 @@ fn fields_len(inode_size: usize, extra_isize: u16) -> usize {
     FIELDS_SIZE.min(BASE_SIZE + usize::from(extra_isize)).min(inode_size)
 }
 
-/// Returns true if the size of such an inode has an upper half (`ext4_isize`). In other inodes the field has other uses.
+/// Returns true if the size of an inode of this type has an upper half (`ext4_isize`). In other
+/// inodes the field has other uses.
 fn has_upper_size(file_type: FileType, sb: &Superblock) -> bool {
     file_type == FileType::Regular || sb.incompat().contains(Incompat::LARGEDIR)
 }

@@ -35,7 +35,7 @@ const TAIL_SIZE: usize = 4;
 pub enum BlockType {
     /// The locations of the data blocks that follow it.
     Descriptor = 1,
-    /// Ends a transaction.
+    /// The end of a transaction.
     Commit = 2,
     /// The superblock of version 1, without features.
     SuperblockV1 = 3,
@@ -88,7 +88,8 @@ struct RawHeader {
     h_sequence: U32,
 }
 
-/// Returns the type and the sequence number of a control block, or `None` if `block` is no control block.
+/// Returns the type and the sequence number of a control block, or `None` if `block` is not a
+/// control block.
 #[must_use]
 pub fn header(block: &[u8]) -> Option<(BlockType, u32)> {
     let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;

@@ -1,7 +1,9 @@
-//! The names that encrypted names are shown by without their key (`struct fscrypt_nokey_name`).
+//! No-key names, which stand for encrypted names while the key is missing (`struct
+//! fscrypt_nokey_name`).
 //!
-//! A no-key name is base64url, without padding, of the two directory hashes of the encrypted name, its first 149 bytes, and if it is longer
-//! the SHA-256 of the rest. So each encrypted name has one, and a look-up by it finds the entry. Source: kernel documentation,
+//! A no-key name is base64url, without padding, of the two directory hashes of the encrypted name,
+//! its first 149 bytes, and if it is longer the SHA-256 of the rest. So each encrypted name has a
+//! no-key name, and a look-up by that name finds the entry. Source: kernel documentation,
 //! "Filesystem-level encryption (fscrypt)", and `fs/crypto/fname.c`.
 
 use data_encoding::BASE64URL_NOPAD;

@@ -108,7 +108,7 @@ block!(FsBlock(u64));
 number!(
     /// A block of a file (`ee_block`), counted in file-system blocks from the start of the file.
     ///
-    /// A range of file blocks may end at [`FileBlock::LIMIT`], which is no block number; see
+    /// A range of file blocks may end at [`FileBlock::LIMIT`], which is not a block number; see
     /// [`BlockRange`](crate::BlockRange).
     FileBlock(u32)
 );

@@ -80,7 +80,7 @@ pub fn init_block(bytes: &mut [u8]) {
     bytes[at..].copy_from_slice(tail.as_bytes());
 }
 
-/// Writes the checksum of a block; `seed` is of the orphan file's inode.
+/// Writes the checksum of a block; `seed` is that of the orphan file's inode.
 pub fn seal_block(seed: ChecksumSeed, physical: FsBlock, bytes: &mut [u8]) {
     let at = bytes.len() - size_of::<RawTail>();
     let computed = checksum(seed, physical, &bytes[..at]);

@@ -23,14 +23,14 @@ pub const DEFAULT_GRACE: u32 = 7 * 24 * 60 * 60;
 const VERSION: u32 = 1;
 const STRUCTURE: &str = "quota file";
 
-/// What a quota file counts by.
+/// What a quota file counts the usage of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuotaKind {
-    /// By the owner of each inode.
+    /// Each owner of inodes.
     User,
-    /// By the group of each inode.
+    /// Each group of inodes.
     Group,
-    /// By the project of each inode.
+    /// Each project of inodes.
     Project,
 }
 
@@ -57,7 +57,7 @@ impl QuotaKind {
     }
 }
 
-/// Kinds of quotas.
+/// A set of kinds of quotas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaKinds {
     /// Quotas of users.
@@ -69,7 +69,7 @@ pub struct QuotaKinds {
 }
 
 impl QuotaKinds {
-    /// Returns true if `kind` is one of them.
+    /// Returns true if `kind` is in the set.
     #[must_use]
     pub const fn contains(self, kind: QuotaKind) -> bool {
         match kind {

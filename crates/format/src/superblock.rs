@@ -229,8 +229,9 @@ impl Superblock {
         self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
     }
 
-    /// Returns the hash version of new hashed directories, which an index can name: 0 to 2. The versions 3 to 5 say in memory that bytes have
-    /// no sign. Unknown ones stand for half MD4, the default of mke2fs.
+    /// Returns the hash version of new hashed directories, which an index can name: 0 to 2. The
+    /// versions 3 to 5 exist only in memory, for unsigned bytes. An unknown version stands for half
+    /// MD4, the default of mke2fs.
     #[must_use]
     pub const fn default_hash_version(&self) -> u8 {
         const HALF_MD4: u8 = 1;
@@ -241,8 +242,9 @@ impl Superblock {
         }
     }
 
-    /// Returns true if directory hashes treat the bytes of a name as unsigned. If the superblock does not say so, they are as
-    /// the C compiler of this machine treats a `char`, as in the kernel.
+    /// Returns true if directory hashes treat the bytes of a name as unsigned. If the superblock
+    /// has neither flag, the C compiler of this machine decides by the sign of its `char`, as in
+    /// the kernel.
     #[must_use]
     pub const fn hash_is_unsigned(&self) -> bool {
         let flags = self.raw.s_flags.get();
@@ -252,7 +254,8 @@ impl Superblock {
         flags & FLAG_UNSIGNED_HASH != 0
     }
 
-    /// Stores how directory hashes treat the bytes of a name, so that they are the same on every machine from now on.
+    /// Stores how directory hashes treat the bytes of a name, so that hashes are the same on every
+    /// machine from now on.
     pub fn fix_hash_sign(&mut self) {
         let flag = if self.hash_is_unsigned() { FLAG_UNSIGNED_HASH } else { FLAG_SIGNED_HASH };
         self.raw.s_flags.set(self.raw.s_flags.get() | flag);
@@ -289,7 +292,7 @@ impl Superblock {
         }
     }
 
-    /// `s_state`: [`STATE_VALID`], [`STATE_ERROR`], [`STATE_ORPHANS`].
+    /// Returns `s_state`: [`STATE_VALID`], [`STATE_ERROR`], [`STATE_ORPHANS`].
     #[must_use]
     pub const fn state(&self) -> u16 {
         self.raw.s_state.get()

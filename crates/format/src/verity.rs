@@ -242,8 +242,8 @@ impl MerkleTree {
         self.blocks == 0
     }
 
-    /// Returns the place of a hash in level `level`: of block `index` of the level below, or for level 0 of the file. `None` for
-    /// the level above the highest, whose hash is the [`root`](Self::root).
+    /// Returns where level `level` has the hash of block `index` of the level below, or of the file
+    /// for level 0. `None` for the level above the highest, whose hash is the [`root`](Self::root).
     #[must_use]
     pub fn place(&self, level: usize, index: u64) -> Option<HashPlace> {
         let start = self.starts.get(level)?;
@@ -263,7 +263,7 @@ impl MerkleTree {
         &self.root[..self.algorithm.output_len()]
     }
 
-    /// Returns the hash of a block. What `data` lacks of a whole block counts as zeros.
+    /// Returns the hash of a block. A `data` that is shorter than a block is extended with zeros.
     #[must_use]
     pub fn hash(&self, data: &[u8]) -> Digest {
         static ZEROS: [u8; BlockSize::MAX.bytes() as usize] = [0; BlockSize::MAX.bytes() as usize];
@@ -273,7 +273,7 @@ impl MerkleTree {
     }
 }
 
-/// Binary logarithm of the number of hashes in a block.
+/// Returns the binary logarithm of the number of hashes in a block.
 fn arity_bits(algorithm: HashAlgorithm, block_bits: u8) -> u32 {
     u32::from(block_bits) - algorithm.output_len().ilog2()
 }

@@ -104,14 +104,14 @@ fn parse_entries_of_block(bytes: &[u8], block: FsBlock, seed: Option<ChecksumSee
     parse_entries(STRUCTURE, bytes, size_of::<RawHeader>(), 0)
 }
 
-/// Returns true if attributes begin here, after an inode's fields.
+/// Returns true if `area`, the space after an inode's fields, begins with the magic of attributes.
 #[must_use]
 pub(crate) fn is_ibody(area: &[u8]) -> bool {
     area.get(..IBODY_HEADER) == Some(&MAGIC.to_le_bytes()[..])
 }
 
-/// Parses the attributes after an inode's fields. `area` is the rest of the inode after `i_extra_isize`. Without the magic it
-/// has none.
+/// Parses the attributes after an inode's fields. `area` is the rest of the inode after
+/// `i_extra_isize`. An area without the magic has no attributes.
 pub fn parse_ibody(area: &[u8]) -> Result<Vec<Xattr>> {
     if !is_ibody(area) {
         return Ok(Vec::new());

@@ -96,7 +96,7 @@ pub struct InlineEntries<'a> {
 }
 
 impl<'a> InlineEntries<'a> {
-    /// Takes `i_block` and the value of `system.data`.
+    /// Returns the entries in `i_block` and in the value of `system.data`.
     #[must_use]
     pub fn new(block: &'a mut [u8; INLINE_BLOCK], value: &'a mut [u8]) -> Self {
         let (parent, first) = block.split_at_mut(PARENT);

@@ -50,8 +50,8 @@ impl Inode {
         Ok((&mut self.block, area.get_mut(value).unwrap_or_default()))
     }
 
-    /// Makes a new inode one with `contents` in it. Returns false, and changes nothing, if it has no room for them beside
-    /// the attributes `others`, which are set later.
+    /// Stores `contents` in a new inode. Returns false, and changes nothing, if it has no room for
+    /// them beside the attributes `others`, which are set later.
     pub fn make_inline(&mut self, contents: &[u8], others: &[Xattr]) -> bool {
         let room = xattr::inline_room(others, self.xattr_area().len());
         let fits = room.is_some_and(|room| contents.len() <= INLINE_BLOCK + room)

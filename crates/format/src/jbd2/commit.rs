@@ -75,8 +75,10 @@ pub fn commit_time(block: &[u8]) -> Option<(u64, u32)> {
     raw_commit(block).map(|raw| (raw.h_commit_sec.get(), raw.h_commit_nsec.get()))
 }
 
-/// Returns true if `crc32` is the checksum of the transaction's blocks ([`JournalCompat::CHECKSUM`](super::JournalCompat::CHECKSUM)), or
-/// the commit block has none. It is the [`crc32_be`] of its descriptor and data blocks in log order, from `!0`.
+/// Returns true if `crc32` is the checksum of the transaction's blocks
+/// ([`JournalCompat::CHECKSUM`](super::JournalCompat::CHECKSUM)), or the commit block has none. The
+/// checksum is the [`crc32_be`] of the transaction's descriptor and data blocks in log order, from
+/// `!0`.
 #[must_use]
 pub fn commit_crc32_matches(block: &[u8], crc32: u32) -> bool {
     raw_commit(block).is_some_and(|raw| {

@@ -41,7 +41,7 @@ impl JournalDevice {
     /// Parses the first bytes of a device.
     ///
     /// # Errors
-    /// If the device is no journal device, or its checksum is wrong.
+    /// If the device is not a journal device, or its checksum is wrong.
     pub fn parse(device: &[u8]) -> Result<Self> {
         let fail = |field, problem: &str| FormatError::new(STRUCTURE, field, problem);
         let bytes =

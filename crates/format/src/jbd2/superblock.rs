@@ -263,13 +263,13 @@ impl JournalSuperblock {
         if self.is_version_2() { self.raw.s_uuid } else { [0; 16] }
     }
 
-    /// `s_feature_incompat`, unknown bits included; none in version 1.
+    /// Returns `s_feature_incompat`, unknown bits included; none in version 1.
     #[must_use]
     pub fn incompat(&self) -> JournalIncompat {
         JournalIncompat::from_bits_retain(self.feature(&self.raw.s_feature_incompat))
     }
 
-    /// `s_feature_compat`, unknown bits included; none in version 1.
+    /// Returns `s_feature_compat`, unknown bits included; none in version 1.
     #[must_use]
     pub fn compat(&self) -> JournalCompat {
         JournalCompat::from_bits_retain(self.feature(&self.raw.s_feature_compat))
@@ -326,12 +326,12 @@ impl JournalSuperblock {
         self.raw.s_nr_users = U32::new(1);
     }
 
-    /// Sets [`Self::compat`], of a superblock of version 2.
+    /// Sets [`Self::compat`]. The superblock must have version 2.
     pub fn set_compat(&mut self, compat: JournalCompat) {
         self.raw.s_feature_compat = U32::new(compat.bits());
     }
 
-    /// Sets [`Self::users`], of a superblock of version 2.
+    /// Sets [`Self::users`]. The superblock must have version 2.
     ///
     /// # Panics
     /// If there are more than 48.

@@ -22,7 +22,7 @@ pub const MAX_CHANGED: u32 = DEPTH + 3;
 
 /// The quota blocks of a file.
 pub trait QuotaBlocks {
-    /// Why a block cannot be read.
+    /// The error of a block that cannot be read.
     type Error: From<FormatError>;
 
     /// Calls `use_bytes` with the contents of a block.
@@ -179,7 +179,8 @@ fn entry_in<B: QuotaBlocks>(
     found.ok_or_else(|| wrong("dqb_id", format!("block {block} does not have the entry of id {id}")).into())
 }
 
-/// Adds an entry of a new id. `blocks` has [`MAX_ADDED`] more blocks than the file uses. Changes `header`, and writes all but that.
+/// Adds an entry of a new id. `blocks` must have [`MAX_ADDED`] more blocks than the file uses.
+/// Changes `header` in memory; the caller writes it.
 ///
 /// # Errors
 /// Corruption; the errors of `blocks`. The file may then have changed in part.
@@ -281,7 +282,7 @@ impl QuotaFile {
         Ok(file)
     }
 
-    /// Returns its contents.
+    /// Returns the contents of the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0

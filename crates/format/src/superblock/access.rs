@@ -72,7 +72,8 @@ impl Superblock {
         Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
     }
 
-    /// Returns why the clusters of the file system forbid writing. Of these, `mke2fs` only makes clusters of more than 16384 blocks.
+    /// Returns why the clusters of the file system forbid writing. Of the unsupported kinds,
+    /// `mke2fs` makes only clusters of more than 16384 blocks.
     fn unsupported_clusters(&self) -> Option<&'static str> {
         let bits = self.cluster_bits();
         if !self.ro_compat().contains(RoCompat::BIGALLOC) {

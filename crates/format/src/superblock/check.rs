@@ -23,8 +23,8 @@ const MAX_LOG_CLUSTER_SIZE: u32 = 20;
 /// `EXT4_MAX_DESC_SIZE`.
 const MAX_DESC_SIZE: u16 = 1024;
 
-/// Returns the maximum number of inodes of a group of which a block has `per_block`. 16 bits count them
-/// (`EXT2_MAX_INODES_PER_GROUP`).
+/// Returns the maximum number of inodes of a group, whose inode table has `per_block` of them in a
+/// block. 16 bits count them (`EXT2_MAX_INODES_PER_GROUP`).
 #[must_use]
 pub const fn max_inodes_per_group(per_block: u32) -> u32 {
     (1 << 16) - per_block
@@ -38,7 +38,8 @@ pub(super) fn check(sb: &Superblock) -> Result<()> {
 
     let revision = sb.raw.s_rev_level.get();
     ensure(revision <= DYNAMIC, "s_rev_level", format_args!("{revision}, but only 0 and 1 are supported"))?;
-    // The field for the upper half of block numbers has another purpose there. The kernel refuses it too.
+    // The Hurd uses the field for the upper half of block numbers for another purpose. The kernel
+    // refuses such a volume too.
     let wide = sb.incompat().contains(Incompat::BIT64);
     ensure(!(wide && sb.is_of_hurd()), "s_creator_os", "the Hurd has no 64bit feature")?;
 

@@ -114,17 +114,17 @@ impl Superblock {
 pub struct Copies {
     /// The groups with a copy of the superblock.
     pub supers: SuperCopies,
-    /// Number of blocks of the table of descriptors after each of them.
+    /// Number of blocks of the table of descriptors after each copy of the superblock.
     pub table: u32,
     /// Number of blocks after the table that are reserved for its growth.
     pub reserved: u32,
-    /// The descriptors that are not in the table are in meta groups.
+    /// True if the descriptors that are not in the table are in meta groups.
     pub has_meta_groups: bool,
     /// Number of descriptors in one block, which is the number of groups of a meta group.
     pub descs_per_block: u32,
 }
 
-/// The groups with a copy of the superblock. Group 0 always has it.
+/// The groups with a copy of the superblock. Group 0 always has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SuperCopies {
     /// All groups.

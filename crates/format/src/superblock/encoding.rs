@@ -14,9 +14,10 @@ const NO_COMPAT_FALLBACK: u16 = 2;
 /// How names of directories that ignore case are encoded: UTF-8, with the tables of Unicode 12.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// Names that are not UTF-8 are refused. Otherwise they are compared byte by byte.
+    /// True if names that are not UTF-8 are refused. Otherwise they are compared byte by byte.
     pub strict: bool,
-    /// Names may be in the place of another hash than theirs, because some versions of Linux did not ignore any characters.
+    /// True if a name may be indexed by another hash than its own, because some versions of Linux
+    /// did not ignore any characters.
     pub misplaced_names: bool,
 }
 

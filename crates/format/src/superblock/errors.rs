@@ -11,15 +11,15 @@ pub const ERROR_CORRUPTED: u8 = 5;
 /// One error on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRecord<'a> {
-    /// The time at which it was found, in seconds since 1970.
+    /// The time at which the error was found, in seconds since 1970.
     pub seconds: i64,
-    /// The check that found it, truncated to 31 bytes.
+    /// The check that found the error, truncated to 31 bytes.
     pub function: &'a str,
-    /// The line of the source that found it.
+    /// The line of the source that found the error.
     pub line: u32,
-    /// The inode concerned; 0 for none.
+    /// The inode concerned, or 0.
     pub inode: u32,
-    /// The block concerned; 0 for none.
+    /// The block concerned, or 0.
     pub block: u64,
     /// The kind of error: [`ERROR_IO`], [`ERROR_CORRUPTED`].
     pub code: u8,

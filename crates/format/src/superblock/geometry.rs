@@ -66,8 +66,9 @@ impl Superblock {
         self.raw.s_blocks_per_group.get()
     }
 
-    /// Returns the number of bits in a group's block bitmap: clusters with `bigalloc`, else blocks. Without the feature the
-    /// field has the size of fragments, which no implementation has, and is ignored.
+    /// Returns the number of bits in a group's block bitmap: clusters with `bigalloc`, else blocks.
+    /// Without the feature the field has the size of fragments, which no implementation supports,
+    /// and is ignored.
     #[must_use]
     pub const fn clusters_per_group(&self) -> u32 {
         let has_clusters = self.ro_compat().contains(RoCompat::BIGALLOC);
@@ -134,7 +135,8 @@ impl Superblock {
         if promised { self.raw.s_min_extra_isize.get() } else { 0 }
     }
 
-    /// Returns the number of extra bytes of a new inode: enough for the kernel's fields, or more if the superblock asks.
+    /// Returns the number of extra bytes of a new inode: enough for the kernel's fields, or more if
+    /// the superblock asks for more.
     #[must_use]
     pub fn want_extra_isize(&self) -> u16 {
         if self.inode_size() <= 128 {

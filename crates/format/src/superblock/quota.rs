@@ -44,8 +44,9 @@ impl Superblock {
         field.set(ino.get());
     }
 
-    /// Returns true if quota files count inode `ino`, unless it is the inode of an attribute value: that counts for the inodes that
-    /// have the attribute. The file system's own inodes are not counted.
+    /// Returns true if quota files count inode `ino`: it is not one of the file system's own. The
+    /// caller excludes inodes of attribute values, which are counted with the inodes that have the
+    /// attribute.
     #[must_use]
     pub fn is_counted(&self, ino: InodeNo) -> bool {
         !self.is_own_inode(ino)

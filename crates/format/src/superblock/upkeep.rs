@@ -7,7 +7,8 @@ use super::{STATE_ERROR, STATE_VALID, Superblock};
 const DEFAULT_MAX_MOUNTS: u16 = 20;
 
 impl Superblock {
-    /// Notes that a driver begins to write at the time `now`, in seconds since 1970: another mount, and its time.
+    /// Notes that a driver begins to write at the time `now`, in seconds since 1970: increments the
+    /// number of mounts and sets the time of the last one.
     pub fn note_mount(&mut self, now: i64) {
         let raw = &mut self.raw;
         if raw.s_max_mnt_count.get() == 0 {

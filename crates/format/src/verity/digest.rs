@@ -7,7 +7,7 @@ use super::HashAlgorithm;
 /// A hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Zeros after `len` bytes.
+    /// The hash, with zeros after `len` bytes.
     bytes: [u8; 64],
     len: usize,
 }

@@ -71,7 +71,8 @@ fn encode_entries(
         }
         let offset = match value.is_empty() {
             false => values - base,
-            // Four zeros would end the list. The place of no bytes has no meaning.
+            // An entry that starts with four zeros would end the list. The offset of an empty value
+            // has no meaning.
             true if name.is_empty() && xattr.name_index == 0 => PAD,
             true => 0,
         };

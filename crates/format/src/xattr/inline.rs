@@ -1,27 +1,27 @@
-//! The attribute `system.data`, in which the contents of an inode continue that lie in the inode.
+//! The attribute `system.data`, which holds the contents of an inode that do not fit its `i_block`.
 
 use std::ops::Range;
 
 use super::{IBODY_HEADER, LIST_END, MAGIC, PAD, SYSTEM, Xattr, entry_len, find_end, raw_entry, value_of};
 use crate::Result;
 
-/// The rest of its name.
+/// The name of the attribute after the prefix `system.`.
 const NAME: &[u8] = b"data";
 
-/// Returns the attribute with this value.
+/// Returns the attribute `system.data` with this value.
 #[must_use]
 pub fn inline_data(value: Vec<u8>) -> Xattr {
     Xattr { name_index: SYSTEM, name: NAME.to_vec(), value: value.into() }
 }
 
-/// Returns true if this is the attribute.
+/// Returns true if `xattr` is `system.data`.
 #[must_use]
 pub fn is_inline_data(xattr: &Xattr) -> bool {
     (xattr.name_index, &xattr.name[..]) == (SYSTEM, NAME)
 }
 
-/// Returns where the attribute's value lies in the space after an inode's fields; `None` if the inode has no such
-/// attribute.
+/// Returns where the value of `system.data` lies in the space after an inode's fields; `None` if
+/// the inode has no such attribute.
 ///
 /// # Errors
 /// Names the field that is wrong.
@@ -44,8 +44,9 @@ pub fn inline_value(area: &[u8]) -> Result<Option<Range<usize>>> {
     Ok(None)
 }
 
-/// Returns the number of bytes that the attribute's value can have beside the other ones of `list`, in a space of `len`
-/// bytes after an inode's fields. `None` if there is no room for the attribute.
+/// Returns the number of bytes that the value of `system.data` can have beside the other attributes
+/// of `list`, in a space of `len` bytes after an inode's fields. `None` if there is no room for the
+/// attribute.
 #[must_use]
 pub fn inline_room(list: &[Xattr], len: usize) -> Option<usize> {
     let others: usize = list.iter().filter(|xattr| !is_inline_data(xattr)).map(Xattr::stored_len).sum();

@@ -12,7 +12,7 @@ pub const ACL_DEFAULT: u8 = 3;
 pub const TRUSTED: u8 = 4;
 /// `security.`
 const SECURITY: u8 = 6;
-/// `system.`, of which programs see no attribute.
+/// `system.`, whose attributes are invisible to programs.
 pub(super) const SYSTEM: u8 = 7;
 
 /// The first part of a name for each number. Numbers that are not listed are invisible to programs.

@@ -81,8 +81,9 @@ impl ValueInode {
     }
 }
 
-/// Computes the part of `e_hash` that depends on the name. Its bytes are unsigned. Kernels before 6.2 wrote it with `char`, which is
-/// signed on some machines; kernels accept both.
+/// Computes the part of `e_hash` that depends on the name. The bytes of the name count as unsigned.
+/// Kernels before 6.2 used `char`, which is signed on some machines; all kernels accept both
+/// hashes.
 pub(super) fn name_hash(name: &[u8]) -> u32 {
     name.iter().fold(0, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte))
 }

@@ -13,8 +13,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 const PAGE: usize = 4096;
 /// Smallest sector in bytes. Lengths of buffers are multiples of it.
 const SECTOR: usize = 512;
-/// Length in bytes from which buffers are mapped with huge pages, if the system provides them. A device transfers
-/// contiguous memory as one segment: twice as fast as page by page where that was measured.
+/// Length in bytes from which buffers are mapped with huge pages, if the system provides them. A
+/// device transfers contiguous memory as one segment, which was measured to be twice as fast as
+/// page by page.
 pub(crate) const HUGE: usize = 2 << 20;
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable)]
@@ -42,7 +43,8 @@ impl AlignedBuf {
         Self { memory: Memory::zeroed(len), len }
     }
 
-    /// Like [`zeroed`](Self::zeroed), but memory that the system gets back as soon as the buffer is dropped, whatever the length.
+    /// Maps a buffer of `len` zero bytes, whatever the length. The system gets the memory back as
+    /// soon as the buffer is dropped.
     ///
     /// # Panics
     /// If `len` is not a multiple of 512.

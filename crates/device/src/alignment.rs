@@ -8,9 +8,9 @@ const MAX_MEMORY: u32 = 4096;
 /// Alignment of direct I/O; both fields are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alignment {
-    /// Of memory addresses, bytes.
+    /// Alignment of memory addresses, bytes.
     pub(crate) memory: u32,
-    /// Of file offsets and of each buffer's length, bytes.
+    /// Alignment of file offsets and of each buffer's length, bytes.
     pub(crate) offset: u32,
 }
 

@@ -3,8 +3,9 @@
 /// A number that a device reports about itself, for people who watch it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name in lower case, with words separated by `_`, such as `reconnects`. A number of bytes ends in `_bytes`.
+    /// Name of the number in lower case, with words separated by `_`, such as `reconnects`. A
+    /// number of bytes ends in `_bytes`.
     pub name: &'static str,
-    /// Its value now.
+    /// Value of the number now.
     pub value: u64,
 }

@@ -106,8 +106,9 @@ pub trait Device: Send + Sync + Debug {
         false
     }
 
-    /// Asks the servers of the device for the client that holds its lock, also through a device that was opened read-only.
-    /// `None` if no client holds it, or the device has no such lock. May block for as long as a read.
+    /// Asks the servers of the device for the client that holds its lock, also through a device
+    /// that was opened read-only. Returns `None` if no client holds the lock, or the device has no
+    /// such lock. May block for as long as a read.
     ///
     /// # Errors
     /// The servers do not answer.
@@ -115,18 +116,20 @@ pub trait Device: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// Asks the servers of the device whether this client has the right to fence the owner of the lock, which a takeover needs. Succeeds
-    /// on a device without such a lock. May block for as long as a read.
+    /// Asks the servers of the device whether this client has the right to fence the owner of the
+    /// lock, which a takeover needs. Succeeds on a device without such a lock. May block for as
+    /// long as a read.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] if it has not; the servers do not answer.
+    /// [`io::ErrorKind::PermissionDenied`] if this client has no such right; other errors if the
+    /// servers do not answer.
     fn check_fence(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Returns the size in bytes of the pieces that the device stores apart, such as the objects of an RBD image; `None` if it
-    /// has none. Piece `i` holds the bytes from `i` times that size. A request within one piece costs less than one that
-    /// crosses two.
+    /// Returns the size in bytes of the pieces that the device stores apart, such as the objects of
+    /// an RBD image; `None` if it does not store pieces apart. Piece `i` holds the bytes from `i`
+    /// times that size. A request within one piece costs less than one that crosses two.
     fn object_size(&self) -> Option<NonZeroU64> {
         None
     }
@@ -136,9 +139,10 @@ pub trait Device: Send + Sync + Debug {
         Vec::new()
     }
 
-    /// Has a device that is not [`Fenced`](Sharing::Fenced) ask `guard` before it sends writes, and before it sends them again
-    /// after it has connected again. Called whenever a volume with protection is opened
-    /// for writing, before its first write; the last guard counts. A device of this machine ignores it.
+    /// Makes a device that is not [`Fenced`](Sharing::Fenced) ask `guard` before it sends writes,
+    /// and before it sends them again on a new connection. A volume with protection that is opened
+    /// for writing calls this before its first write; the last guard counts. A device of this
+    /// machine ignores it.
     fn guard_writes(&self, guard: Arc<dyn WriteGuard>) {
         let _ = guard;
     }

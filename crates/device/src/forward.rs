@@ -128,7 +128,8 @@ macro_rules! forward_device {
     };
 }
 
-/// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
+/// Forwards the blocking calls. Threads serve its queues, because a native queue keeps its device
+/// alive, and a reference cannot.
 impl<T: Device + ?Sized> Device for &T {
     forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, network);
 }

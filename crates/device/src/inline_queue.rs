@@ -7,10 +7,11 @@ use crate::device::Device;
 use crate::queue::{Queue, QueueWaker, WakeEvent};
 use crate::request::{Done, Request};
 
-/// A queue that performs each request in [`submit`](Queue::submit), with the device's blocking calls.
+/// A queue that performs each request in [`submit`](Queue::submit), with the device's blocking
+/// calls.
 ///
-/// For devices whose calls return at once, such as memory: handing a request to another thread would cost more than
-/// performing it.
+/// It is for devices whose calls return at once, such as memory: to hand a request to another
+/// thread would cost more than to perform it.
 #[derive(Debug)]
 pub struct InlineQueue {
     device: Arc<dyn Device>,

@@ -1,15 +1,19 @@
-//! A lock that stays on a file while a process closes it and opens it again, for writing after it was open only for reading.
+//! A lock that stays on a file while a process that had it open for reading closes it and opens it
+//! for writing.
 //!
-//! A flock(2) lock belongs to an open file, and a file that was opened for reading cannot become one for writing. If the process closed
-//! one and locked the other, a lock for which another process waits would be granted in between. So the lock passes from file to file:
+//! A flock(2) lock belongs to an open file, and a file that was opened for reading cannot become
+//! one for writing. If the process closed one and locked the other, a lock for which another
+//! process waits would be granted in between. So the lock passes from file to file:
 //!
 //! 1. The process holds a shared lock on a third file, the handover, and closes the first file.
 //! 2. The new file gets a shared lock, and the handover is unlocked.
-//! 3. The shared lock of the new file becomes exclusive. The kernel does both halves of that at once, so no process that waits gets in
-//!    between. It fails if another process holds a shared lock, too. The new file has lost its lock then, and the handover gets it back:
-//!    the other shared lock keeps out a process that waits for an exclusive one.
+//! 3. The shared lock of the new file becomes exclusive. The kernel releases and acquires in one
+//!    step, so no waiting process gets the lock in between. The step fails if another process holds
+//!    a shared lock, too. The new file has lost its lock then, and the handover acquires a shared
+//!    lock again: the other shared lock keeps out a process that waits for an exclusive one.
 //!
-//! A device that was opened with a handover and closes while the handover exists passes the lock back in the same way.
+//! A device that was opened with a handover and closes while the handover exists passes the lock
+//! back in the same way.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -21,22 +25,22 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-/// Longest wait for a lock that another process has for a moment.
+/// Longest wait for a lock that another process holds for a moment.
 const HELD_WITHIN: Duration = Duration::from_secs(5);
 /// Time between two attempts to open or lock a file.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 
-/// Keeps the lock of a file while its device is closed and opened again. Clones share one lock, which ends with the last of them. A device
-/// that has taken the lock over keeps it.
+/// Keeps the lock of a file while its device is closed and opened again. Clones share one lock,
+/// which is released with the last clone. A device to which the lock has passed keeps it.
 #[derive(Clone, Debug)]
 pub struct LockHandover(Arc<File>);
 
-/// A handover that may have ended.
+/// A handover to which the lock passes back, if it still exists.
 #[derive(Debug)]
 pub(crate) struct LockReturn(Weak<File>);
 
 impl LockHandover {
-    /// Locks the file at `path` against writers. A device of the caller may have locked it likewise.
+    /// Locks the file at `path` against writers. A device of the caller may also hold such a lock.
     ///
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if a writer has the file open. Messages name the path.

@@ -8,12 +8,13 @@ use crate::lock_handover::LockHandover;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Direct {
-    /// Bypass it if the file supports that for all of the volume, with sectors of at most 4096 bytes.
+    /// Bypasses the page cache if the file supports that for all of the volume, with sectors of at
+    /// most 4096 bytes.
     #[default]
     Auto,
-    /// Bypass it, or fail to open.
+    /// Bypasses the page cache, or fails to open.
     Always,
-    /// Go through the page cache.
+    /// Uses the page cache.
     Never,
 }
 
@@ -27,7 +28,7 @@ pub enum Direct {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceOptions {
-    /// Refuse writes and discards, and exclude only writers.
+    /// Refuses writes and discards, and locks out only writers.
     pub read_only: bool,
     /// Offset of the volume in the file in bytes, such as the start of a partition.
     pub offset: u64,
@@ -35,24 +36,29 @@ pub struct DeviceOptions {
     pub len: Option<u64>,
     /// Whether to bypass the page cache.
     pub direct: Direct,
-    /// Lock the file: a writer excludes all other openers that lock, a reader excludes writers. On by default.
+    /// Locks the file: a writer excludes all other openers that lock, a reader excludes writers. On
+    /// by default.
     pub lock: bool,
     /// Longest wait for a file that another opener has locked, and for a block device that is in use. Zero: opening fails at once. Half a
     /// second by default, because some uses are short: the kernel releases the files of an io_uring some time after the process
     /// has ended, and udev locks a device while it probes one that has changed.
     pub lock_wait: Duration,
-    /// A writer takes over the lock that this holds, and passes it back if it closes the file while the handover exists. Devices other
-    /// than files ignore it.
+    /// The handover whose lock a writer takes over, and to which the lock passes back if the file
+    /// is closed while the handover exists. Devices other than files ignore it.
     pub handover: Option<LockHandover>,
-    /// Create the file, or truncate it, as a hole of this many bytes. Block devices refuse it. Images on a network are created
-    /// if there is none; one that exists is opened as it is if it has as many bytes or more.
+    /// Creates the file, or truncates it, as a hole of this many bytes. Block devices refuse it. An
+    /// image on a network is created if it does not exist; an existing one is opened unchanged if
+    /// it has at least this many bytes.
     pub create: Option<u64>,
-    /// Break the lock of another machine on a device of a network, and fence that machine: the device refuses its writes
-    /// before this open returns. Devices that have no such lock ignore it.
+    /// Breaks the lock of another machine on a device of a network, and fences that machine: the
+    /// device refuses its writes before this open returns. Devices that have no such lock ignore
+    /// it.
     pub takeover: bool,
-    /// With `takeover`, break only the lock of the owner that [`Device::lock_owner`](crate::Device::lock_owner) calls so. If
-    /// another one holds it by then, opening fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy). So of two openers
-    /// that find the same owner dead, one does not fence the other. `None` breaks the lock of any owner.
+    /// With `takeover`, breaks only the lock of the owner of this name, as
+    /// [`Device::lock_owner`](crate::Device::lock_owner) returns it. If another owner holds the
+    /// lock by then, opening fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy). So two
+    /// openers that find the same owner dead cannot fence each other. `None` breaks the lock of any
+    /// owner.
     pub takeover_from: Option<String>,
 }
 

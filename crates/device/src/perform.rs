@@ -1,4 +1,4 @@
-//! Requests performed by the blocking calls of a device.
+//! Performs requests with the blocking calls of a device.
 
 use std::io::{self, IoSlice, IoSliceMut};
 

@@ -13,13 +13,15 @@ use crate::aligned::{AlignedBuf, HUGE};
 
 /// Smallest buffer, bytes.
 const MIN_CLASS: usize = 4 << 10;
-/// Length up to which buffers have a power of two of bytes. Longer ones have [`MAX_CLASS`].
+/// Length up to which buffers have a power of two of bytes. Longer buffers have [`MAX_CLASS`]
+/// bytes.
 const MAX_SMALL: usize = 256 << 10;
 /// Largest buffer that the pool keeps: one huge page.
 const MAX_CLASS: usize = HUGE;
 /// Number of size classes: powers of two from `MIN_CLASS` to `MAX_SMALL`, and `MAX_CLASS`.
 const CLASSES: usize = (MAX_SMALL / MIN_CLASS).ilog2() as usize + 2;
-/// Number of shards. A thread always uses the same one, so its lock is rarely contended.
+/// Number of shards. A thread always uses the same shard, so the lock of a shard is rarely
+/// contended.
 const SHARDS: usize = 32;
 /// Limit of the process's pool, bytes.
 const GLOBAL_BYTES: usize = 128 << 20;
@@ -34,7 +36,7 @@ pub struct BufferPool {
     shard_bytes: usize,
 }
 
-/// Idle buffers of some threads, on cache lines of their own.
+/// Idle buffers of the threads that use this shard, on cache lines of their own.
 #[repr(align(128))]
 struct Shard(Mutex<Idle>);
 
@@ -51,7 +53,7 @@ impl BufferPool {
         Self { shards, shard_bytes: max_bytes / SHARDS }
     }
 
-    /// Returns the pool that all of this process shares. It keeps at most 128 MiB.
+    /// Returns the pool of this process, which keeps at most 128 MiB.
     pub fn global() -> &'static Self {
         static GLOBAL: BufferPool = BufferPool::new(GLOBAL_BYTES);
         &GLOBAL

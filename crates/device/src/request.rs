@@ -52,7 +52,7 @@ pub enum Op {
     Read {
         /// Offset on the device, bytes.
         offset: u64,
-        /// Buffer to fill, at least `len` bytes long. Bytes after the first `len` are left alone.
+        /// Buffer to fill, at least `len` bytes long. Bytes after the first `len` do not change.
         buf: AlignedBuf,
         /// Length in bytes.
         len: usize,
@@ -81,7 +81,7 @@ impl Op {
 /// An operation, named by a token of the caller's choice.
 #[derive(Debug)]
 pub struct Request {
-    /// Returned in [`Done`]. Need not be unique.
+    /// Token that [`Done`] returns to the caller. Need not be unique.
     pub token: u64,
     /// Operation to perform.
     pub op: Op,

@@ -1,9 +1,10 @@
 //! Memory that several threads read and write at the same time, and copies out of it and into it.
 //!
-//! A copy reads or writes each byte once, in no order that a caller may rely on: like relaxed atomics, word by word.
-//! Callers that need a consistent copy exclude writers themselves.
-//! On x86-64 copies of 256 bytes or more use the processor's string instruction, which is faster (a page: 0.54 against
-//! 0.77 us where that was measured). That is sound because assembly counts as anything that relaxed atomics could do.
+//! A copy reads or writes each byte once, in no order that a caller may rely on: its words behave
+//! like relaxed atomics. Callers that need a consistent copy exclude writers themselves. On x86-64
+//! copies of 256 bytes or more use the processor's string instruction, which is faster (0.54
+//! instead of 0.77 us for a page, as measured). That is sound because assembly counts as anything
+//! that relaxed atomics could do.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +18,8 @@ const WORD: usize = size_of::<u64>();
 /// Length in bytes from which the string instruction is faster, despite its start-up time.
 #[cfg(target_arch = "x86_64")]
 const LONG: usize = 256;
-/// Number of cache lines that [`prefetch`] requests. The processor's own prefetcher requests the lines after them.
+/// Number of cache lines that [`prefetch`] requests. The processor's own prefetcher requests the
+/// following lines.
 #[cfg(target_arch = "x86_64")]
 const LINES: usize = 8;
 
@@ -44,8 +46,8 @@ impl SharedMemory {
     /// Returns the words.
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has that length, begins at a page, was zeroed, lasts as long as `self`, and is accessed in no
-        // other way.
+        // SAFETY: the mapping has that length, begins at a page, was zeroed, lives as long as
+        // `self`, and is accessed only through these words.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / WORD) }
     }
 
@@ -112,11 +114,11 @@ pub fn prefetch(words: &[AtomicU64]) {
     let _ = words;
 }
 
-/// Copies `len` bytes.
+/// Copies `len` bytes from `from` to `to`.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap. Other threads may access bytes of
-/// atomics at the same time.
+/// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap. Other
+/// threads may access bytes of atomics at the same time.
 #[cfg(target_arch = "x86_64")]
 unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller guarantees the pointers. The direction flag is clear at the start of an assembly block.

@@ -6,10 +6,11 @@
 pub enum Sharing {
     /// Only this machine reaches the device. A lock of its file, if the options asked for one, excludes other openers.
     Local,
-    /// Other machines may reach the device, such as a disk of a storage network, and nothing that the device does keeps them from
-    /// writing. A lock of its file excludes other openers on this machine only.
+    /// Other machines may reach the device, such as a disk of a storage network, and the device
+    /// does not keep them from writing. A lock of its file excludes other openers on this machine
+    /// only.
     Unknown,
-    /// Other machines reach the device, and nothing that the device does keeps them from writing.
+    /// Other machines reach the device, and the device does not keep them from writing.
     Unfenced,
     /// Other machines reach the device. This opener holds a lock on it; from the moment that another one breaks the lock, the
     /// device refuses every write of this opener, also writes in flight.

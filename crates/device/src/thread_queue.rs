@@ -88,8 +88,8 @@ impl Shared {
         }
     }
 
-    /// Performs a request. A panic of the device becomes the request's error, because its owner would otherwise wait for it
-    /// forever.
+    /// Performs a request. A panic of the device becomes the request's error, because the owner
+    /// would otherwise wait for the request forever.
     fn perform(&self, mut request: Request) -> Done {
         let result = catch_unwind(AssertUnwindSafe(|| request.op.perform(&*self.device)));
         request.done(result.unwrap_or_else(|_| Err(io::Error::other("the device panicked"))))

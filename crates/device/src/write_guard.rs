@@ -3,14 +3,16 @@
 use std::fmt::Debug;
 use std::io;
 
-/// Reads bytes of a device that has connected again, while its calls still wait for the connection: `read(offset, bytes)`.
+/// Reads from a device that has connected again, while its calls still wait for the connection:
+/// `read(offset, bytes)`.
 pub type ReadNow<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
 
-/// Knows if this machine still owns a volume. Asked by devices that nothing but the protocol of the volume keeps from
-/// being written by two machines.
+/// Decides whether this machine still owns a volume. A device asks it if only the protocol of the
+/// volume keeps two machines from writing at the same time.
 ///
-/// A check by the caller of a device is too early: a process can be stopped, or a connection be lost, between that check and
-/// the system call that sends the bytes. So the device asks at the last moment.
+/// A check by the caller of a device is too early: a process can be stopped, or a connection be
+/// lost, between that check and the system call that sends the bytes. So the device asks at the
+/// last moment.
 pub trait WriteGuard: Send + Sync + Debug {
     /// Returns true if writes may be sent now. Does not block.
     ///
@@ -18,10 +20,12 @@ pub trait WriteGuard: Send + Sync + Debug {
     /// [`may_resend`](Self::may_resend).
     fn may_write(&self) -> bool;
 
-    /// Finds out by reading from the device, over the new connection, whether this machine still owns the volume.
+    /// Finds out by reading from the device, over the new connection, whether this machine still
+    /// owns the volume.
     ///
     /// # Errors
-    /// It does not, or reading failed. After [`io::ErrorKind::PermissionDenied`] the device fails every later write with this
-    /// error; after another error it connects once more.
+    /// This machine no longer owns the volume, or reading failed. After
+    /// [`io::ErrorKind::PermissionDenied`] the device fails every later write with this error;
+    /// after another error it connects once more.
     fn may_resend(&self, read: &mut ReadNow<'_>) -> io::Result<()>;
 }

@@ -18,7 +18,7 @@ use crate::short_transfer::end_of_file;
 #[derive(Debug)]
 pub struct FaultDevice {
     inner: Arc<dyn Device>,
-    /// 0, or 1 for a device beside another one.
+    /// Number of the device: 0, or 1 for one that [`beside`](Self::beside) has made.
     number: u32,
     state: Arc<Mutex<FaultState>>,
 }
@@ -51,8 +51,9 @@ impl FaultDevice {
         Self { inner, number: 0, state: Arc::new(Mutex::new(FaultState { plan, ..FaultState::default() })) }
     }
 
-    /// Makes a second device, which forwards to `inner`. The plan of this one counts the calls of both, in the order in which they come.
-    /// If it fails all later calls too, these are the calls of the device of the first one.
+    /// Makes a second device, which forwards to `inner`. The plan of this device counts the calls
+    /// of both, in the order in which they come. If the plan fails all later calls too, it fails
+    /// only calls of the device on which the first failure was.
     #[must_use]
     pub fn beside(&self, inner: Arc<dyn Device>) -> Self {
         Self { inner, number: self.number + 1, state: Arc::clone(&self.state) }
@@ -135,7 +136,7 @@ impl Device for FaultDevice {
         match self.count(CallKind::Write, offset, len) {
             Action::Forward => return self.inner.write_at(offset, bufs),
             Action::Fail => {}
-            // The call fails, whether this succeeds or not.
+            // The call fails, whether or not this write succeeds.
             Action::Tear => drop(self.inner.write_at(offset, &iovec::prefix(bufs, self.half(len)))),
         }
         eio()

@@ -54,8 +54,8 @@ pub struct FaultPlan {
     pub kind: FaultKind,
     /// Whether all later calls of `kind` fail too.
     pub sticky: bool,
-    /// Whether a failing read or write first transfers the first half of its sectors, rounded down. Such a read fails as one that
-    /// ends before its last byte.
+    /// Whether a failing read or write first transfers the first half of its sectors, rounded down.
+    /// Such a read fails like a read that the device ended early.
     pub torn: bool,
 }
 

@@ -193,7 +193,7 @@ impl Drop for FileDevice {
     /// Unlocks the file. Closing it would unlock it too, but only after the kernel has released the rings that used it, some
     /// time after they were closed.
     fn drop(&mut self) {
-        // Another holder of the same open file may have locked it, and then that lock stays.
+        // Another holder of the same open file may have locked the file, and then that lock stays.
         if self.is_locked {
             if let Some(lock_return) = &self.lock_return {
                 lock_return.pass_back(&self.file);

@@ -1,6 +1,7 @@
-//! Direct I/O: finds out which alignment a file demands, and copies requests that do not have it.
+//! Direct I/O: finds out which alignment a file demands, and copies the buffers of requests that
+//! lack it.
 //!
-//! [`set_up`] switches a file to direct I/O only if all of the volume can be accessed so.
+//! [`set_up`] switches a file to direct I/O only if it reaches all of the volume.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};

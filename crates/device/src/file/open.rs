@@ -22,7 +22,7 @@ pub(super) struct Opened {
     pub(super) is_block_device: bool,
     /// Whether `open` locked the file.
     pub(super) is_locked: bool,
-    /// Where the lock goes when the file is closed.
+    /// The handover that gets the lock when the file is closed.
     pub(super) lock_return: Option<LockReturn>,
     /// Start of the volume in the file, bytes.
     pub(super) base: u64,
@@ -110,8 +110,9 @@ fn is_write_protected(device: &File) -> io::Result<bool> {
     Ok(std::fs::read_to_string(protection).is_ok_and(|protected| protected.trim() == "1"))
 }
 
-/// Locks the file: shared for a reader, exclusive for a writer. A flock(2) lock belongs to the open file description, so two
-/// opens by one process exclude each other too. Returns where the lock goes when the file is closed.
+/// Locks the file: shared for a reader, exclusive for a writer. A flock(2) lock belongs to the open
+/// file description, so two opens by one process exclude each other too. Returns the handover that
+/// gets the lock when the file is closed.
 fn lock(file: &File, path: &Path, options: &DeviceOptions) -> io::Result<Option<LockReturn>> {
     let handover = options.handover.as_ref().filter(|_| !options.read_only);
     let attempt = || match handover {

@@ -1,4 +1,4 @@
-//! Queues on plain files, which are no volumes and may grow.
+//! Queues on plain files, which are not volumes and may grow.
 
 use std::fs::File;
 use std::io;

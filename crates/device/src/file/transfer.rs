@@ -13,7 +13,7 @@ use crate::short_transfer::{end_of_file, nothing_written};
 /// Fills all of `bufs` from a file offset.
 ///
 /// # Errors
-/// `UnexpectedEof` if the file ends before.
+/// `UnexpectedEof` if the file ends before all buffers are full.
 pub(super) fn read_all(file: &File, mut offset: u64, mut bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
     // Skips empty buffers, because a call for zero bytes would look like the end of the file.
     IoSliceMut::advance_slices(&mut bufs, 0);
@@ -53,7 +53,7 @@ pub(super) fn write_all(file: &File, offset: u64, bufs: &[IoSlice<'_>]) -> io::R
     Ok(())
 }
 
-/// Writes some of `bufs`, and returns the number of bytes written.
+/// Writes a first part of `bufs`, and returns the number of bytes written.
 fn write_some(file: &File, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(retry_on_intr(|| pwritev(file, bufs, offset))?)
 }

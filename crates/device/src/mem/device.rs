@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+// once_cell's memory orders are visible to ThreadSanitizer, unlike those inside
+// `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
 use parking_lot::RwLock;
 
@@ -123,7 +124,8 @@ impl MemDevice {
         Ok(())
     }
 
-    /// Copies `bytes` to the chunk at `offset`, or leaves it a hole if they are zeros. The chunk must be a hole.
+    /// Copies `bytes` to the chunk at `offset`, which must be a hole. If they are zeros, the chunk
+    /// stays a hole.
     fn put_unless_zero(&self, offset: u64, bytes: &[u8]) {
         if *bytes != zeros()[..bytes.len()] {
             let range = ChunkRange::at(offset, bytes.len() as u64);

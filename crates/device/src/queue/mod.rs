@@ -1,7 +1,8 @@
 //! The [`Queue`] trait: requests that complete later, harvested by the thread that submitted them.
 //!
-//! This module states the contract between a queue and its owner. The queues themselves live with their devices, in
-//! [`open_queue`](crate::open_queue) and in crates that define devices of their own.
+//! This module states the contract between a queue and its owner. The implementations are with
+//! their devices, in [`open_queue`](crate::open_queue) and in crates that define devices of their
+//! own.
 
 mod wake_event;
 mod waker;
@@ -15,32 +16,39 @@ pub use waker::QueueWaker;
 
 /// Requests in flight on a device, for one thread at a time.
 ///
-/// The owner submits requests, calls [`harvest`](Self::harvest), and gets each request back as a [`Done`].
+/// The owner submits requests, calls [`harvest`](Self::harvest), and gets each request back as a
+/// [`Done`].
 ///
 /// # Contract
 /// An implementation outside this crate must keep all of these rules; callers rely on them.
 ///
-/// - **Order.** Requests have no order between them and complete in any order, requests of overlapping ranges
-///   included. A caller that needs an order harvests the first request before it submits the second.
-/// - **Completion.** `harvest` returns each submitted request exactly once, with its token and its buffers, whether it
-///   succeeded, failed or was canceled. A request succeeds as a whole or fails: a queue continues a short transfer
-///   itself.
-/// - **Checks.** `submit` accepts every request. A request that the device's blocking call would refuse completes with
-///   the same error; [`Op::check`](crate::Op::check) returns it.
-/// - **Flush.** An [`Op::Flush`](crate::Op::Flush) makes durable every write that `harvest` returned before the flush was
-///   submitted. It need not cover a write that was still in flight then.
-/// - **Buffers.** The queue owns a request's buffers from `submit` until `harvest` returns them. Until then nothing
-///   else writes to a read's buffer, and the bytes of a write's segments do not change. A queue returns a buffer only
-///   after the device, kernel or network has stopped using its memory.
-/// - **Depth.** A queue has about `depth` requests on the device at a time. Further requests wait in the queue, whose
-///   length is not limited: `submit` never blocks on the device.
-/// - **Wakes.** A wake from any thread ends a `harvest` that blocks, or else the next `harvest` that would block.
-///   Wakes are not counted: one return may answer several. A wake after the queue was dropped does nothing.
-/// - **Threads.** The owner may move the queue to another thread between two calls, also with requests in flight.
-/// - **Shutdown.** Dropping a queue starts what still waits, blocks until no request is in flight, and discards the
-///   results. A queue that has failed need not start what waits, but blocks until the device has no request of it. Only the
-///   queue of a device on a network, where a server may carry out requests late in any case, need not block.
-///   The queue keeps its device open, so it holds a reference to it.
+/// - **Order.** Requests have no order between them and complete in any order, requests of
+///   overlapping ranges included. A caller that needs an order harvests the first request before it
+///   submits the second.
+/// - **Completion.** `harvest` returns each submitted request exactly once, with its token and its
+///   buffers, whether it succeeded, failed or was canceled. A request succeeds as a whole or fails:
+///   a queue continues a short transfer itself.
+/// - **Checks.** `submit` accepts every request. A request that the device's blocking call would
+///   refuse completes with the same error; [`Op::check`](crate::Op::check) returns it.
+/// - **Flush.** An [`Op::Flush`](crate::Op::Flush) makes durable every write that `harvest`
+///   returned before the flush was submitted. It need not cover a write that was still in flight
+///   then.
+/// - **Buffers.** The queue owns a request's buffers from `submit` until `harvest` returns them.
+///   Until then nothing else writes to a read's buffer, and the bytes of a write's segments do not
+///   change. A queue returns a buffer only after the device, kernel or network has stopped using
+///   its memory.
+/// - **Depth.** A queue has about `depth` requests on the device at a time. Further requests wait
+///   in the queue, whose length is not limited: `submit` never blocks on the device.
+/// - **Wakes.** A wake from any thread ends a `harvest` that blocks, or else the next `harvest`
+///   that would block. Wakes are not counted: one return may answer several. A wake after the queue
+///   was dropped does nothing.
+/// - **Threads.** The owner may move the queue to another thread between two calls, also with
+///   requests in flight.
+/// - **Shutdown.** Dropping a queue starts the requests that still wait, blocks until no request is
+///   in flight, and discards the results. A queue that has failed need not start them, but blocks
+///   until the device has no request of it. Only the queue of a device on a network, where a server
+///   may carry out requests late in any case, need not block. The queue keeps its device open, so
+///   it holds a reference to it.
 ///
 /// # Example
 /// A queue that performs each request in `submit`, as a device in memory can:
@@ -86,12 +94,14 @@ pub trait Queue: Send + Debug {
 
     /// Starts submitted requests and appends completed ones to `done`.
     ///
-    /// With `wait`, blocks until it has appended a completion or was woken; with nothing in flight only a wake ends it.
-    /// It may also return early with nothing. Without `wait`, it never blocks.
+    /// With `wait`, blocks until it has appended a completion or was woken; with nothing in flight,
+    /// only a wake ends the wait. It may also return early without completions. Without `wait`, it
+    /// never blocks.
     ///
     /// # Errors
-    /// The queue itself cannot make progress; its requests stay in flight. The failure of a request, or of a connection
-    /// that all requests need, is the result of each request and not an error of `harvest`.
+    /// The queue itself cannot make progress; its requests stay in flight. The failure of a
+    /// request, or of a connection that all requests need, is the result of each request and not an
+    /// error of `harvest`.
     fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()>;
 
     /// Returns the number of requests that were submitted and not yet harvested.

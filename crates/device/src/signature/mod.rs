@@ -18,9 +18,9 @@ pub use zone::{Unreadable, read_around};
 /// A signature on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
-    /// The kind of its owner, such as `an XFS file system`.
+    /// The kind of contents, such as `an XFS file system`.
     what: &'static str,
-    /// The offset of its bytes on the device.
+    /// The offset of the signature on the device.
     offset: u64,
 }
 
@@ -92,7 +92,8 @@ pub fn scan(device: &dyn Device, range: Range<u64>) -> Scan {
         found.retain(|found| found.what != table::QCOW2);
         found.push(Found { what: "a QCOW2 image of e2image", offset: 0 });
     }
-    // A GUID partition table has a protective MBR, and boot sectors of FAT and NTFS have its two bytes.
+    // A protective MBR accompanies a GUID partition table, and boot sectors of FAT and NTFS end
+    // with the two bytes of an MBR.
     if found.is_empty() {
         found.extend(ends.boot_sector());
     }
@@ -126,7 +127,7 @@ impl Ends {
         (Self { first, last, last_offset, size }, unreadable)
     }
 
-    /// Returns `len` bytes from `offset`, if they lie in either end.
+    /// Returns `len` bytes from `offset`, if the first or the last bytes contain them.
     fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let part = |bytes: &'_ [u8], from: u64| {
             let start = usize::try_from(offset.checked_sub(from)?).ok()?;
@@ -138,8 +139,8 @@ impl Ends {
         }
     }
 
-    /// Returns true for the QCOW2 format of e2image, which has metadata alone. The first table is in its second cluster, where other
-    /// programs have reference counts.
+    /// Returns true for the QCOW2 format of e2image, which holds only metadata. Its first table is
+    /// in the second cluster, where other programs store reference counts.
     fn is_qcow2_of_e2image(&self) -> bool {
         let word = |at: u64| {
             let bytes = self.get(at, 4).and_then(<[u8]>::first_chunk);

@@ -8,7 +8,8 @@ use SignatureOffset::{FromEnd, Start};
 pub enum SignatureOffset {
     /// From the start of the device.
     Start(u64),
-    /// This many bytes before the device's size rounded down to a multiple of the second number.
+    /// This many bytes before the device's size, which is first rounded down to a multiple of the
+    /// second number.
     FromEnd(u64, u64),
 }
 
@@ -22,7 +23,7 @@ impl SignatureOffset {
     }
 }
 
-/// Name, place and bytes of each signature.
+/// The name, the place and the bytes of each signature.
 #[rustfmt::skip]
 pub const SIGNATURES: &[(&str, SignatureOffset, &[u8])] = &[
     (EXT, Start(0x438), &[0x53, 0xef]),
@@ -119,7 +120,8 @@ pub const SIGNATURES: &[(&str, SignatureOffset, &[u8])] = &[
     ("an Apple partition map", Start(0x200), b"PM\0\0"),
 ];
 
-/// A file of e2image in its own format, which has a copy of the superblock at the place of one.
+/// A file of e2image in its own format, which has a copy of the superblock where a volume has its
+/// superblock.
 pub const E2IMAGE: &str = "an e2image file";
 /// A QCOW2 image of any program.
 pub const QCOW2: &str = "a QCOW2 image";

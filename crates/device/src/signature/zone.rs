@@ -6,7 +6,8 @@ use std::io::{self, IoSliceMut};
 use crate::aligned::AlignedBuf;
 use crate::device::Device;
 
-/// Reads begin and end at multiples of this, which every sector size divides, in bytes.
+/// Offsets and lengths of reads are multiples of this number of bytes, which every sector size
+/// divides.
 const GRAIN: u64 = 4096;
 /// Fewest bytes that are read at a time after a larger read has failed. Sectors of the device may be larger.
 const PIECE: u32 = 512;
@@ -14,9 +15,9 @@ const PIECE: u32 = 512;
 /// A part of a device that cannot be read.
 #[derive(Debug)]
 pub struct Unreadable {
-    /// Its first byte on the device.
+    /// First byte of the part on the device.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length of the part in bytes.
     pub len: u64,
     /// The error of the device.
     pub error: io::Error,
@@ -34,8 +35,9 @@ impl From<Unreadable> for io::Error {
     }
 }
 
-/// Returns `len` bytes from `offset`, which lie on the device, with zeros in place of the pieces that cannot be read. Adds these
-/// to `unreadable`, neighbours as one part. Whole pages of 4 KiB are read, so a piece may lie beside the range.
+/// Returns `len` bytes from `offset`, which lie on the device, with zeros in place of the pieces
+/// that cannot be read. Adds these pieces to `unreadable`, adjacent ones as one part. Whole pages
+/// of 4 KiB are read, so a piece may lie beside the range.
 pub fn read_around(device: &dyn Device, offset: u64, len: u64, unreadable: &mut Vec<Unreadable>) -> Vec<u8> {
     if len == 0 {
         return Vec::new();

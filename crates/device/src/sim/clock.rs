@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 /// Time before a deadline at which a sleep ends, in nanoseconds. The thread spins for the rest, because sleeps end late.
 const SPIN: u64 = 5_000;
 
-/// The device's time, in nanoseconds since it was made, and its slots.
+/// The time of a device, in nanoseconds since it was made, and its slots.
 #[derive(Debug)]
 pub(super) struct Clock {
     start: Instant,

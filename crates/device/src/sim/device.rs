@@ -16,9 +16,9 @@ use crate::queue::Queue;
 pub struct SimProfile {
     /// Time from the start of a read on the device to its completion.
     pub read_latency: Duration,
-    /// Time of a write or discard.
+    /// Time from the start of a write or discard to its completion.
     pub write_latency: Duration,
-    /// Time of a flush.
+    /// Time from the start of a flush to its completion.
     pub flush_latency: Duration,
     /// Number of requests on the device at a time. Further requests wait. 0 counts as 1.
     pub parallel: usize,

@@ -27,7 +27,7 @@ pub(super) struct SimQueue {
 /// Requests of one kind, in the order in which they are due.
 #[derive(Debug)]
 struct Fifo {
-    /// Nanoseconds.
+    /// Time that a request of this kind takes, nanoseconds.
     latency: u64,
     assigned: VecDeque<Assigned>,
 }
@@ -35,7 +35,7 @@ struct Fifo {
 /// A request that has a slot.
 #[derive(Debug)]
 struct Assigned {
-    /// Time of the clock at which it completes, nanoseconds.
+    /// Time of the clock at which the request completes, nanoseconds.
     due: u64,
     request: Request,
 }

@@ -27,8 +27,8 @@ use wake_fd::WakeFd;
 
 /// Largest depth. More requests at a time do not make a device faster.
 const MAX_DEPTH: u32 = 4096;
-/// Limits of joined writes. Larger writes gain nothing, and fewer requests would use less of the device's parallelism. A system
-/// call accepts 1024 segments.
+/// Limits of joined writes. Larger requests are no faster, and fewer requests would use less of the
+/// device's parallelism. A system call accepts 1024 segments.
 const JOINED: JoinLimits = JoinLimits { bytes: 256 << 10, segments: 1024, object_size: None };
 
 /// The file that holds a volume, as a ring needs it.
@@ -36,12 +36,12 @@ pub(crate) struct VolumeFile<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     /// Start of the volume in the file, bytes.
     pub(crate) base: u64,
-    /// What direct I/O demands, if the file is open for it.
+    /// Alignment that direct I/O demands, if the file is open for it.
     pub(crate) alignment: Option<Alignment>,
 }
 
 pub(crate) struct UringQueue {
-    // Dropped before `device`, which closes the file.
+    // The ring is dropped before `device`, which closes the file.
     ring: Ring,
     device: Arc<dyn Device>,
     /// Start of the volume in the file, bytes.

@@ -40,11 +40,11 @@ pub(super) struct Ring {
 /// Place of one transfer in the ring.
 #[derive(Default)]
 struct Slot {
-    /// Set from `start` until the completion is reaped.
+    /// The transfer, from `start` until its completion is reaped.
     transfer: Option<Transfer>,
     /// Number of entries that were appended to the submission queue before the one of this transfer.
     entry: usize,
-    /// Buffers of a `Writev`. The allocation is used again.
+    /// Buffers of a `Writev`. The next transfer reuses the allocation.
     parts: Vec<IoVec>,
 }
 
@@ -71,7 +71,8 @@ impl Ring {
     pub(super) fn new(file: BorrowedFd<'_>, wake_fd: Arc<WakeFd>, depth: u32) -> io::Result<Self> {
         // Each slot and the poll for wakes have at most one entry in each queue, so no queue overflows.
         let uring = set_up(depth + 1)?;
-        // Requests on a registered file do not count references to it, which threads would contend for.
+        // For requests on a registered file the kernel does not count references to the file, which
+        // threads would contend for.
         uring.submitter().register_files(&[file.as_raw_fd()])?;
         let slots = (0..depth).map(|_| Slot::default()).collect();
         let mut ring = Self { uring, slots, free: (0..depth).rev().collect(), pushed: 0, wake_fd };
@@ -184,11 +185,12 @@ impl Slot {
 }
 
 impl Drop for Ring {
-    /// Blocks until the kernel has completed all transfers, without a limit of time: until then it may access their memory, and
-    /// their writes may reach the device.
+    /// Blocks until the kernel has completed all transfers, without a limit of time: until then it
+    /// may access their memory, and their writes may reach the device.
     ///
-    /// A ring that cannot be entered cannot block, so this polls. The kernel stores completions in shared memory also then. It
-    /// never gets the transfers that it did not accept before, so this does not wait for them.
+    /// If the ring cannot be entered, it cannot block, so this function polls for completions,
+    /// which the kernel still stores in shared memory. It does not wait for transfers that the
+    /// kernel has not accepted, because the kernel never gets them.
     fn drop(&mut self) {
         while self.in_flight() > 0 {
             let has_failed = self.enter(true).is_err();
@@ -215,14 +217,14 @@ fn count(len: usize) -> u32 {
     len.min(MAX_BYTES) as u32
 }
 
-/// Returns whether a later call can succeed: this one was interrupted, the kernel had no memory for the moment, or completions
-/// must be reaped first.
+/// Returns whether a later call can succeed: the failed call was interrupted, the kernel had no
+/// memory for the moment, or completions must be reaped first.
 fn is_transient(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }
 
-/// Opens a ring that has the operations that this module needs.
+/// Opens a ring that supports the operations of this module.
 fn set_up(entries: u32) -> io::Result<IoUring> {
     // Since Linux 5.19 completions need not interrupt the owner. `SINGLE_ISSUER` would forbid a queue to change threads.
     let modern =

@@ -1,4 +1,4 @@
-//! A journal on a device of its own that becomes the journal of a new volume.
+//! A journal on a device of its own, for a new volume.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -32,7 +32,7 @@ impl ExternalJournal {
     /// Reads the superblock of the device.
     ///
     /// # Errors
-    /// If the device is no journal, or cannot be read.
+    /// If the device is not a journal device, or cannot be read.
     pub(crate) fn read(&self) -> Result<JournalDevice> {
         let bytes = self.bytes(0, 4096)?;
         JournalDevice::parse(&bytes).map_err(|error| wrong(format_args!("{error}")))
@@ -86,7 +86,7 @@ impl ExternalJournal {
     }
 
     fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        // Whole sectors of every size that a device may have.
+        // Reads whole sectors of every size that a device may have.
         let start = offset - offset % 4096;
         let within = to_usize(offset - start);
         let mut buf = AlignedBuf::zeroed((within + len).next_multiple_of(4096));

@@ -82,7 +82,7 @@ impl Features {
         Ok(())
     }
 
-    /// Removes what other features replace, and checks that the rest fit together, as mke2fs does.
+    /// Removes features that others replace, and checks that the rest fit together, as mke2fs does.
     ///
     /// # Errors
     /// [`MkfsError::Invalid`] names features that exclude each other.

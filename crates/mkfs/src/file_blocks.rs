@@ -1,4 +1,5 @@
-//! The blocks of a file of a new volume: allocation, and the extents that map them. Does no I/O.
+//! The blocks of a file of a new volume: allocation, and the extents that map them. This module
+//! does no I/O.
 
 use std::ops::Range;
 
@@ -18,12 +19,13 @@ const ROOT_ENTRIES: usize = 4;
 pub(crate) struct FileBlocks {
     /// Runs in the order of the file's own blocks. Each is at most as long as one extent can be.
     pub runs: Vec<Range<u64>>,
-    /// Leaves of the extent tree, empty if the extents fit into the inode; or the indirect blocks.
+    /// The leaves of the extent tree, empty if the extents fit into the inode; or the indirect
+    /// blocks.
     pub leaves: Vec<u64>,
 }
 
 impl FileBlocks {
-    /// Allocates `blocks` blocks: one run from `goal` on, or else several runs from there on.
+    /// Allocates `blocks` blocks: one run from `goal` on, or else several.
     ///
     /// # Errors
     /// If there are too few free blocks, or the file would have too many extents.
@@ -121,7 +123,7 @@ fn split_run(run: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     starts.map(move |start| start..run.end.min(start + longest))
 }
 
-/// Returns the number of leaves that `extents` extents need below a root of four entries.
+/// Returns the number of leaves that `extents` extents need, below a root of four entries.
 fn leaf_count(extents: usize, block_size: u32) -> Result<usize> {
     if extents <= ROOT_ENTRIES {
         return Ok(0);

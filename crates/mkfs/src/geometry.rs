@@ -27,7 +27,8 @@ const DEFAULT_CLUSTER_BLOCKS: u32 = 16;
 const MAX_CLUSTER_BLOCKS: u32 = 1 << 14;
 /// A last group with fewer blocks than this, beyond its own metadata, is left out.
 const MIN_LAST_GROUP_SPACE: u64 = 50;
-/// The size of a volume is a multiple of this many bytes, a page of memory, so that its last page is on the device.
+/// The size of a volume is a multiple of this number of bytes, a page of memory, so that its last
+/// page is on the device.
 const SIZE_UNIT: u64 = 4096;
 /// Maximum length of an orphan file in blocks, as in the kernel (`EXT4_MAX_ORPHAN_FILE_BLOCKS`).
 const MAX_ORPHAN_BLOCKS: u32 = 512;
@@ -39,7 +40,7 @@ const MAX_GROWTH: u64 = 1024;
 pub(crate) struct Geometry {
     pub revision: u32,
     pub features: Features,
-    /// In bytes.
+    /// Block size in bytes.
     pub block_size: u32,
     /// Number of blocks, counted from the start of the device, including the blocks before `first_data_block`.
     pub blocks_count: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Geometry {
     pub blocks_per_group: u32,
     pub group_count: u32,
     pub inodes_per_group: u32,
-    /// In bytes.
+    /// Inode size in bytes.
     pub inode_size: u16,
     /// Length of each group's inode table, in blocks.
     pub inode_table_blocks: u32,
@@ -66,7 +67,7 @@ pub(crate) struct Geometry {
     pub reserved_blocks: u64,
 }
 
-/// What all tries to fit a volume into a device have in common.
+/// The parameters that all attempts to fit a volume into a device share.
 #[derive(Clone, Copy)]
 struct Request {
     inodes: u64,
@@ -157,7 +158,7 @@ impl Geometry {
             false => 0,
         };
         if gdt_blocks + reserved_gdt_blocks > blocks_per_group * 3 / 4 {
-            // Three quarters of a group for descriptors are too much, as for mke2fs.
+            // As mke2fs, allows at most three quarters of a group for descriptors.
             features.incompat |= Incompat::META_BG;
         }
         // The block pointers of the resize inode have 32 bits.
@@ -214,8 +215,8 @@ impl Geometry {
         start..(start + u64::from(self.blocks_per_group)).min(self.blocks_count)
     }
 
-    /// Returns the block of a group at which its copy of the superblock is, or would be. With clusters the boot sector may be in a block
-    /// before it.
+    /// Returns the block of a group at which its copy of the superblock is, or would be. With
+    /// clusters the boot sector may be in an earlier block of the group.
     pub(crate) fn super_block(&self, group: u32) -> u64 {
         let boot = if group == 0 { Superblock::OFFSET / u64::from(self.block_size) } else { 0 };
         self.group(group).start.max(boot)
@@ -370,13 +371,13 @@ fn reserved_gdt_blocks(
     }
     let groups = (most - u64::from(first_data_block)).div_ceil(u64::from(request.blocks_per_group));
     let wanted = groups.div_ceil(u64::from(descs_per_block)).saturating_sub(u64::from(gdt_blocks));
-    // The resize inode's double-indirect block must have a pointer for each of them.
+    // The resize inode's double-indirect block must have a pointer for each reserved block.
     Ok(saturating_u32(wanted).min(request.block_size / 4))
 }
 
 /// Returns a percentage of the `wanted` blocks, scaled to the `blocks` that the volume has. Each step rounds down.
 fn reserved_blocks(wanted: u64, blocks: u64, percent: f64) -> u64 {
-    // As mke2fs computes it: a percentage need not be a whole number.
+    // mke2fs computes it so too: a percentage need not be a whole number.
     let of_wanted = u128::from((percent * wanted as f64 / 100.0) as u64);
     let scaled = of_wanted * u128::from(blocks) / u128::from(wanted);
     u64::try_from(scaled).expect("at most half of `blocks`")

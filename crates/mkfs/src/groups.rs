@@ -14,11 +14,11 @@ const DIRECTORIES: u32 = 2;
 /// Builds the descriptors and bitmaps of one volume.
 pub(crate) struct GroupTables<'a> {
     pub sb: &'a Superblock,
-    /// `Some` with `metadata_csum`.
+    /// The seed of checksums, with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
     pub geometry: &'a Geometry,
     pub placement: &'a Placement,
-    /// The parts of the inode tables that are not written read as zeros.
+    /// True if the parts of the inode tables that are not written read as zeros.
     pub tables_are_zero: bool,
 }
 

@@ -23,7 +23,7 @@ const DOUBLE_INDIRECT: usize = 13 * 4;
 /// Builds the inodes of one volume.
 pub(crate) struct FirstInodes<'a> {
     pub sb: &'a Superblock,
-    /// `Some` with `metadata_csum`.
+    /// The seed of checksums, with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
     pub geometry: &'a Geometry,
     pub now: u32,
@@ -126,7 +126,7 @@ impl FirstInodes<'_> {
         let copies = 1 + self.geometry.backup_groups().count() as u64;
         let mode = FileType::Regular.mode_bits() | 0o600;
         let mut inode = self.new_inode(mode, 12 + pointers + pointers * pointers);
-        // As for e2fsck, each block counts as a cluster.
+        // For e2fsck, too, each block counts as a cluster.
         let blocks = 1 + u64::from(self.geometry.reserved_gdt_blocks) * copies;
         inode.blocks = self.sectors(blocks * u64::from(self.geometry.cluster_blocks));
         let map = u32::try_from(map).expect("no resize inode past 2^32 blocks");

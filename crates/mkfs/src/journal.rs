@@ -1,6 +1,6 @@
 //! The journal of a new volume: its size and its place.
 //!
-//! The thresholds and limits are taken from mke2fs 1.47. Does no I/O.
+//! The thresholds and limits are taken from mke2fs 1.47. This module does no I/O.
 
 use parext4_format::features::Compat;
 
@@ -11,9 +11,9 @@ use crate::geometry::Geometry;
 use crate::used::UsedBlocks;
 use parext4_format::convert::saturating_u32;
 
-/// Minimum length in blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
+/// Minimum length of a journal in blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
 pub(crate) const MIN_BLOCKS: u32 = 1024;
-/// Maximum length in blocks, as in mke2fs.
+/// Maximum length of a journal in blocks, as in mke2fs.
 const MAX_BLOCKS: u32 = 10_240_000;
 /// Ratio of the length of the log to the length of the area for fast commits, as in mke2fs.
 const FAST_COMMIT_RATIO: u32 = 64;
@@ -75,10 +75,11 @@ fn default_size(blocks: u64) -> Option<u32> {
     })
 }
 
-/// Allocates the journal's blocks: one run from `start` on, or near the middle of the volume, or else several runs from there on.
+/// Allocates the journal's blocks: one run from `start` on, or near the middle of the volume, or
+/// else several runs.
 ///
 /// # Errors
-/// If `start` is no block of the volume, or there are too few free blocks.
+/// If `start` is not a block of the volume, or there are too few free blocks.
 pub(crate) fn allocate(
     geometry: &Geometry,
     used: &mut UsedBlocks,
@@ -118,6 +119,6 @@ fn goal_group(geometry: &Geometry, used: &UsedBlocks) -> u32 {
         middle.saturating_sub(1)
     };
     let end = middle.max(start).saturating_add(1).min(last);
-    // The first of the groups with the most free blocks.
+    // Finds the first of the groups with the most free blocks.
     (start..=end).rev().max_by_key(|&group| free(group)).unwrap_or(start)
 }

@@ -1,21 +1,25 @@
-//! Creates an empty volume, as mke2fs does: with the same features, sizes and counts; or an empty journal on a device of its own.
+//! Creates an empty volume, as mke2fs does: with the same features, sizes and counts; or an empty
+//! journal on a device of its own.
 //!
-//! Responsible for all blocks of a new volume. Does not ask whether the device holds something already; that is up to the
-//! caller. Opens no volume: it writes to the device directly.
+//! The crate writes all blocks of a new volume, directly to the device. It does not ask whether the
+//! device already holds something; the caller does.
 //!
-//! Invariant: the device holds the old volume as it was, or no valid file system, until the last write. The order is
+//! Invariant: the device holds the old volume as it was, or no valid file system, until the last
+//! write. The order is
 //!
 //! 1. overwrite the old superblock, and flush;
 //! 2. overwrite old signatures at the start and the end of the device, and flush;
 //! 3. write everything but the primary superblock, and flush;
 //! 4. write the primary superblock, and flush.
 //!
-//! Bitmaps of empty groups and all but the first inodes are not written, but marked as uninitialised (`BLOCK_UNINIT`,
-//! `INODE_UNINIT`, `bg_itable_unused`), so a sparse image stays sparse.
+//! Bitmaps of empty groups and all but the first inodes are not written, but marked as
+//! uninitialised (`BLOCK_UNINIT`, `INODE_UNINIT`, `bg_itable_unused`), so a sparse image stays
+//! sparse.
 //!
 //! The crate `parext4` contains these functions too, with its own errors.
 //!
-//! Sources: kernel documentation, "ext4 Data Structures and Algorithms"; the behaviour of mke2fs 1.47.
+//! Sources: kernel documentation, "ext4 Data Structures and Algorithms"; the behaviour of mke2fs
+//! 1.47.
 
 #![forbid(unsafe_code)]
 
@@ -115,8 +119,8 @@ impl Identity {
     }
 }
 
-/// Creates an empty volume on all of `device`, except for a rest of less than 4096 bytes. Overwrites what the device
-/// holds. Blocks until the volume is durable.
+/// Creates an empty volume on all of `device`, except for less than 4096 bytes at its end.
+/// Overwrites the contents of the device. Blocks until the volume is durable.
 ///
 /// ```
 /// use parext4_device::MemDevice;
@@ -135,7 +139,8 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     Plan::new(device.size(), mmp, options)?.write(device)
 }
 
-/// Returns what [`mkfs`] would create on a device of `size` bytes, and writes nothing.
+/// Returns the summary of the volume that [`mkfs`] would create on a device of `size` bytes, and
+/// writes nothing.
 ///
 /// # Errors
 /// The errors of `mkfs`, except for errors of writes.
@@ -194,7 +199,7 @@ impl<'a> Plan<'a> {
 
     fn summary(&self) -> Summary {
         let sb = &self.sb;
-        // The feature of a journal in the volume is set with its inode, when that is written.
+        // The feature of a journal in the volume is set when the journal's inode is written.
         let mut sb = sb.clone();
         if self.contents.journal.is_some() {
             sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
@@ -218,7 +223,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Returns what the volume contains beyond its tables and directories.
+/// Returns the parts of the volume beyond its tables and directories.
 fn contents(mmp: bool, geometry: &Geometry, options: &MkfsOptions) -> Result<Contents> {
     let has_features = options.revision > 0;
     let is_internal = options.journal && options.external_journal.is_none();

@@ -26,8 +26,9 @@ use crate::types::{FsType, Usage};
 pub struct MkfsOptions {
     /// Block size in bytes: a power of two from 1024 to 65536. `None` chooses by the size of the device.
     pub block_size: Option<u32>,
-    /// Size of a cluster, the unit of allocation, in bytes: a power of two from the block size to 16384 blocks. Needs the feature
-    /// `bigalloc`. `None`, the default: 16 blocks, or one without the feature.
+    /// Size of a cluster, the unit of allocation, in bytes: a power of two from the block size to
+    /// 16384 blocks. Needs the feature `bigalloc`. `None`, the default, chooses 16 blocks, or one
+    /// without the feature.
     pub cluster_size: Option<u32>,
     /// Name of the volume, at most 16 bytes.
     pub label: String,
@@ -35,7 +36,8 @@ pub struct MkfsOptions {
     pub uuid: Option<[u8; 16]>,
     /// Bytes of the volume for each inode, from 1024 to 67108864. `None` chooses by the size of the device.
     pub inode_ratio: Option<u64>,
-    /// Number of inodes, rounded up to what fills the inode tables. `None` chooses by `inode_ratio`.
+    /// Number of inodes, rounded up so that they fill the inode tables. `None` chooses by
+    /// `inode_ratio`.
     pub inodes: Option<u32>,
     /// Number of blocks, or clusters, of a group: a multiple of 8, from 256 to 8 times the block size. `None` chooses the largest.
     pub blocks_per_group: Option<u32>,
@@ -43,27 +45,31 @@ pub struct MkfsOptions {
     pub flex_groups: Option<u32>,
     /// Revision of the format: 1, or 0, which has no features and inodes of 128 bytes.
     pub revision: u32,
-    /// Creates a journal. A volume of less than 2048 blocks gets one only if `journal_blocks` is set.
+    /// Whether to create a journal. A volume of less than 2048 blocks gets one only if
+    /// `journal_blocks` is set.
     pub journal: bool,
     /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
     pub journal_blocks: Option<u32>,
     /// First block of the journal. `None` chooses a place near the middle of the volume.
     pub journal_start: Option<u64>,
-    /// Does not zero the journal. Old transactions on the device may then look like transactions of the volume if it crashes before the
-    /// journal was used once.
+    /// Whether to leave the journal's blocks unzeroed. Old transactions on the device may then look
+    /// like transactions of the volume if it crashes before the journal was used once.
     pub lazy_journal: bool,
-    /// Length of the area for fast commits, in blocks, with the feature `fast_commit`; the journal is longer by it. `None` chooses a 64th of
-    /// the journal.
+    /// Length of the area for fast commits, in blocks, with the feature `fast_commit`; it adds to
+    /// the length of the journal. `None` chooses a 64th of the journal.
     pub fast_commit_blocks: Option<u32>,
-    /// The journal is on this device, and not in the volume.
+    /// Device that holds the journal in place of the volume.
     pub external_journal: Option<ExternalJournal>,
-    /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`, the default: if
-    /// other machines reach the device ([`Device::sharing`](parext4_device::Device::sharing)).
+    /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`,
+    /// the default, enables it if other machines reach the device
+    /// ([`Device::sharing`](parext4_device::Device::sharing)).
     pub mmp: Option<bool>,
-    /// Time in seconds between two signs of life of the machine that has the volume open, from 1 to 300. Other machines wait
-    /// for at least twice as long, and at least 11 seconds, before they use a volume that was not closed.
+    /// Time in seconds between two updates by the machine that has the volume open, from 1 to 300.
+    /// Other machines wait for at least twice as long, and at least 11 seconds, before they use a
+    /// volume that was not closed.
     pub mmp_update_interval: u16,
-    /// Directories may ignore case (`casefold`), with names in UTF-8. `None`: they may not. The flag of a directory decides whether it does.
+    /// Treatment of names in directories that ignore case (`casefold`), in UTF-8. `None` allows no
+    /// such directories. A flag of each directory decides whether it ignores case.
     pub casefold: Option<Casefold>,
     /// Size of an inode in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
@@ -81,18 +87,20 @@ pub struct MkfsOptions {
     pub max_blocks: Option<u64>,
     /// Number of backups of the superblock with the feature `sparse_super2`, at most 2.
     pub superblock_backups: u8,
-    /// Bitmaps, inode tables and the journal of all groups lie at the start of the volume. Needs the feature `flex_bg`.
+    /// Whether bitmaps, inode tables and the journal of all groups are at the start of the volume.
+    /// Needs the feature `flex_bg`.
     pub packed_metadata: bool,
-    /// Inode tables are not zeroed, but marked as uninitialised. Without checksums of groups they are always zeroed.
+    /// Whether inode tables are marked as uninitialised instead of zeroed. Without checksums of
+    /// groups they are always zeroed.
     pub lazy_inode_tables: bool,
     /// Length of the orphan file in blocks, with the feature `orphan_file`. `None` chooses by the size of the volume.
     pub orphan_file_blocks: Option<u32>,
     /// The quotas that the volume counts with the feature `quota`. `None` counts by users and groups, and with the feature `project` by
     /// projects, too.
     pub quotas: Option<QuotaKinds>,
-    /// The volume is for tests of drivers in development.
+    /// Whether the volume is for tests of drivers in development.
     pub for_tests: bool,
-    /// Discards all blocks of the device first.
+    /// Whether to discard all blocks of the device first.
     pub discard: bool,
     /// All timestamps of the volume, in seconds since 1970. `None` uses the clock.
     pub now: Option<u32>,
@@ -102,35 +110,36 @@ pub struct MkfsOptions {
     pub owner: (u32, u32),
     /// Permissions of the root directory.
     pub root_permissions: u16,
-    /// The device is known to read as zeros, as a new sparse file does. Then nothing is overwritten with zeros.
+    /// Whether the device is known to read as zeros, as a new sparse file does. Then nothing is
+    /// overwritten with zeros.
     pub device_is_zero: bool,
     /// The features, apart from the journal and multi-mount protection.
     pub(crate) features: Features,
-    /// Features were added by name.
+    /// Whether features were added by name.
     pub(crate) adds_features: bool,
-    /// The use for which sizes are chosen. `None`: by the size of the device.
+    /// The use for which sizes are chosen. `None` chooses by the size of the device.
     pub(crate) usage: Option<Usage>,
 }
 
 /// Reaction of the kernel to an error in a volume (`s_errors`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// It continues.
+    /// The kernel continues.
     #[default]
     Continue = 1,
-    /// It refuses changes from then on.
+    /// The kernel refuses changes from then on.
     RemountReadOnly = 2,
-    /// It stops the machine.
+    /// The kernel stops the machine.
     Panic = 3,
 }
 
-/// What directories that ignore case do with names that are not UTF-8.
+/// Treatment of names that are not UTF-8 in directories that ignore case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Casefold {
-    /// They compare them byte by byte.
+    /// Names that are not UTF-8 are compared byte by byte.
     #[default]
     Lenient,
-    /// They refuse them.
+    /// Names that are not UTF-8 are refused.
     Strict,
 }
 
@@ -188,7 +197,8 @@ impl MkfsOptions {
         Self::default()
     }
 
-    /// Chooses the features of a type of volume. Drops what [`features`](Self::features) has chosen before.
+    /// Sets the features to those of a type of volume. Drops the choices of earlier calls of
+    /// [`features`](Self::features).
     #[must_use]
     pub fn fs_type(mut self, fs_type: FsType) -> Self {
         self.features = fs_type.features();
@@ -216,7 +226,7 @@ impl MkfsOptions {
     /// Returns the block size that a volume on a device of `bytes` bytes will have.
     ///
     /// # Errors
-    /// If the device of the journal, which then determines it, cannot be read.
+    /// If the device of the journal cannot be read, which determines the block size.
     pub fn block_size_on(&self, bytes: u64) -> Result<u32> {
         if let Some(block_size) = self.block_size {
             return Ok(block_size);
@@ -256,8 +266,9 @@ impl MkfsOptions {
         Ok(self)
     }
 
-    /// Maps files by extents. Without them, files are mapped by indirect blocks, and the volume does not have the feature
-    /// `64bit` either, because block numbers of files have 32 bits.
+    /// Chooses whether files are mapped by extents. If not, they are mapped by indirect blocks, and
+    /// the volume does not have the feature `64bit` either, because block numbers of files have 32
+    /// bits.
     #[must_use]
     pub fn extents(mut self, extents: bool) -> Self {
         self.features.incompat.set(Incompat::EXTENTS | Incompat::BIT64, extents);

@@ -1,7 +1,8 @@
 //! The location of each structure of the new volume.
 //!
-//! Allocates blocks in the order of mke2fs: superblock copies and descriptors, the tables of the flex groups, the first
-//! directories, the resize inode's map, and the journal. Does no I/O.
+//! Allocates blocks in the order of mke2fs: superblock copies and descriptors, the tables of the
+//! flex groups, the first directories, the resize inode's map, and the journal. This module does no
+//! I/O.
 
 use std::ops::Range;
 
@@ -38,7 +39,7 @@ pub(crate) struct Placement {
     /// The orphan file, whose inode is [`ORPHAN_FILE`].
     pub orphan_file: Option<FileBlocks>,
     pub quota_files: Vec<PlacedQuotaFile>,
-    /// Number of inodes in use, all of them from the first one on.
+    /// Number of inodes in use, which are the first ones.
     pub used_inodes: u32,
     pub used: UsedBlocks,
     /// Number of clusters that hold neither data nor directories (`s_overhead_clusters`).
@@ -48,12 +49,12 @@ pub(crate) struct Placement {
 /// Number of the orphan file's inode, after `lost+found`.
 pub(crate) const ORPHAN_FILE: u32 = FIRST_INODE + 1;
 
-/// What a volume contains beyond its tables and directories.
+/// The parts of a volume beyond its tables and directories.
 pub(crate) struct Contents {
     pub journal: Option<JournalSize>,
-    /// A block of multi-mount protection.
+    /// Whether the volume has a block of multi-mount protection.
     pub mmp: bool,
-    /// Blocks of the orphan file.
+    /// Length of the orphan file in blocks.
     pub orphan_file: Option<u32>,
     pub quota_files: Vec<NewQuotaFile>,
 }
@@ -144,7 +145,8 @@ impl Placement {
             return false;
         }
         if geometry.cluster_blocks > 1 {
-            // The structures of a group may share clusters, so only groups with none but the copies are left.
+            // The structures of a group may share clusters, so the bitmap is left out only for
+            // groups that have nothing but the copies.
             let copies = geometry.round_to_clusters(geometry.base_blocks(group).into());
             return group > 0 && self.used_in(geometry, group) == copies;
         }
@@ -166,7 +168,8 @@ fn allocate_tables(
 ) -> Result<()> {
     let mut start = geometry.group(groups.start).start;
     let end = geometry.group(groups.end - 1).end;
-    // mke2fs leaves room for the bitmaps of further groups if there is one group. That matters for the number of clusters.
+    // mke2fs leaves room for the bitmaps of further groups if there is one group, which affects the
+    // number of clusters.
     let gap =
         if groups.len() == 1 && geometry.cluster_blocks > 1 { u64::from(geometry.flex_groups) } else { 0 };
     let mut each = |len: u32| -> Result<Vec<u64>> {

@@ -32,7 +32,7 @@ pub(crate) fn map(
             }
             PointerPosition::Leaf(leaf, index) => ((PointerBlock::Leaf(leaf), index as usize), physical),
         };
-        // From the leaf upwards, as far as pointer blocks are new.
+        // Walks up from the leaf, as far as pointer blocks are new.
         loop {
             let (block, index) = at;
             let value = pointer(number)?;

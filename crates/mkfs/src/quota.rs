@@ -1,4 +1,4 @@
-//! The quota files of a new volume, which count its first directories. Does no I/O.
+//! The quota files of a new volume, which count its first directories. This module does no I/O.
 
 use parext4_format::features::RoCompat;
 use parext4_format::inode::{Inode, InodeFlags};
@@ -14,7 +14,7 @@ use crate::file_blocks::FileBlocks;
 use crate::geometry::{Geometry, lost_found_blocks};
 use crate::pointers::BlockImage;
 
-/// A quota file that has no place yet.
+/// A quota file before its blocks are allocated.
 #[derive(Clone, Debug)]
 pub(crate) struct NewQuotaFile {
     pub kind: QuotaKind,
@@ -94,7 +94,7 @@ impl PlacedQuotaFile {
         numbers.zip(self.file.contents.bytes().chunks(block_size as usize)).map(image).collect()
     }
 
-    /// Sets what the inode of a quota file has beyond that of other files.
+    /// Sets the size and the flags of the inode of a quota file.
     pub(crate) fn finish(&self, inode: &mut Inode) {
         inode.size = self.size();
         inode.flags |= InodeFlags::IMMUTABLE;

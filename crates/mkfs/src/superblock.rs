@@ -26,7 +26,7 @@ const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
 const NO_MAX_MOUNT_COUNT: u16 = 0xffff;
 /// `s_checksum_type`: crc32c.
 const CHECKSUM_CRC32C: u8 = 1;
-/// Bytes of the inode fields after the first 128 bytes that the kernel uses.
+/// Number of bytes after the first 128 of an inode that the kernel uses for fields.
 const EXTRA_ISIZE: u16 = 32;
 /// `s_encrypt_algos`: AES-256-XTS for contents and AES-256-CTS for names, as mke2fs has it. The kernel does not read them.
 const ENCRYPTION_MODES: [u8; 2] = [1, 4];
@@ -48,7 +48,7 @@ pub(crate) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     Ok(sb)
 }
 
-/// Sets what the options say and nothing else depends on.
+/// Sets the fields that only the options determine.
 fn set_choices(raw: &mut RawSuperblock, options: &MkfsOptions) {
     raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
     raw.s_last_mounted[..options.last_mounted.len()].copy_from_slice(options.last_mounted.as_bytes());
@@ -60,7 +60,7 @@ fn set_choices(raw: &mut RawSuperblock, options: &MkfsOptions) {
     }
 }
 
-/// Sets what the features of names need.
+/// Sets the fields that the features of names need.
 fn set_name_features(sb: &mut Superblock, options: &MkfsOptions) {
     if let Some(casefold) = options.casefold {
         sb.set_encoding(Encoding { strict: casefold == Casefold::Strict, misplaced_names: true });
@@ -157,7 +157,8 @@ pub(crate) fn set_journal(sb: &mut Superblock, inode: &Inode) {
     raw.s_jnl_blocks[16].set(low(inode.size));
 }
 
-/// Names the device that has the journal. `number` is that of a block device, as a hint for the kernel.
+/// Names the device that has the journal. `number` is the number of the block device, as a hint for
+/// the kernel.
 pub(crate) fn set_external_journal(sb: &mut Superblock, journal: &JournalDevice, number: u32) {
     sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
     let raw = sb.raw_mut();

@@ -1,5 +1,5 @@
-//! The blocks of the new volume that are in use, as runs. Their number grows with the number of flex groups
-//! and not with the number of blocks.
+//! The blocks of the new volume that are in use, as runs. The number of runs grows with the number
+//! of flex groups, not with the number of blocks.
 //!
 //! Invariant: runs neither overlap nor touch.
 
@@ -27,7 +27,8 @@ impl UsedBlocks {
         }
     }
 
-    /// Marks `run`, whose blocks are all free, as used. It begins with a unit, and is rounded up.
+    /// Marks `run`, whose blocks are all free, as used. The run begins with a unit of allocation,
+    /// and is rounded up to whole units.
     pub(crate) fn mark(&mut self, run: Range<u64>) {
         let mut run = run.start..run.end.next_multiple_of(self.unit.max(1));
         debug_assert_eq!(self.count(run.clone()), 0);

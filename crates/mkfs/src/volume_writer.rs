@@ -1,4 +1,4 @@
-//! Writes the structures of a new volume to the device, apart from the order of flushes, which `mkfs` decides.
+//! Writes the structures of a new volume to the device. `mkfs` decides the order of flushes.
 
 use parext4_device::Device;
 use parext4_format::jbd2::JournalSuperblock;
@@ -94,7 +94,7 @@ impl VolumeWriter<'_> {
         self.writer.blocks("the inode table", placement.groups[0].inode_table, &bytes)
     }
 
-    /// Zeroes all inode tables, unless descriptors have a flag that says that they are not.
+    /// Zeroes all inode tables, unless they are zero already or left uninitialised.
     fn zero_inode_tables(&self) -> Result<()> {
         let is_lazy = self.options.lazy_inode_tables && self.geometry.features.has_group_checksums();
         if self.zero() || is_lazy {
@@ -117,7 +117,8 @@ impl VolumeWriter<'_> {
     fn write_resize_blocks(&self, map: u64) -> Result<()> {
         let what = "the resize inode's map";
         self.writer.blocks(what, map, &resize::double_indirect(self.geometry))?;
-        // The reserved blocks are contiguous. Each lists the backups of one descriptor block, and is zeros without backups.
+        // The reserved blocks are contiguous. Each lists the backups of one descriptor block;
+        // without backups it is all zeros.
         let reserved = resize::reserved_blocks(self.geometry);
         let Some((first, _)) = reserved.first() else { return Ok(()) };
         if self.zero() && self.geometry.backup_groups().next().is_none() {
@@ -127,7 +128,8 @@ impl VolumeWriter<'_> {
         self.writer.blocks(what, *first, &bytes)
     }
 
-    /// Writes an empty journal. Zeroes its blocks, because blocks of an older journal could look like its transactions.
+    /// Writes an empty journal. Zeroes its blocks, because blocks of an older journal could look
+    /// like transactions of the new one.
     fn write_journal(&self, location: &FileBlocks, size: JournalSize, identity: &Identity) -> Result<()> {
         if !(self.zero() || self.options.lazy_journal) {
             for run in &location.runs {

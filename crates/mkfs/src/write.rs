@@ -1,5 +1,5 @@
-//! Writes of any alignment. File system blocks may be smaller than the device's sectors; then the rest of a sector is read
-//! and written back. For one thread only.
+//! Writes of any alignment. File system blocks may be smaller than the device's sectors; then the
+//! rest of a sector is read and written back. Only one thread may use it.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -24,7 +24,7 @@ impl<'a> DeviceWriter<'a> {
         Self { device, block_size: block_size.into() }
     }
 
-    /// Writes `bytes` from `block` on. `what` names them for errors, here and below.
+    /// Writes `bytes` from `block` on. `what` names the structure in errors, here and below.
     pub(crate) fn blocks(&self, what: &str, block: u64, bytes: &[u8]) -> Result<()> {
         self.bytes(what, block * self.block_size, bytes)
     }

@@ -24,8 +24,8 @@ struct Free {
     inodes: u64,
 }
 
-/// Checks all groups. Counts in the superblock that a volume can have are compared only if the volume was closed: they are stale in one
-/// that is in use.
+/// Checks all groups. Compares the counts in the superblock, where they are possible, only if the
+/// volume was closed: they are stale in a volume that is in use.
 pub(crate) fn check(volume: &Volume<'_>, threads: usize, was_closed: bool) {
     let groups = volume.sb.group_count() as usize;
     let state = || (Free::default(), volume.buffer(1));
@@ -129,7 +129,7 @@ fn first_of_a_file(volume: &Volume<'_>, group: u32, clusters: u32) -> Option<u64
         (0..64).filter(move |bit| word & (1 << bit) != 0).map(move |bit| index as u64 * 64 + bit)
     });
     let mut blocks = used.map(|bit| volume.claims.block_of(first + bit));
-    // With clusters, blocks of the file system itself may be anywhere in one.
+    // With clusters, blocks of the file system itself may be anywhere in a cluster.
     let ratio = u64::from(volume.sb.blocks_per_group() / volume.sb.clusters_per_group());
     blocks.find(|&block| (block..block + ratio).all(|block| volume.system_at(block).is_none()))
 }
@@ -182,7 +182,8 @@ fn ends_set(buf: &[u8], limit: u32) -> bool {
     buf.get((limit / 8) as usize..).is_none_or(|rest| rest.iter().all(|&byte| byte == 0xff))
 }
 
-/// Calls `wrong` with each run of bits `(start, end)` in which the bitmap is not as `used`, and with the bits' value there.
+/// Calls `wrong` with each run of bits `(start, end)` in which the bitmap differs from `used`, and
+/// with the bits' value in the bitmap.
 fn compare(
     place: &GroupReport<'_, '_>,
     buf: &[u8],

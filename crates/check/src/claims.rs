@@ -67,8 +67,8 @@ impl Claims {
         (cluster << self.cluster_bits) + self.first_block
     }
 
-    /// Claims `len` clusters from `first`, which lie in the volume. Returns true if none of them was claimed before; the
-    /// clusters that were are marked as used twice.
+    /// Claims `len` clusters from `first`, which lie in the volume. Returns true if none of them
+    /// was claimed before; the others are marked as used twice.
     pub(crate) fn claim(&self, first: u64, len: u64) -> bool {
         let mut fresh = true;
         for (group, index, mask) in self.words(first, len) {

@@ -14,12 +14,13 @@ const MOST: usize = 1 << 20;
 
 /// The written blocks of a file.
 pub(crate) struct Contents {
-    /// In ascending order of file blocks.
+    /// The runs, in ascending order of file blocks.
     runs: Vec<Run>,
 }
 
 impl Contents {
-    /// Walks the map of a file. The pass over the inodes reports what is wrong in it. `None` if the file has more than 1,048,576 runs.
+    /// Walks the map of a file. The pass over the inodes reports errors of the map. `None` if the
+    /// file has more than 1,048,576 runs.
     pub(crate) fn new(volume: &Volume<'_>, ino: InodeNo, inode: &Inode) -> Option<Self> {
         let mut collected = Collected { runs: Vec::new(), nodes: HashSet::new(), is_complete: true };
         map::walk(volume, ino, inode, &mut collected);
@@ -36,7 +37,7 @@ impl Contents {
 
 struct Collected {
     runs: Vec<Run>,
-    /// Nodes that were read. Each is read once.
+    /// Nodes that the walk has read. It reads each node once.
     nodes: HashSet<u64>,
     is_complete: bool,
 }

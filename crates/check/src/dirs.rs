@@ -30,13 +30,13 @@ const PIECE: usize = 256 << 10;
 
 /// The directories of the volume and their parents.
 pub(crate) struct Tree {
-    /// Sorted.
+    /// The inodes of the directories, sorted.
     inodes: Vec<InodeNo>,
-    /// The directory that names each of them, 0 if none does.
+    /// The directory that has the entry of each directory, 0 if none has.
     pub named_in: Vec<AtomicU32>,
-    /// The inode of its `..`, 0 if there is none.
+    /// The inode of `..` of each directory, 0 if there is none.
     pub dotdot: Vec<AtomicU32>,
-    /// Hashes names.
+    /// Key of the hashes of names.
     hasher: RandomState,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn check(volume: &Volume<'_>, threads: usize, found: &mut Found) -> T
     let tree = Tree::new(found);
     let runs = std::mem::take(&mut found.runs);
     let mut dirs = std::mem::take(&mut found.dirs);
-    // In the order of the device, so that neighbouring requests are near each other.
+    // Sorts by location on the device, so that neighbouring requests are near each other.
     dirs.sort_by_key(|dir| runs.get(dir.first_run).map_or(u64::MAX, |run| run.physical));
     let piece = PIECE / volume.block_size;
     in_parallel(
@@ -307,8 +307,8 @@ impl<'a, 'v> Check<'a, 'v> {
         }
     }
 
-    /// Compares the type of an entry with the mode that its unused inode has kept. Reads one block for each
-    /// such entry, so not after the limit of findings.
+    /// Compares the type of an entry with the mode that its unused inode has kept. It reads one
+    /// block for each such entry, so it is not called after the limit of findings.
     fn unused_type(&self, entry: &Entry<'_>, block: u64) {
         if self.volume.findings.is_full() {
             return;
@@ -370,7 +370,7 @@ impl<'a, 'v> Check<'a, 'v> {
     }
 }
 
-/// Returns true for the types of files that encryption concerns.
+/// Returns true for the types of files whose contents encryption concerns.
 fn has_contents(kind: u8) -> bool {
     [FileType::Regular, FileType::Directory, FileType::Symlink].iter().any(|of| of.dirent_type() == kind)
 }

@@ -1,5 +1,5 @@
-//! The entries of a directory block, whatever their names. The parser of the format stops at names that no path can contain,
-//! which encrypted directories have.
+//! The entries of a directory block, whatever their names. The parser of the format rejects names
+//! that no path can contain, which encrypted directories have.
 
 use parext4_format::{FormatError, InodeNo};
 
@@ -8,11 +8,11 @@ const HEADER: usize = 8;
 /// The shortest entry, in bytes.
 const SHORTEST: usize = 12;
 
-/// An entry; unused if its inode is 0.
+/// A directory entry. Its inode is 0 if the entry is unused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub ino: InodeNo,
-    /// Should be 0 on a volume without types.
+    /// The type of the file; 0 on a volume without types.
     pub file_type: u8,
     pub name: &'a [u8],
 }
@@ -25,7 +25,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Walks the entries in `bytes`, which are of a block of `block_size` bytes.
+    /// Walks the entries in `bytes`, which are part of a block of `block_size` bytes.
     pub(crate) fn new(bytes: &'a [u8], block_size: usize) -> Self {
         Self { bytes, at: 0, block_size }
     }
@@ -50,7 +50,7 @@ fn parse(rest: &[u8], block_size: usize) -> Option<(Entry<'_>, usize)> {
     let head: &[u8; HEADER] = rest.first_chunk()?;
     let ino = InodeNo(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
     let len = match u16::from_le_bytes([head[4], head[5]]) {
-        // A block of 64 KiB.
+        // A block of 64 KiB stores its size as 0 or `u16::MAX`.
         0 | u16::MAX if block_size == 1 << 16 => block_size,
         len => len.into(),
     };

@@ -14,7 +14,7 @@ use crate::problem::Problem;
 pub struct Finding {
     /// The structure, the field, the problem, and the place.
     pub error: FormatError,
-    /// The problem as which e2fsck reports it, `None` if e2fsck has none or ignores it.
+    /// The problem as which e2fsck reports it; `None` if e2fsck has no such problem or ignores it.
     pub problem: Option<Problem>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings of all threads, up to a limit. More are only counted.
+/// The findings of all threads, up to a limit. Further findings are only counted.
 pub(crate) struct Findings {
     list: Mutex<Vec<Finding>>,
     limit: usize,
@@ -57,7 +57,8 @@ impl Findings {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note.into());
     }
 
-    /// Returns the findings in the order of e2fsck's passes, the number of all, and the notes.
+    /// Returns the findings in the order of e2fsck's passes, the number of all findings, and the
+    /// notes.
     pub(crate) fn finish(self) -> (Vec<Finding>, u64, Vec<String>) {
         let mut list = self.list.into_inner().unwrap_or_else(PoisonError::into_inner);
         list.sort_by_key(|finding| {

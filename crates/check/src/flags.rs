@@ -21,7 +21,7 @@ pub(crate) fn check(volume: &Volume<'_>, ino: InodeNo, inode: &Inode, report: &d
     let fail = |problem: &str, e2fsck| report(FormatError::new("inode", "i_flags", problem), e2fsck);
     if flags.contains(InodeFlags::INDEX) {
         if kind != FileType::Directory {
-            fail("an index in a file that is no directory", PR_1_HTREE_NODIR);
+            fail("an index in a file that is not a directory", PR_1_HTREE_NODIR);
         } else if !compat.contains(Compat::DIR_INDEX) {
             fail("an index without dir_index", PR_1_HTREE_SET);
         }
@@ -37,7 +37,7 @@ pub(crate) fn check(volume: &Volume<'_>, ino: InodeNo, inode: &Inode, report: &d
     }
     if flags.contains(InodeFlags::CASEFOLD) {
         if kind != FileType::Directory {
-            fail("casefold in a file that is no directory", PR_1_CASEFOLD_NONDIR);
+            fail("casefold in a file that is not a directory", PR_1_CASEFOLD_NONDIR);
         } else if !volume.has(Incompat::CASEFOLD) {
             fail("casefold without the feature", PR_1_CASEFOLD_FEATURE);
         }
@@ -68,7 +68,8 @@ pub(crate) fn check(volume: &Volume<'_>, ino: InodeNo, inode: &Inode, report: &d
     }
 }
 
-/// Returns the problem of a file with the flags of two formats, by the one that its contents look like.
+/// Returns the problem of a file with the flags of two formats: that of the format which its
+/// contents have.
 fn likely_format(volume: &Volume<'_>, inode: &Inode) -> Problem {
     let room = (ROOT_SIZE + inode.xattr_area().len()) as u64;
     let mut words = inode.block.chunks_exact(4);

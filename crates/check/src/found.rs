@@ -36,11 +36,11 @@ pub(crate) struct Dir {
     pub ino: InodeNo,
     pub generation: u32,
     pub flags: InodeFlags,
-    /// Blocks that it should have.
+    /// Number of blocks that the directory should have.
     pub blocks: u32,
-    /// True if its runs are all of its blocks: no other file has any of them.
+    /// True if the runs are all blocks of the directory: no other file has any of them.
     pub is_whole: bool,
-    /// The first of its runs, and their number.
+    /// The first run of the directory, and the number of its runs.
     pub first_run: usize,
     pub runs: u32,
 }
@@ -60,7 +60,7 @@ impl Dir {
     }
 }
 
-/// Contents of an attribute block that concern each inode with this block.
+/// Facts from an attribute block that concern each inode with this block.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct InBlock {
     /// The usage by values in inodes.
@@ -69,7 +69,7 @@ pub(crate) struct InBlock {
 }
 
 impl InBlock {
-    /// Of a block that cannot be read.
+    /// The facts about a block that cannot be read.
     pub(crate) const UNREADABLE: Self = Self { values: Used { blocks: 0, inodes: 0 }, policy: Policy::Some };
 }
 

@@ -64,8 +64,8 @@ pub(crate) fn check(volume: &mut Volume<'_>) -> bool {
     true
 }
 
-/// Removes the descriptor of each group whose inode table overlaps the one of an earlier group, so that no inode is visited twice.
-/// The overlap was reported.
+/// Removes the descriptor of each group whose inode table overlaps the one of an earlier group, so
+/// that no inode is visited twice. The check of the metadata blocks has reported the overlap.
 fn leave_out_shared_tables(volume: &mut Volume<'_>) {
     let len = u64::from(volume.sb.inode_table_blocks());
     let mut starts = BTreeSet::new();
@@ -195,7 +195,7 @@ pub(crate) fn check_backups(volume: &Volume<'_>) {
     }
 }
 
-/// Returns a field of the geometry that is not the same in both.
+/// Returns a field of the geometry that differs between the two.
 fn differs(primary: &Superblock, backup: &Superblock) -> Option<&'static str> {
     let (a, b) = (primary.raw(), backup.raw());
     let fields = [

@@ -15,15 +15,15 @@ use crate::problem::{
 };
 use crate::volume::Volume;
 
-/// What a block of a directory is.
+/// The part that a block of a directory has in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A block of a directory without an index.
     Linear,
-    /// No node refers to the block.
+    /// A block to which no node refers.
     Unseen,
     InodeRef,
-    /// The names hash to `low` or more, and below `high`.
+    /// A leaf whose names hash to `low` or more, and below `high`.
     Leaf {
         low: u32,
         high: Option<u32>,
@@ -41,7 +41,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Reads all nodes, and reports what is wrong.
+    /// Reads all nodes, and reports errors in them.
     pub(crate) fn read(
         volume: &Volume<'_>,
         dir: InodeNo,
@@ -102,7 +102,8 @@ impl Reader<'_, '_> {
         hash.map_err(|error| self.fail(error, block, PR_1_HTREE_HASHV)).ok()
     }
 
-    /// Visits the blocks that `entries` refer to. Their names hash to `low` or more, and below `high`.
+    /// Visits the blocks that `entries` refer to. The names in these blocks hash to `low` or more,
+    /// and below `high`.
     fn below(&mut self, entries: &[DxEntry], levels: u8, low: u32, high: Option<u32>) {
         for (at, entry) in entries.iter().enumerate() {
             let logical = entry.block.get();

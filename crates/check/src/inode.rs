@@ -48,7 +48,8 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
     let (links, is_orphan) = (half(26), volume.orphans.contains(&ino.get()));
     if links == 0 && !is_orphan {
         let parsed = Inode::parse(bytes, &volume.sb, ino);
-        // The checksum covers an unused inode, too. One that leaves no room for it is as wrong.
+        // The checksum covers an unused inode, too. An unused inode without room for the checksum
+        // is wrong, too.
         if let Err(error) = parsed
             && (error.field == "checksum" || (error.field == "i_extra_isize" && volume.seed.is_some()))
         {
@@ -72,7 +73,7 @@ pub(crate) fn check(volume: &Volume<'_>, found: &mut Found, ino: InodeNo, bytes:
         |kind, hidden| InodeState { names: 0.into(), links, kind, marks: Marks::new(hidden, is_encrypted) };
     let file_type = FileType::from_mode(half(0));
     let Some(parsed) = parse(volume, ino, bytes) else {
-        // In use, whatever it is, so that its names are not wrong as well.
+        // The inode counts as in use, so that its names are not reported as well.
         return state(file_type.map_or(UNKNOWN_TYPE, FileType::dirent_type), false);
     };
     if links > 0 && !is_orphan && volume.may_be_orphan(word(20)) {
@@ -99,12 +100,12 @@ const UNKNOWN_TYPE: u8 = 8;
 /// An inode that was parsed in spite of errors.
 struct Parsed {
     inode: Inode,
-    /// False if the size was reported, and limited to the largest one.
+    /// False if the size was wrong, which was reported, and is limited to the largest one.
     knows_size: bool,
 }
 
-/// Parses an inode in use, and reports what is wrong with it. A mode without a type counts as that of a file without blocks, and a size that
-/// no file can have as the largest one.
+/// Parses an inode in use, and reports what is wrong with it. If the mode has no type, the inode
+/// counts as a file without blocks. A size that no file can have counts as the largest one.
 fn parse(volume: &Volume<'_>, ino: InodeNo, bytes: &[u8]) -> Option<Parsed> {
     const FIFO: u16 = 0o010_000;
     let mut error = match Inode::parse(bytes, &volume.sb, ino) {
@@ -153,9 +154,9 @@ struct Check<'a, 'v> {
     volume: &'a Volume<'v>,
     ino: InodeNo,
     inode: &'a Inode,
-    /// False if the mode has none.
+    /// False if the mode has no type.
     has_type: bool,
-    /// False if the size was reported.
+    /// False if the size was wrong, which was reported.
     knows_size: bool,
     /// True after a problem of pass 2 of e2fsck, which checks inodes that pass 1 has found bad.
     is_bad: Cell<bool>,
@@ -165,7 +166,7 @@ impl Check<'_, '_> {
     fn fail(&self, field: &'static str, problem: impl std::fmt::Display, e2fsck: Problem) {
         const PASS_2: u32 = 2;
         if e2fsck == PR_1_BAD_I_SIZE && !self.knows_size {
-            // Reported.
+            // This was reported before.
             return;
         }
         self.is_bad.set(self.is_bad.get() || e2fsck.code >> 16 == PASS_2);
@@ -193,8 +194,8 @@ impl Check<'_, '_> {
         self.usage(found, blocks, own.inodes);
     }
 
-    /// Counts the inode for its user, group and project, with `values` that have inodes of their own. Unless `blocks` is known,
-    /// `i_blocks` stands for it.
+    /// Counts the inode for its user, group and project, with `values` that have inodes of their
+    /// own. If `blocks` is `None`, `i_blocks` counts.
     fn usage(&self, found: &mut Found, blocks: Option<u64>, values: u64) {
         let is_counted =
             self.volume.sb.is_counted(self.ino) && !self.inode.flags.contains(InodeFlags::EA_INODE);
@@ -208,7 +209,7 @@ impl Check<'_, '_> {
         let (inode, ino, sb) = (self.inode, self.ino, &self.volume.sb);
         let is_directory = inode.file_type() == FileType::Directory;
         if ino == InodeNo::ROOT && !is_directory {
-            self.fail("i_mode", "the root is no directory", PR_1_ROOT_NO_DIR);
+            self.fail("i_mode", "the root is not a directory", PR_1_ROOT_NO_DIR);
         }
         if ino.get() < sb.first_inode() && ino != InodeNo::ROOT && inode.file_type() != FileType::Regular {
             self.fail(
@@ -257,8 +258,9 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Checks the attributes, and counts the references to their block and to the inodes of their values. Returns the rest of inline
-    /// data, and the usage by the attributes: their block, and the values in inodes. `None` if they cannot be read.
+    /// Checks the attributes, and counts the references to their block and to the inodes of their
+    /// values. Returns the rest of inline data, and the usage by the attributes: their block, and
+    /// the values in inodes. `None` if the attributes cannot be read.
     fn attributes(&self, found: &mut Found) -> Option<(Option<&[u8]>, Used)> {
         let checked = xattrs::in_inode(self.inode.xattr_area(), self.inode);
         let attributes = checked.unwrap_or_else(|(error, problem)| {
@@ -373,7 +375,8 @@ impl Check<'_, '_> {
         }
         let rest = rest.unwrap_or_default();
         let room = (inode.block.len() + rest.len()) as u64;
-        // Past its data a file reads as zeros: the kernel and mke2fs leave it so if only its size grows.
+        // A file may be longer than its data, and reads as zeros there: the kernel and mke2fs leave
+        // it inline if only its size grows.
         if inode.size > room && inode.file_type() != FileType::Regular {
             self.fail(
                 "i_size",
@@ -402,8 +405,9 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Walks the map, and compares it with the sizes. `own_blocks` are not in the map; `is_exact` is false if there may be more.
-    /// Returns the number of blocks that the inode uses, if it is known.
+    /// Walks the map, and compares it with the sizes. `own_blocks` counts blocks that are not in
+    /// the map; `is_exact` is false if there may be more of these. Returns the number of blocks
+    /// that the inode uses, if it is known.
     fn map(&self, found: &mut Found, own_blocks: u64, is_exact: bool) -> Option<u64> {
         let (inode, volume) = (self.inode, self.volume);
         if self.ino == InodeNo::RESIZE {
@@ -451,12 +455,14 @@ impl Check<'_, '_> {
         blocks
     }
 
-    /// Returns true for an orphan without names: its deletion may have freed a part of it, and names in it do not count.
+    /// Returns true for an orphan without names. Its deletion may have freed a part of it, and its
+    /// own entries do not count.
     fn is_deleted(&self) -> bool {
         self.inode.links == 0
     }
 
-    /// The size of a directory covers its blocks, apart from blocks that old kernels preallocated.
+    /// Checks that the size of a directory covers its blocks, apart from blocks that old kernels
+    /// preallocated.
     fn directory_size(&self, end: u64, is_complete: bool) {
         let (size, block) = (self.inode.size, self.volume.block_size as u64);
         let preallocated = u64::from(self.volume.sb.raw().s_prealloc_dir_blocks);
@@ -467,8 +473,8 @@ impl Check<'_, '_> {
         }
     }
 
-    /// The size covers the last written block, but for blocks of one page, which e2fsck tolerates. Only verity keeps blocks past
-    /// the size.
+    /// Checks that the size covers the last written block, except for up to one page of blocks,
+    /// which e2fsck tolerates. Only verity keeps blocks past the size.
     fn file_size(&self, last_written: Option<u64>) {
         let (size, block) = (self.inode.size, self.volume.block_size as u64);
         let Some(last) = last_written.filter(|_| !self.inode.flags.contains(InodeFlags::VERITY)) else {

@@ -163,7 +163,7 @@ fn file(volume: &Volume<'_>, orphans: &mut HashSet<u32>) {
 /// Collects the blocks of the orphan file.
 struct Blocks {
     blocks: Vec<u64>,
-    /// Nodes that were read. Each is read once.
+    /// Nodes that the walk has read. It reads each node once.
     nodes: HashSet<u64>,
 }
 
@@ -180,6 +180,6 @@ impl Sink for Blocks {
         self.blocks.extend(run.physical..run.physical + run.len.min(left));
     }
 
-    /// The pass over the inodes reports it.
+    /// Does nothing: the pass over the inodes reports the error.
     fn wrong(&mut self, _: FormatError, _: Problem) {}
 }

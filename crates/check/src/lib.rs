@@ -1,10 +1,12 @@
-//! Checks an ext4 volume without changing it: every checksum and every reference, as `e2fsck -fn` does.
+//! Checks an ext4 volume without changing it: every checksum and every reference, as `e2fsck -fn`
+//! does.
 //!
-//! [`check`] reads the volume on several threads, in six steps that correspond to the passes of e2fsck:
+//! [`check`] reads the volume on several threads, in six steps that correspond to the passes of
+//! e2fsck:
 //!
 //! 1. the superblock, its backups, the descriptors, and the lists of orphans;
-//! 2. all inodes: fields, attributes, the map of blocks, which each inode claims (pass 1). Blocks that are claimed twice
-//!    are named with their owners by a second walk, which only such volumes need;
+//! 2. all inodes: fields, attributes, the map of blocks, which each inode claims (pass 1). If
+//!    blocks are claimed twice, a second walk names their owners;
 //! 3. all directories: blocks, entries, index trees (pass 2);
 //! 4. parents of directories, and link counts (passes 3 and 4);
 //! 5. bitmaps and counts (pass 5);
@@ -12,13 +14,15 @@
 //!
 //! Memory: two bits for each block of the groups in use, 8 to 12 bytes for each inode, 50 bytes for
 //! each directory, 50 to 100 bytes for each value of an attribute that has an inode, and 25 to 50
-//! bytes for each user, group and project, of which at most 8,388,608 are counted. On any bytes the
-//! check ends: a block of a directory is read for the first inode that claims it, and an inode
-//! table for the first group that has it. A block of a map is read for each inode that claims it,
-//! but not more than 1024 times in all for inodes after the first. Memory does not follow from the
-//! superblock alone: the check stops when more than 65,536 descriptors are unusable.
+//! bytes for each user, group and project, of which at most 8,388,608 are counted. The check ends
+//! whatever the bytes on the device are: a block of a directory is read for the first inode that
+//! claims it, and an inode table for the first group that has it. A block of a map is read for each
+//! inode that claims it, but not more than 1024 times in all for inodes after the first. Memory
+//! does not follow from the superblock alone: the check stops when more than 65,536 descriptors are
+//! unusable.
 //!
-//! The crate reads what is on the device. The caller replays the journal first, for example in memory.
+//! The crate reads what is on the device. The caller replays the journal first, for example in
+//! memory.
 //!
 //! ```no_run
 //! use parext4_check::{CheckOptions, check};
@@ -83,11 +87,12 @@ use volume::Volume;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CheckOptions {
-    /// Number of threads. Threads wait for the device most of the time, so more than the cores are of use.
+    /// Number of threads. Threads wait for the device most of the time, so use more threads than
+    /// cores.
     pub threads: usize,
-    /// The largest number of findings that are returned. More are counted.
+    /// The largest number of findings that are returned. Further findings are counted.
     pub limit: usize,
-    /// The device shows the volume after the replay of its journal.
+    /// True if the device has the contents of the volume after the replay of its journal.
     pub is_replayed: bool,
 }
 
@@ -133,9 +138,9 @@ impl CheckOptions {
 pub struct Report {
     /// The findings, in the order of e2fsck's passes.
     pub findings: Vec<Finding>,
-    /// The number of findings, the ones over the limit included.
+    /// The number of findings, including findings above the limit.
     pub count: u64,
-    /// Parts that were not checked, and states that are no error on a volume that was not closed.
+    /// Parts that were not checked, and states that are not errors on a volume that was not closed.
     pub notes: Vec<String>,
     /// The number of inodes in use.
     pub inodes: u64,
@@ -143,13 +148,14 @@ pub struct Report {
     pub directories: u64,
     /// The number of blocks in use.
     pub blocks: u64,
-    /// Why nothing was checked: no volume, or a feature or a format that this crate does not know.
+    /// Why nothing was checked: the device has no volume, or the volume has a feature or a format
+    /// that this crate does not know.
     pub refused: Option<String>,
-    /// The size of the volume in bytes, if its device is too short. Nothing else was checked then.
+    /// The size of the volume in bytes, if the device is shorter. Then nothing else was checked.
     pub needed: Option<u64>,
 }
 
-/// Features of the second kind that no kernel has had, or that change structures.
+/// `ro_compat` features that no kernel has had, or that change structures.
 const UNKNOWN_RO_COMPAT: RoCompat = RoCompat::from_bits_retain(!RoCompat::all().bits())
     .union(RoCompat::HAS_SNAPSHOT)
     .union(RoCompat::REPLICA);
@@ -183,7 +189,8 @@ pub fn check(device: &dyn Device, options: &CheckOptions) -> Report {
 /// A superblock that does not lead to the rest of the volume.
 enum Unusable {
     Wrong(FormatError, Problem),
-    /// There is none, or it may be right, but this crate does not know it.
+    /// The device has no superblock, or a superblock that may be valid but that this crate does not
+    /// know.
     Unknown(FormatError),
     /// The device is shorter than the volume, which has this number of bytes.
     Truncated(u64),
@@ -208,7 +215,8 @@ fn superblock(device: &dyn Device) -> Result<Superblock, Unusable> {
         return Err(Unusable::Unknown(FormatError::new("superblock", "size", error)));
     }
     let sb = Superblock::parse(&buf[1024..2048]).map_err(|error| match error.field {
-        // No volume; unknown revisions, and blocks of more than 64 KiB.
+        // These fields mean that there is no volume, or an unknown revision, or blocks of more than
+        // 64 KiB.
         "s_magic" | "s_rev_level" | "s_log_block_size" => Unusable::Unknown(error),
         _ => Unusable::Wrong(error, PR_0_SB_CORRUPT),
     })?;

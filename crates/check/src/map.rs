@@ -1,7 +1,7 @@
 //! Walks the map of one file: the extent tree or the indirect blocks.
 //!
-//! A node is read only if the sink accepts it. A sink accepts each block once, and repeats a
-//! limited number of times, so the walks over a hostile volume end.
+//! A walk reads a node only if the sink accepts it. A sink accepts each block once, and repeated
+//! blocks a limited number of times, so the walks over a hostile volume end.
 
 use parext4_format::extent::{self, Extent, ExtentNode, IndexEntry};
 use parext4_format::inode::{Inode, InodeFlags};
@@ -24,16 +24,16 @@ pub(crate) struct Run {
     pub unwritten: bool,
 }
 
-/// What a walk passes its results to.
+/// Receives the results of a walk.
 pub(crate) trait Sink {
     /// Returns true if the walk may read this block, which belongs to the map itself.
     fn node(&mut self, block: u64) -> bool;
     fn data(&mut self, run: Run);
-    /// A part of the map is wrong, and its blocks are unknown.
+    /// Reports a part of the map that is wrong. Its blocks are unknown.
     fn wrong(&mut self, error: FormatError, problem: Problem);
 }
 
-/// Walks the map of an inode, which has one: it is not inline, and no short link or device.
+/// Walks the map of an inode that has one: the inode is not inline, a short link or a device.
 pub(crate) fn walk(volume: &Volume<'_>, ino: InodeNo, inode: &Inode, sink: &mut dyn Sink) {
     let mut walk = Walk { volume, sink };
     if inode.flags.contains(InodeFlags::EXTENTS) {
@@ -90,8 +90,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Checks that the header of a node counts all of the node as room for entries, but for at most two entries. The parser has refused
-    /// counts that are too large.
+    /// Checks that the header of a node counts all of the node as room for entries. At most two
+    /// entries may be missing. The parser has refused counts that are too large.
     fn extent_room(&mut self, bytes: &[u8], block: Option<u64>) {
         const HEADER: usize = 12;
         const ENTRY: usize = 12;
@@ -189,8 +189,9 @@ impl Walk<'_, '_> {
         runs.end(self.sink);
     }
 
-    /// Walks pointers to blocks of data, or at a `level` above 0 to blocks of pointers. The first one maps file block `logical`. The tree
-    /// of a volume with blocks of 8 KiB or more has places for more blocks than a file can have.
+    /// Walks pointers, which lead to data, or at a `level` above 0 to blocks of pointers. The first
+    /// pointer maps file block `logical`. With blocks of 8 KiB or more, the tree has room for more
+    /// blocks than a file can have.
     fn pointers(&mut self, words: &[u8], level: u32, mut logical: u64, runs: &mut Joined) {
         let step = ((self.volume.block_size / 4) as u64).pow(level);
         for word in words.chunks_exact(4) {

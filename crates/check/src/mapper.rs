@@ -12,7 +12,7 @@ use crate::problem::{
 use crate::scan::BAD_BLOCKS;
 use crate::volume::Volume;
 
-/// A sink that claims what it is passed.
+/// A sink that claims the blocks that a walk passes to it.
 pub(crate) struct Mapper<'a, 'v> {
     volume: &'a Volume<'v>,
     ino: InodeNo,
@@ -27,7 +27,7 @@ pub(crate) struct Mapper<'a, 'v> {
 /// The blocks of a file.
 #[derive(Default)]
 pub(crate) struct Mapped {
-    /// Blocks in use, with the blocks of the map. Whole clusters.
+    /// Number of blocks in use, including the blocks of the map. Counts whole clusters.
     pub blocks: u64,
     pub data_blocks: u64,
     /// The first block of the file on the volume.
@@ -52,7 +52,8 @@ impl<'a, 'v> Mapper<'a, 'v> {
         Mapped { blocks: self.clusters * u64::from(cluster_blocks), ..self.mapped }
     }
 
-    /// Returns the number of blocks that the file can map. If it maps more, it maps one block several times.
+    /// Returns the number of blocks that the file can map. A map with more blocks maps one block
+    /// several times.
     fn most_blocks(&self) -> u64 {
         let sb = &self.volume.sb;
         if sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) { u64::MAX } else { sb.blocks_count() }
@@ -62,7 +63,8 @@ impl<'a, 'v> Mapper<'a, 'v> {
         self.ino.get() == BAD_BLOCKS
     }
 
-    /// Checks that the list of bad blocks does not have the block of the list's own inode, the first one of the first inode table.
+    /// Checks that the list of bad blocks does not contain the first block of the first inode
+    /// table, which has the list's own inode.
     fn check_own_block(&self, run: &Run) {
         let table = self.volume.descs.first().and_then(Option::as_ref).map(|desc| desc.inode_table.get());
         if table.is_some_and(|table| (run.physical..run.physical + run.len).contains(&table)) {
@@ -92,7 +94,8 @@ impl<'a, 'v> Mapper<'a, 'v> {
         if count == 0 {
             return true;
         }
-        // Only contents of files may be shared: a directory is read for the first inode that claims its blocks.
+        // Only files may share contents: a directory is read for the first inode that claims its
+        // blocks.
         if self.runs.is_none() && self.volume.sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) {
             claims.share(first, count);
             return true;
@@ -102,7 +105,7 @@ impl<'a, 'v> Mapper<'a, 'v> {
 }
 
 impl Sink for Mapper<'_, '_> {
-    /// Accepts no block of the file system itself, as e2fsck does.
+    /// Rejects blocks of the file system itself, as e2fsck does.
     fn node(&mut self, block: u64) -> bool {
         self.clusters += 1;
         let is_fresh = self.volume.claim_blocks(block, 1);

@@ -25,7 +25,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The hash of a number that is a hash.
+/// A hasher that returns a number unchanged, because the number is a hash already.
 #[derive(Default)]
 struct Hashed(u64);
 

@@ -1,4 +1,5 @@
-//! Names the owners of blocks that are used twice, by a second walk over all files. Runs only if there are such blocks.
+//! Names the owners of blocks that are used twice, by a second walk over all files. The walk runs
+//! only if there are such blocks.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,8 @@ use crate::volume::Volume;
 /// The largest number of blocks used twice that are reported one by one.
 const MOST: usize = 1000;
 
-/// The largest number of references to such blocks that are noted. Hostile maps may have any number of them.
+/// The largest number of references to blocks used twice that are noted. Hostile maps may have any
+/// number of them.
 const MOST_REFERENCES: u32 = 1_000_000;
 
 /// The owners of each block that is used twice.
@@ -102,6 +104,6 @@ impl Sink for Finder<'_, '_> {
         self.found(run.physical, run.len);
     }
 
-    /// The first walk has reported it.
+    /// Does nothing: the first walk has reported the error.
     fn wrong(&mut self, _: FormatError, _: Problem) {}
 }

@@ -14,9 +14,11 @@ use crate::scan;
 use crate::usage::{Ids, MOST_IDS, Used};
 use crate::volume::Volume;
 
-/// Reports numbers in the superblock that no quota file can have, whether the volume has the feature or not.
+/// Reports inode numbers in the superblock that no quota file can have, whether or not the volume
+/// has the feature.
 pub(crate) fn check_numbers(volume: &Volume<'_>) {
-    /// Reserved numbers of other inodes: of bad blocks, the root, the boot loader, undeletion, resizing, the journal, exclusion, replicas.
+    /// Reserved numbers of other inodes: bad blocks, the root, the boot loader, undeletion,
+    /// resizing, the journal, exclusion, replicas.
     const OF_OTHERS: [u32; 8] = [1, 2, 5, 6, 7, 8, 9, 10];
     let (raw, most) = (volume.sb.raw(), volume.sb.inodes_count());
     for (field, number) in [
@@ -25,7 +27,7 @@ pub(crate) fn check_numbers(volume: &Volume<'_>) {
         ("s_prj_quota_inum", raw.s_prj_quota_inum.get()),
     ] {
         if OF_OTHERS.contains(&number) || number > most {
-            let error = FormatError::new("superblock", field, format_args!("{number} is no quota file"));
+            let error = FormatError::new("superblock", field, format_args!("{number} is not a quota file"));
             volume.report(error, PR_0_INVALID_QUOTA_INO);
         }
     }
@@ -162,7 +164,7 @@ impl QuotaBlocks for QuotaFile<'_, '_> {
         Ok(use_bytes(&self.buf[offset..offset + QUOTA_BLOCK]))
     }
 
-    /// A check changes nothing.
+    /// Does nothing, because a check changes no blocks.
     fn change(&mut self, block: u32, _: impl FnOnce(&mut [u8])) -> Result<(), FormatError> {
         Err(wrong("reference", format_args!("block {block} is read-only")))
     }

@@ -1,4 +1,4 @@
-//! Reserved inodes whose features the volume does not have: nothing may be in them.
+//! Reserved inodes whose features the volume does not have: they must be empty.
 
 use std::ops::Range;
 
@@ -23,8 +23,9 @@ const I_BLOCK: Range<usize> = 40..100;
 /// `EXT4_JOURNAL_INO`
 const JOURNAL: u32 = 8;
 
-/// Checks that the inode is empty if it is for something that the volume does not have: a journal, a quota file, room for more
-/// descriptors, or an orphan file. The inode of bad blocks has no other fields than its blocks.
+/// Checks that the inode is empty if it is for something that the volume does not have: a journal,
+/// a quota file, room for more descriptors, or an orphan file. In the inode of bad blocks, only the
+/// fields for its blocks may be set.
 pub(crate) fn check(volume: &Volume<'_>, ino: InodeNo, bytes: &[u8]) {
     let (sb, raw) = (&volume.sb, volume.sb.raw());
     let is_zero = |places: &[Range<usize>]| {

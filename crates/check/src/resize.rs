@@ -79,7 +79,8 @@ pub(crate) fn check(volume: &Volume<'_>, inode: &Inode) {
     }
 }
 
-/// Compares all entries of a block with the expected ones, 0 if there is none. Returns the first entry that differs.
+/// Compares all entries of a block with the expected ones, which are 0 for `None`. Returns the
+/// first entry that differs.
 fn has_entries(block: &[u8], expected: impl Fn(usize) -> Option<u64>) -> Result<(), (usize, u64)> {
     let differs = |slot: &usize| u64::from(word(block, *slot)) != expected(*slot).unwrap_or(0);
     match (0..block.len() / 4).find(differs) {

@@ -1,4 +1,4 @@
-//! Reads the inode tables, in large requests and the groups on several threads.
+//! Reads the inode tables in large requests, several groups at a time on several threads.
 
 use parext4_format::InodeNo;
 use parext4_format::group_desc::GroupFlags;
@@ -11,8 +11,8 @@ use crate::work::in_parallel;
 /// Bytes of an inode table that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// Calls `each` with every slot of every inode table that is not zero, and `end` after the last one of each group.
-/// Returns the states of the threads.
+/// Calls `each` with every inode of every table that is not all zeros, and `end` after the last
+/// inode of each group. Returns the states of the threads.
 pub(crate) fn scan<S: Send>(
     volume: &Volume<'_>,
     threads: usize,

@@ -52,7 +52,8 @@ pub(crate) fn check(
     }
 }
 
-/// Returns true if the first block begins with `.` of this inode, and `..`. The number of a device may look like a block.
+/// Returns true if the first block begins with `.` of this inode, and `..`. The number of a device
+/// may look like that of a block.
 fn is_directory(volume: &Volume<'_>, ino: InodeNo, inode: &Inode) -> bool {
     let words: Vec<u64> = inode
         .block
@@ -60,7 +61,7 @@ fn is_directory(volume: &Volume<'_>, ino: InodeNo, inode: &Inode) -> bool {
         .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]).into())
         .collect();
     let block = if inode.flags.contains(InodeFlags::EXTENTS) {
-        // The first extent of a root without nodes below it.
+        // The first extent of a root that is a leaf.
         if inode.block[..2] == [0x0a, 0xf3] { words[5] } else { 0 }
     } else {
         let is_device = matches!(inode.file_type(), FileType::CharDevice | FileType::BlockDevice);

@@ -44,7 +44,8 @@ fn only_block(inode: &Inode) -> Option<u64> {
     }
 }
 
-/// Compares the length of the target at the start of `place` with the size. The length of an encrypted target is stored before it.
+/// Compares the length of the target at the start of `place` with the size. An encrypted target
+/// begins with its length.
 fn problem_of_target(inode: &Inode, place: &[u8]) -> Option<String> {
     let len = if inode.flags.contains(InodeFlags::ENCRYPT) {
         usize::from(u16::from_le_bytes([place[0], place[1]])) + 2

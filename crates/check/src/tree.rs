@@ -40,7 +40,8 @@ pub(crate) fn check_parents(volume: &Volume<'_>, tree: &Tree) {
             let problem = format!("is inode {dotdot}, but inode {parent} names it");
             report(ino, "dotdot", problem, PR_3_BAD_DOT_DOT);
         }
-        // Walks up until a directory is known, or has no parent, or is on the way itself.
+        // Walks up to a directory whose reach is known, or that has no parent, or that this walk
+        // has visited.
         let mut at = Some(index);
         let reach = loop {
             match at {
@@ -69,7 +70,7 @@ pub(crate) fn check_parents(volume: &Volume<'_>, tree: &Tree) {
     }
 }
 
-/// Where the parents of a directory lead to.
+/// The end of the chain of parents of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Unknown,

@@ -14,7 +14,7 @@ use parext4_format::{FormatError, InodeNo};
 /// The largest number of ids that are counted, of all kinds together.
 pub(crate) const MOST_IDS: usize = 1 << 23;
 
-/// What an id uses.
+/// The space and the inodes that an id uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     /// Space in blocks of the volume.
@@ -43,19 +43,19 @@ impl Counts {
 pub(crate) struct Usage {
     /// The inode of each quota file; an error if the superblock names an inode that cannot be one.
     pub files: [Result<Option<InodeNo>, FormatError>; 3],
-    /// `None` if there are too many ids.
+    /// The usage of all threads; `None` if there are too many ids.
     total: Mutex<Option<Counts>>,
 }
 
 impl Usage {
-    /// Returns no usage. `None` if the volume has no quota files.
+    /// Returns empty usage. `None` if the volume has no quota files.
     pub(crate) fn new(sb: &Superblock) -> Option<Self> {
         let files = QuotaKind::ALL.map(|kind| sb.quota_inode(kind));
         let has_any = files.iter().any(|file| !matches!(file, Ok(None)));
         has_any.then(|| Self { files, total: Mutex::new(Some(Counts::default())) })
     }
 
-    /// Counts what an inode uses for its user, group and project.
+    /// Adds the usage of an inode to its user, group and project.
     pub(crate) fn count(&self, counts: &mut Counts, inode: &Inode, used: Used) {
         for (kind, id) in [inode.uid, inode.gid, inode.projid].into_iter().enumerate() {
             if matches!(self.files[kind], Ok(Some(_))) {
@@ -64,7 +64,7 @@ impl Usage {
         }
     }
 
-    /// Adds what a thread has counted in one group of the volume, and leaves it empty.
+    /// Adds the counts of a thread for one group of the volume, and leaves `counts` empty.
     pub(crate) fn add(&self, counts: &mut Counts) {
         let mut locked = self.total.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, ids) in counts.ids.iter_mut().enumerate() {

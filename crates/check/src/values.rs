@@ -1,8 +1,9 @@
-//! Inodes that hold values of attributes (feature `ea_inode`): each entry must lead to one, and each counts the entries that
-//! refer to it.
+//! Inodes that hold values of attributes (feature `ea_inode`): each entry must lead to such an
+//! inode, and each such inode counts the entries that refer to it.
 //!
-//! The values are read before the pass over the inodes, because an entry may refer to an inode of any group. That pass counts the
-//! references, and [`Values::check_references`] compares them with the stored ones.
+//! The values are read before the pass over the inodes, because an entry may refer to an inode of any
+//! group. That pass counts the references, and [`Values::check_references`] compares them with the
+//! stored ones.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +22,12 @@ use crate::usage::Used;
 use crate::volume::Volume;
 use crate::xattrs::Entry;
 
-/// The inode of a value.
+/// An inode that holds a value.
 struct Value {
     size: u64,
     hash: u32,
     generation: u32,
-    /// `i_mtime`, the number of the inode with the attribute in a volume of Lustre.
+    /// `i_mtime`. In a volume of Lustre, it is the number of the inode with the attribute.
     mtime: u32,
     links: u16,
     /// The stored number of references; `None` in a volume of Lustre, which stores none.
@@ -66,7 +67,7 @@ fn seconds(time: Timestamp) -> u32 {
     time.seconds as u32
 }
 
-/// Reads an inode in use that may be the one of a value without the flag of such inodes.
+/// Reads an inode in use that may hold a value although it lacks the flag of such inodes.
 fn unmarked(volume: &Volume<'_>, number: u32) -> Option<Value> {
     let is_possible = volume.has(Incompat::EA_INODE) && number >= volume.sb.first_inode();
     let bytes = volume.inode_bytes(number, &mut volume.buffer(1)).filter(|_| is_possible)?;
@@ -94,7 +95,7 @@ impl Values {
     /// Counts the reference of an entry of inode `ino`.
     ///
     /// # Errors
-    /// The field by which the entry disagrees with the inode of its value, and the problems.
+    /// Names the field in which the entry disagrees with the inode of its value, and the problems.
     pub(crate) fn refer(
         &self,
         volume: &Volume<'_>,
@@ -126,7 +127,7 @@ impl Values {
 
     /// Compares the references found with the stored counts. A value without links is an orphan, and may have none.
     pub(crate) fn check_references(&self, volume: &Volume<'_>) {
-        // In the same order each time, because only the first findings are kept.
+        // Sorts the values, because only the first findings are kept.
         let mut values: Vec<_> = self.0.iter().filter(|(_, value)| value.links != 0).collect();
         values.sort_unstable_by_key(|&(&ino, _)| ino);
         for (&ino, value) in values {

@@ -10,7 +10,8 @@ use crate::map::{self, Run, Sink};
 use crate::problem::Problem;
 use crate::volume::Volume;
 
-/// Checks the descriptor of a file with the verity flag, and that its tree has all blocks. The map of the file is right.
+/// Checks the descriptor of a file with the verity flag, and that its tree has all blocks. The
+/// caller has found no error in the map of the file.
 pub(crate) fn check(volume: &Volume<'_>, ino: InodeNo, inode: &Inode) {
     // The kernel encrypts the descriptor as it does the contents.
     if inode.flags.contains(InodeFlags::ENCRYPT) {
@@ -26,7 +27,8 @@ fn wrong(field: &'static str, problem: impl std::fmt::Display) -> FormatError {
     FormatError::new("verity descriptor", field, problem)
 }
 
-/// The size of the descriptor is in the last 4 bytes of the last block. The descriptor ends before them, and begins with a block.
+/// Checks the descriptor. Its size is in the last 4 bytes of the last block; the descriptor ends
+/// before them, and begins with a block.
 fn try_check(volume: &Volume<'_>, ino: InodeNo, inode: &Inode) -> Result<(), FormatError> {
     let unit = volume.block_size as u64;
     if !inode.flags.contains(InodeFlags::EXTENTS) {
@@ -58,14 +60,14 @@ fn try_check(volume: &Volume<'_>, ino: InodeNo, inode: &Inode) -> Result<(), For
     Ok(())
 }
 
-/// The blocks of a file after its contents: their number, and where the last ones are.
+/// The blocks of a file after its contents: their number, and the location of the last ones.
 #[derive(Default)]
 struct Tail {
     /// The file block at which the tree begins.
     from: u64,
-    /// The number of blocks at the end that are kept.
+    /// The largest number of last blocks whose locations are kept.
     most: u64,
-    /// The written blocks from `from` on.
+    /// The number of written blocks from `from` on.
     mapped: u64,
     /// The file block after the last one.
     end: u64,
@@ -73,7 +75,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// Reads file blocks that are kept.
+    /// Reads file blocks whose locations are kept.
     fn read(&self, volume: &Volume<'_>, blocks: std::ops::Range<u64>) -> Result<Vec<u8>, FormatError> {
         let (mut buf, mut bytes) = (volume.buffer(1), Vec::new());
         for logical in blocks {
@@ -90,7 +92,7 @@ impl Tail {
 }
 
 impl Sink for Tail {
-    /// The pass over the inodes has found each node once.
+    /// Accepts every node: the pass over the inodes has found each node once.
     fn node(&mut self, _: u64) -> bool {
         true
     }
@@ -108,6 +110,6 @@ impl Sink for Tail {
         }
     }
 
-    /// The pass over the inodes has reported it.
+    /// Does nothing: the pass over the inodes has reported the error.
     fn wrong(&mut self, _: FormatError, _: Problem) {}
 }

@@ -19,7 +19,8 @@ use crate::usage::Usage;
 /// An inode as the scan of the inode tables found it.
 #[derive(Debug, Default)]
 pub(crate) struct InodeState {
-    /// The names found, and for a directory also its `.` and the `..` of its subdirectories.
+    /// The number of names found. For a directory it includes its `.` and the `..` of its
+    /// subdirectories.
     pub names: AtomicU32,
     /// `i_links_count`.
     pub links: u16,
@@ -28,7 +29,7 @@ pub(crate) struct InodeState {
     pub marks: Marks,
 }
 
-/// Facts about an inode that its names depend on. One byte, because there is one for each inode.
+/// Facts about an inode that its names depend on. They fit one byte, because each inode has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u8);
 
@@ -41,7 +42,7 @@ impl Marks {
         Self(mark(is_hidden, Self::HIDDEN) | mark(is_encrypted, Self::ENCRYPTED))
     }
 
-    /// Returns true if the inode has no name, as the journal and orphans have none.
+    /// Returns true if the inode has no name, as the journal and orphans.
     pub(crate) fn is_hidden(self) -> bool {
         self.0 & Self::HIDDEN != 0
     }
@@ -63,7 +64,7 @@ pub(crate) struct Volume<'a> {
     pub block_size: usize,
     pub seed: Option<ChecksumSeed>,
     pub findings: &'a Findings,
-    /// `None` for a descriptor that leads out of the volume.
+    /// The descriptors of all groups; `None` for a descriptor that leads out of the volume.
     pub descs: Vec<Option<GroupDesc>>,
     pub claims: Claims,
     pub shared_nodes: SharedNodes,
@@ -77,7 +78,7 @@ pub(crate) struct Volume<'a> {
 }
 
 impl<'a> Volume<'a> {
-    /// Returns a volume whose descriptors are unknown. It has memory for no group.
+    /// Returns a volume whose descriptors are unknown, without memory for any group.
     pub(crate) fn new(device: &'a dyn Device, sb: Superblock, findings: &'a Findings) -> Self {
         let mut lenient = sb.clone();
         lenient.set_ro_compat(sb.ro_compat() - RoCompat::METADATA_CSUM);
@@ -98,7 +99,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Sets the descriptors of all groups, and makes room for what the passes find in each group.
+    /// Sets the descriptors of all groups, and allocates memory for the results of the passes in
+    /// each group.
     pub(crate) fn set_descs(&mut self, descs: Vec<Option<GroupDesc>>) {
         self.claims = Claims::new(&self.sb, descs.len());
         self.inodes = std::iter::repeat_with(OnceLock::new).take(descs.len()).collect();
@@ -109,7 +111,8 @@ impl<'a> Volume<'a> {
         self.findings.add(error, problem);
     }
 
-    /// Reads whole blocks. Returns false, and reports it, if the device fails or the volume has no such blocks.
+    /// Reads whole blocks. If the device fails or the volume has no such blocks, reports that and
+    /// returns false.
     pub(crate) fn read(&self, block: u64, buf: &mut [u8], what: &'static str, problem: Problem) -> bool {
         let Err(error) = self.try_read(block, buf) else { return true };
         self.report(FormatError::new(what, "block", error).in_block(FsBlock(block)), problem);
@@ -119,7 +122,7 @@ impl<'a> Volume<'a> {
     /// Reads whole blocks.
     ///
     /// # Errors
-    /// Why they cannot be read: the device fails, or the volume has no such blocks.
+    /// Says why: the device fails, or the volume has no such blocks.
     pub(crate) fn try_read(&self, block: u64, buf: &mut [u8]) -> Result<(), String> {
         let offset = block.checked_mul(self.block_size as u64).ok_or_else(|| "is out of range".to_owned())?;
         self.device.read_at(offset, &mut [IoSliceMut::new(buf)]).map_err(|error| error.to_string())
@@ -199,8 +202,9 @@ impl<'a> Volume<'a> {
         (ino < self.sb.first_inode() && ino != InodeNo::ROOT.get()) || is_file || is_orphan_file
     }
 
-    /// Returns true if a time of deletion looks like the number of an inode, which it is in a list of orphans. As e2fsck does, accepts any
-    /// time if a clock that shows such times has set one in the superblock.
+    /// Returns true if a time of deletion may be the number of the next inode in a list of orphans.
+    /// As e2fsck does, returns false if a time in the superblock could be such a number, too: then
+    /// a clock has shown such times.
     pub(crate) fn may_be_orphan(&self, dtime: u32) -> bool {
         let (raw, inodes) = (self.sb.raw(), 1..self.sb.inodes_count());
         let times = [raw.s_wtime, raw.s_mtime, raw.s_mkfs_time];

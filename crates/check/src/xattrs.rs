@@ -34,24 +34,25 @@ pub(crate) struct Attributes<'a> {
     pub policy: Policy,
 }
 
-/// Whether attributes hold an encryption policy.
+/// The state of an inode's encryption policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
     #[default]
     None,
-    /// A policy that no kernel has written.
+    /// A policy of a form that no kernel has written.
     Corrupt,
     /// A policy, or attributes that cannot be read.
     Some,
 }
 
 impl Policy {
-    /// Returns the policy of two places.
+    /// Combines the policies of two places.
     pub(crate) fn or(self, other: Self) -> Self {
         if self == Self::None { other } else { self }
     }
 
-    /// Returns the policy with this value. A later version of Linux may have other versions than 1 and 2.
+    /// Returns the policy with this value. Versions other than 1 and 2 are accepted, because a
+    /// later Linux may have them.
     fn of(value: &[u8]) -> Self {
         let is_possible = match value {
             [] | [0, ..] => false,
@@ -99,19 +100,22 @@ struct XattrArea<'a> {
     bytes: &'a [u8],
     /// The offset of the first entry.
     start: usize,
-    /// The offset from which places of values count.
+    /// The offset that offsets of values are relative to.
     base: usize,
-    /// An entry of a block has a hash other than 0, and a name with a prefix.
+    /// True for an attribute block, whose entries have a hash other than 0, and a name with a
+    /// prefix.
     is_block: bool,
-    /// An empty value has a place within the bytes, too. In other inodes, the kernel does not move such places with the list.
+    /// True if an empty value must have an offset within the bytes, too. In other inodes, the
+    /// kernel does not move such offsets with the list.
     places_empty: bool,
-    /// The deletion of an orphan leaves entries with the hash of a value that it has removed.
+    /// True for a deleted orphan, whose entries keep the hashes of values that its deletion
+    /// removed.
     is_deleted: bool,
 }
 
 fn check<'a>(place: &XattrArea<'a>) -> Checked<'a> {
     let (entries, end) = place.entries()?;
-    // Before any value is hashed: values that overlap may be as long as the block each.
+    // Checks this before it hashes a value: values that overlap may be as long as the block each.
     place.check_values(&entries, end)?;
     let mut found = Attributes::default();
     for entry in entries {
@@ -228,7 +232,8 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Returns true if the hash is of the name and `value`. Kernels before 6.2 hashed names as signed characters.
+    /// Returns true if the stored hash is that of the name and `value`. Kernels before 6.2 hashed
+    /// names as signed characters.
     pub(crate) fn has_hash_of(&self, value: &[u8]) -> bool {
         let unsigned = |hash: u32, byte: &u8| hash.rotate_left(5) ^ u32::from(*byte);
         let signed =

@@ -1,7 +1,8 @@
 //! Memory for the copies of writes.
 //!
-//! The client copies every write that the server may lose, and frees the copies at each flush. The allocator would return that memory
-//! to the system and fault it in again, which costs more than the copy. So freed buffers are kept for the next copies.
+//! The client copies every write that the server may lose, and frees the copies at each flush. The
+//! allocator would return that memory to the system and fault it in again, which costs more than
+//! the copy. So this module keeps freed buffers for the next copies.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -17,9 +18,9 @@ static SPARE: Mutex<Spare> = Mutex::new(Spare { buffers: BTreeMap::new(), bytes:
 
 /// Idle buffers.
 struct Spare {
-    /// By capacity in bytes.
+    /// Idle buffers by capacity in bytes.
     buffers: BTreeMap<usize, Vec<Vec<u8>>>,
-    /// Bytes of all buffers.
+    /// Bytes of all idle buffers.
     bytes: usize,
 }
 
@@ -35,7 +36,7 @@ impl Buffer {
         Self(bytes)
     }
 
-    /// Returns the bytes of memory, which may be up to twice as many as the copy has.
+    /// Returns the size of the copy's memory in bytes, at most twice the length of the copy.
     pub(crate) fn memory(&self) -> usize {
         self.0.capacity()
     }

@@ -21,7 +21,8 @@ pub(crate) fn next_lane() -> usize {
 struct Caller {
     inbox: Arc<Inbox>,
     lane: usize,
-    /// Number of the next command. Answers of flushes that an earlier call did not await have other numbers.
+    /// Number of the next command. So the answer of a flush that an earlier call did not await has
+    /// another number.
     ticket: u64,
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn flush(session: &Arc<Session>) -> io::Result<()> {
     with_caller(|caller| caller.flush(session))
 }
 
-/// The step that makes all answered writes durable, in its turn.
+/// The step that makes all answered writes durable, after it has the turn to flush.
 pub(crate) const FLUSH: Step = (Action::Flush { mark: 0 }, 0, 0);
 
 impl Caller {

@@ -23,7 +23,7 @@ pub(crate) struct Command {
     pub(crate) offset: u64,
     /// Length in bytes.
     pub(crate) len: u32,
-    /// Owner, which gets the command back. None once the owner has it.
+    /// Owner, which gets the command back. `None` once the owner has it.
     inbox: Option<Arc<Inbox>>,
     /// Number by which the owner knows the command.
     pub(crate) ticket: u64,
@@ -44,8 +44,9 @@ pub(crate) enum Action {
     Write(Write),
     /// Releases the storage of the range.
     Trim,
-    /// Makes durable all retained writes up to a number: see [`Retained::mark`](crate::retained::Retained::mark). Flushes that
-    /// wait for their turn have the number 0 and are not sent: the thread of [`flush`](crate::flush) sends one for them.
+    /// Makes durable all retained writes up to the number
+    /// [`mark`](crate::retained::Retained::mark). A flush that waits for its turn has the number 0
+    /// and is not sent: the thread of [`flush`](crate::flush) sends one flush for all that wait.
     Flush {
         mark: u64,
     },
@@ -65,7 +66,7 @@ pub(crate) enum Target {
 pub(crate) struct Write {
     /// The bytes to send.
     pub(crate) payload: Payload,
-    /// Copy of the bytes, for as long as the server may lose them. Missing until the copy is made.
+    /// Copy of the bytes, for as long as the server may lose them. `None` until the copy is made.
     pub(crate) copy: Option<Payload>,
     /// Whether the server may lose the write until a flush.
     pub(crate) is_volatile: bool,
@@ -76,7 +77,7 @@ pub(crate) struct Write {
 /// The bytes of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// Memory of the caller, which must not be used after the caller has the request back.
+    /// Memory of the caller. The payload must not be used after the caller has the request back.
     Segments(SmallVec<[Segment; 1]>),
     /// Part of a copy: the first byte and the number of bytes.
     Copy(Arc<Buffer>, usize, usize),

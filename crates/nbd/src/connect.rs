@@ -14,14 +14,15 @@ use crate::url::NbdUrl;
 /// Time that connecting and negotiating may last.
 pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// Shortest time that a further connection gets. It gets twice the time of the first one if that is longer.
+/// Shortest time limit for a further connection. The limit is twice the time that the first
+/// connection took, if that is longer.
 const FURTHER_TIME: Duration = Duration::from_secs(1);
 
 /// Makes all connections of a session before the deadline.
 ///
 /// # Errors
-/// The errors of the negotiation of the first connection, and `InvalidData` if another connection found another export. The session
-/// does without further connections that cannot be made.
+/// The errors of the negotiation of the first connection, and `InvalidData` if another connection
+/// found another export. If a further connection cannot be made, the session works without it.
 pub(crate) fn connect(
     url: &NbdUrl,
     (retained, guard): (&Arc<Retained>, &Arc<Guard>),

@@ -1,10 +1,12 @@
 //! One connection to an export: sends commands, receives their answers.
 //!
-//! - Sending: the thread that has commands enters them in the table and writes them to the socket at once.
+//! - Sending: the thread that has commands enters them in the table and writes them to the socket
+//!   at once.
 //! - Receiving: of the threads that wait, one [leads](crate::role) and receives for all.
 //!
-//! A connection that is lost stays so; [`recover`](crate::recover) makes new ones and takes over the commands. Locks are acquired in the
-//! order `incoming`, `outgoing`, `in_flight`; no lock is acquired while `role` is held.
+//! A lost connection stays lost; [`recover`](crate::recover) makes new ones and sends the commands
+//! on them. Locks are acquired in the order `incoming`, `outgoing`, `in_flight`; no lock is
+//! acquired while `role` is held.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,13 +45,14 @@ pub(crate) struct Connection {
     /// Whether `outgoing` waits for the socket.
     is_blocked: AtomicBool,
     socket: OwnedFd,
-    /// The socket to the server, if `socket` leads to a thread that encrypts.
+    /// The socket to the server, if `socket` leads to a thread that encrypts; see
+    /// [`tls`](crate::tls).
     encrypted: Option<Arc<OwnedFd>>,
     changes: Arc<Changes>,
     retained: Arc<Retained>,
     /// Time after which a command without an answer means that the connection is lost.
     timeout: Duration,
-    /// Time at which the connection is lost, whatever it has answered.
+    /// Time at which the connection counts as lost, even if the server has answered.
     deadline: Mutex<Option<Instant>>,
     /// Time at which the connection was made.
     pub(crate) since: Instant,
@@ -73,7 +76,8 @@ impl Connection {
         }
     }
 
-    /// Sends commands. Does not block. A failure of the socket shows when a thread waits for the answers.
+    /// Sends commands. Does not block. A thread that waits for the answers reports a failure of the
+    /// socket.
     ///
     /// Returns the commands that are not sent, because the connection was closed.
     pub(crate) fn send(&self, commands: Vec<Command>) -> Vec<Command> {
@@ -103,7 +107,7 @@ impl Connection {
         }
         self.flush_outgoing(&mut outgoing);
         drop(outgoing);
-        // The server works on the requests meanwhile.
+        // The copies are made only now, because the server works on the requests meanwhile.
         for (cookie, payload) in volatile {
             let copied = payload.copied();
             self.in_flight.lock().keep(cookie, copied);
@@ -124,7 +128,8 @@ impl Connection {
         }
     }
 
-    /// Blocks until `inbox` has news, and receives meanwhile. Without `wait`, receives what has arrived.
+    /// Blocks until `inbox` has news, and receives replies meanwhile. Without `wait`, receives only
+    /// the replies that have arrived.
     ///
     /// # Errors
     /// The connection is lost.
@@ -132,7 +137,8 @@ impl Connection {
         self.role.receive(inbox, wait, || Leader { connection: self, incoming: self.incoming.lock() })
     }
 
-    /// Sets the time at which the connection is lost, whatever it has answered. It takes effect within [`CHECK_AFTER`].
+    /// Sets the time at which the connection counts as lost, even if the server has answered. It
+    /// takes effect within [`CHECK_AFTER`].
     pub(crate) fn set_deadline(&self, deadline: Option<Instant>) {
         *self.deadline.lock() = deadline;
     }
@@ -174,14 +180,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection at once: threads that wait for it find it lost. What this machine has not transmitted yet is dropped: it is sent
-    /// again on a new connection, or not at all.
+    /// Resets the connection: threads that wait for it find it lost. Bytes that this machine has
+    /// not transmitted yet are dropped; `recover` sends their commands again on a new connection.
     fn reset(&self) {
         self.encrypted.as_deref().map(reset);
         reset(&self.socket);
     }
 
-    /// Tells the server that no more requests follow, and ends the connection after the bytes that it has accepted.
+    /// Tells the server that no more requests follow, and ends the connection after the bytes that
+    /// the socket has accepted.
     pub(crate) fn disconnect(&self) {
         let mut outgoing = self.outgoing.lock();
         let mut head = RequestHead::new_zeroed();
@@ -197,7 +204,7 @@ impl Connection {
         self.reset();
         let mut incoming = self.incoming.lock();
         let mut commands: Vec<_> = incoming.close().into_iter().collect();
-        // Both with `outgoing` locked, so that no command gets into one of them in between.
+        // Closes both with `outgoing` locked, so that no command enters one of them in between.
         let mut outgoing = self.outgoing.lock();
         outgoing.clear();
         commands.extend(self.in_flight.lock().close());

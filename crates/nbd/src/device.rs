@@ -16,7 +16,8 @@ use crate::url::NbdUrl;
 
 /// Longest trim, bytes. The server's limit of requests does not count for requests without bytes.
 const LONGEST_TRIM: u32 = 1 << 30;
-/// Preferred block size of the server from which the client reports it as the size of pieces that the server stores apart, bytes.
+/// Smallest preferred block size of a server, in bytes, that the client reports as the size of
+/// pieces that the server stores apart.
 const PIECE_FROM: u32 = 64 << 10;
 
 /// An export of an NBD server, for reading and writing.

@@ -25,7 +25,7 @@ pub(crate) fn copy(error: &io::Error) -> io::Error {
     }
 }
 
-/// Returns the error of a server that does not keep the protocol.
+/// Returns the error of a server that breaks the protocol.
 pub(crate) fn against_protocol(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("against the NBD protocol: {why}"))
 }

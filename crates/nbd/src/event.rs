@@ -1,4 +1,4 @@
-//! What a thread of a connection blocks on: an event of its own, and the socket if it leads.
+//! The event that a thread of a connection blocks on, together with the socket if the thread leads.
 
 #[cfg(shuttle)]
 pub(crate) mod model;
@@ -18,7 +18,7 @@ mod system {
 
     use crate::socket::poll_for;
 
-    /// A socket, and what a thread waits for there.
+    /// A socket, and the poll events that a thread waits for.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Socket<'a>(BorrowedFd<'a>, PollFlags);
 
@@ -33,6 +33,8 @@ mod system {
     }
 
     impl Event {
+        /// Creates an event that is not set.
+        ///
         /// # Errors
         /// The process has too many files open.
         pub(crate) fn new() -> io::Result<Self> {
@@ -45,7 +47,8 @@ mod system {
             let _ = rustix::io::write(self.0.as_fd(), &1u64.to_ne_bytes());
         }
 
-        /// Blocks until the event is set, the socket is ready, or the time is over. Clears the event. May return early.
+        /// Blocks until the event is set, the socket is ready, or `time` has passed. Clears the
+        /// event. May return early.
         ///
         /// # Errors
         /// Errors of poll(2).

@@ -1,4 +1,4 @@
-//! What a server says about an export, checked.
+//! Checks and stores what a server says about an export.
 
 use std::io;
 
@@ -11,7 +11,7 @@ const LARGEST_MINIMUM: u32 = 64 << 10;
 /// Largest request of the client, bytes. Servers that state no maximum accept this much, by the protocol.
 const LARGEST_REQUEST: u32 = 32 << 20;
 
-/// What a server says about an export.
+/// The properties of an export, as its server states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Export {
     /// Size in bytes, not rounded.
@@ -26,7 +26,7 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Checks what a server said.
+    /// Checks the properties that a server has stated.
     ///
     /// # Errors
     /// A message, if the block sizes are against the protocol.
@@ -69,7 +69,7 @@ impl Export {
         self.has(transmission::SEND_WRITE_ZEROES)
     }
 
-    /// Returns whether a flush on one connection covers the writes of all.
+    /// Returns whether a flush on one connection covers the writes of all connections.
     pub(crate) fn has_coherent_connections(&self) -> bool {
         self.has(transmission::CAN_MULTI_CONN)
     }
@@ -81,7 +81,7 @@ impl Export {
     /// Checks that requests that were made for `self` suit the export that a new connection found.
     ///
     /// # Errors
-    /// The difference.
+    /// Names the difference.
     pub(crate) fn check_same(&self, found: &Self) -> io::Result<()> {
         let same = |what: &str, before: u64, now: u64| {
             if before == now {

@@ -3,13 +3,13 @@
 /// A defect of the hand-over between the threads of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A leader that leaves passes the role to no thread.
+    /// A leader that leaves does not pass the role to another thread.
     RoleDropped,
     /// A leader that leaves does not wake the thread that it passes the role to.
     NextLeaderAsleep,
-    /// A thread that could not lead is not remembered.
+    /// A thread that could not lead does not enter the list of waiting threads.
     WaiterForgotten,
-    /// A thread that ends its wait stays in the list.
+    /// A thread that ends its wait stays in the list of waiting threads.
     WaiterStays,
     /// A thread does not check for news between announcing that it blocks and blocking.
     NewsUnchecked,
@@ -17,7 +17,7 @@ pub enum Fault {
     WokenEarly,
     /// A completion of another thread does not end that thread's wait.
     OwnerAsleep,
-    /// A leader goes on although its own completion has arrived.
+    /// A leader keeps leading although its own completion has arrived.
     LeaderStays,
 }
 
@@ -36,7 +36,7 @@ mod model {
     use super::Fault;
     use std::cell::Cell;
 
-    // One thread of the system runs all threads of a model.
+    // A model runs all its threads on one thread of the system.
     thread_local! {
         static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
     }

@@ -1,16 +1,20 @@
 //! The flushes of a session, one at a time, each for all owners that wait.
 //!
-//! A server may report only once that it has lost writes. A server that calls fsync(2) on Linux, for example, reports them to one of two
-//! flushes that are in flight at the same time, and the other one succeeds. If the success arrived first, the client would
-//! acknowledge writes that are lost. So a session never has two flushes in flight.
+//! A server may report only once that it has lost writes. For example, fsync(2) on Linux reports
+//! the loss to one of two flushes that are in flight at the same time, and the other flush
+//! succeeds. If the success arrived first, the client would acknowledge writes that are lost. So a
+//! session never has two flushes in flight.
 //!
-//! 1. A thread that makes a blocking call flushes itself if it finds the [turn](crate::flush_turn) free.
-//! 2. Other flushes wait. The session's own thread sends one flush for all that wait. Its answer is the result of all of them.
-//! 3. Flushes that come meanwhile wait for the next one.
-//! 4. After a refusal none is sent again, and all fail (I8).
+//! 1. A thread that makes a blocking call flushes itself if it finds the [turn](crate::flush_turn)
+//!    free.
+//! 2. Other flushes wait. The session's own thread sends one flush for all that wait. Its answer is
+//!    the result of all of them.
+//! 3. Flushes that arrive meanwhile wait for the next flush.
+//! 4. After the server has refused a flush, the client sends no flush, and all flushes fail (I8).
 //!
-//! A flush covers all writes that were answered before it was sent. The thread that sends it receives until it is answered. So
-//! an owner that waits does not depend on another owner, which may not receive for any time.
+//! A flush covers all writes that were answered before it was sent. The thread that sends it
+//! receives until the server has answered. So an owner that waits does not depend on another owner,
+//! which may stop receiving at any time.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -43,7 +47,8 @@ fn run(turn: &FlushTurn, session: &Weak<Session>, inbox: &Arc<Inbox>) {
     }
 }
 
-/// Makes all answered writes durable, for a thread that blocks. Returns `None` if it must wait for another flush.
+/// Makes all answered writes durable, for a thread that may block. Returns `None` if the thread
+/// must wait for another flush.
 pub(crate) fn try_flush(
     session: &Arc<Session>,
     inbox: &Arc<Inbox>,
@@ -63,7 +68,7 @@ fn flush(session: &Arc<Session>, inbox: &Arc<Inbox>, (lane, ticket): (usize, u64
     session.send_now(lane, vec![Command::new(action, (0, 0), inbox, (lane, ticket))]);
     loop {
         if let Err(error) = session.receive(lane, inbox, true) {
-            // The flush is still in flight, so no other one may follow.
+            // The flush is still in flight, so no other flush may follow.
             session.retained.flush_failed(&error);
             return Err(error);
         }

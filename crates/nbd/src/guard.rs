@@ -33,7 +33,7 @@ impl Guard {
         self.0.read().as_ref().is_none_or(|guarded| guarded.guard.may_write())
     }
 
-    /// Asks whether this machine still owns the volume. `read` reads from the export.
+    /// Asks the guard whether this machine still owns the volume. `read` reads from the export.
     ///
     /// # Errors
     /// As [`WriteGuard::may_resend`].
@@ -45,8 +45,8 @@ impl Guard {
 
 /// The changes of one connection that have no answer: writes, trims and flushes.
 ///
-/// The thread that [encrypts](crate::tls) cannot tell a change from a read. It asks the guard if any change is without an
-/// answer, because a change that has one has left this machine.
+/// The thread that [encrypts](crate::tls) cannot tell a change from a read. It asks the guard while
+/// any change is without an answer, because an answered change has already left this machine.
 #[derive(Debug)]
 pub(crate) struct Changes {
     guard: Arc<Guard>,

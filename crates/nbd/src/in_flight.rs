@@ -1,6 +1,7 @@
-//! The commands that a connection has sent and that have no answer, by cookie.
+//! The commands without an answer that a connection has sent, by cookie.
 //!
-//! Invariant: a command is in the table, or with the receiver, or with its owner; a closed table is empty and stays so.
+//! Invariant: a command is in the table, or with the receiver, or with its owner; a closed table
+//! stays empty.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,14 @@ pub(crate) struct InFlight {
     closed: bool,
 }
 
-/// A place in the table.
+/// An entry of the table.
 #[derive(Debug)]
 struct Slot {
     /// Number of commands that had this slot before: a late or invented cookie does not match it.
     uses: u32,
-    /// Time at which the command was sent. None if the slot is free.
+    /// Time at which the command was sent. `None` if the slot is free.
     sent: Option<Instant>,
-    /// None while the receiver has the command.
+    /// `None` while the receiver has the command.
     command: Option<Command>,
 }
 

@@ -1,9 +1,11 @@
-//! The receiving side of a connection: takes replies apart and fills the buffers of reads.
+//! The receiving side of a connection: parses replies and fills the buffers of reads.
 //!
-//! One thread at a time receives. It may stop in the middle of a reply, which the next thread continues.
+//! One thread at a time receives. It may stop in the middle of a reply, which the next thread
+//! continues.
 //!
-//! Invariant: whatever the server sends, the receiver uses a fixed amount of memory, writes only into the buffer of the read that
-//! the cookie names and only within its range, and treats everything else as the end of the connection.
+//! Invariant: whatever the server sends, the receiver uses a fixed amount of memory, writes only
+//! into the buffer of the read that the cookie names and only within its range, and treats
+//! everything else as the end of the connection.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,7 +25,8 @@ use crate::protocol::{
 
 /// Bytes of the buffer.
 const BUFFER: usize = 64 << 10;
-/// Bytes of a read from which the receiver reads them into the request's buffer without a copy.
+/// Smallest number of bytes of a read that the receiver reads into the request's buffer without a
+/// copy.
 const DIRECT: usize = 16 << 10;
 /// Bytes that the receiver reads at a time while it expects long replies.
 const SHORT: usize = 512;
@@ -43,7 +46,7 @@ pub(crate) struct Incoming {
     data: Option<Data>,
     /// Whether replies may have several chunks.
     structured: bool,
-    /// Whether the last bytes of a read came without a copy.
+    /// Whether the last bytes of a read arrived without a copy.
     expects_long: bool,
     /// Time of the last check for commands that are without an answer for too long.
     pub(crate) checked: Instant,
@@ -84,10 +87,11 @@ impl Incoming {
         }
     }
 
-    /// Receives once from the socket, or up to [`READS`] times while it has enough, and completes commands. Does not block.
+    /// Receives once from the socket, or up to [`READS`] times while each read fills the buffer,
+    /// and completes commands. Does not block.
     ///
     /// # Errors
-    /// The connection is lost, or the server does not keep the protocol.
+    /// The connection is lost, or the server breaks the protocol.
     pub(crate) fn receive(&mut self, link: &Link<'_>) -> io::Result<()> {
         for _ in 0..READS {
             let wanted;
@@ -117,12 +121,12 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns the command whose answer has arrived in part.
+    /// Returns the command whose answer has arrived only in part.
     pub(crate) fn close(&mut self) -> Option<Command> {
         self.data.take().map(|data| data.command)
     }
 
-    /// Uses bytes of the buffer. Returns false if it needs more bytes.
+    /// Parses bytes of the buffer. Returns false if it needs more bytes.
     fn step(&mut self, link: &Link<'_>) -> io::Result<bool> {
         if self.data.is_some() {
             return self.fill(link);
@@ -143,7 +147,7 @@ impl Incoming {
         }
     }
 
-    /// Copies bytes of the buffer into that of a read.
+    /// Copies bytes of the receiver's buffer to the buffer of a read.
     fn fill(&mut self, link: &Link<'_>) -> io::Result<bool> {
         let Some(mut data) = self.data.take() else { return Ok(true) };
         let len = (data.end - data.at).min(self.end - self.start);
@@ -180,7 +184,7 @@ impl Incoming {
         Ok(true)
     }
 
-    /// Begins a chunk. Returns false if it needs more bytes of it.
+    /// Begins a chunk. Returns false if it needs more bytes of the chunk.
     fn chunk(&mut self, link: &Link<'_>, head: &ChunkHead) -> io::Result<bool> {
         let (cookie, len) = (head.cookie.get(), head.len.get() as usize);
         let is_last = head.flags.get() & chunk::DONE != 0;
@@ -194,7 +198,7 @@ impl Incoming {
             _ => return Err(against_protocol("a chunk of an unknown type or length")),
         };
         if self.end < body + needed {
-            // A short read of the socket must not stop a chunk of this length from arriving.
+            // A short read of the socket must not prevent a chunk of this length from arriving.
             self.expects_long &= size_of::<ChunkHead>() + needed < SHORT;
             return Ok(false);
         }
@@ -282,8 +286,8 @@ fn end_chunk(link: &Link<'_>, cookie: u64, mut command: Command, is_last: bool) 
     (link.complete)(cookie, command, result)
 }
 
-/// Completes a command with the server's error. A server that is about to stop loses the connection instead, so that the
-/// command is sent again.
+/// Completes a command with the server's error. If the server is about to stop, the connection
+/// counts as lost instead, so that the command is sent again.
 fn fail(link: &Link<'_>, cookie: u64, command: Command, number: u32, text: &[u8]) -> io::Result<()> {
     match number {
         0 => Err(back(link, cookie, command, against_protocol("an error without a number"))),
@@ -313,7 +317,7 @@ fn target(command: &mut Command, start: usize, end: usize) -> io::Result<&mut [u
     }
 }
 
-/// Receives bytes: `None` if there are none yet.
+/// Receives bytes from the socket; `None` if no bytes have arrived.
 fn recv(socket: &OwnedFd, out: &mut [u8]) -> io::Result<Option<usize>> {
     match rustix::net::recv(socket, out, RecvFlags::DONTWAIT) {
         Ok((0, _)) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),

@@ -1,6 +1,7 @@
 //! The completions of one thread or queue, and the event that its thread blocks on.
 //!
-//! A thread that waits leads a connection, and then blocks on the socket and on this event, or blocks on this event alone.
+//! A thread that waits and leads a connection blocks on the socket and on this event; another
+//! waiting thread blocks on this event alone.
 
 use std::io;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
+    /// Creates an empty mailbox.
+    ///
     /// # Errors
     /// The process has too many files open.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
@@ -74,7 +77,7 @@ impl<T> Mailbox<T> {
         self.ready.load(SeqCst)
     }
 
-    /// Clears the wake of the queue's waker and returns whether there was one.
+    /// Clears the flag that the queue's waker sets, and returns whether it was set.
     pub(crate) fn take_wake(&self) -> bool {
         self.woken.load(SeqCst) && self.woken.swap(false, SeqCst)
     }
@@ -95,7 +98,7 @@ impl<T> Mailbox<T> {
         self.is_ready() || self.woken.load(SeqCst) || self.poked.load(SeqCst)
     }
 
-    /// Blocks until there is news, the time is over, or `socket` is ready. May return early.
+    /// Blocks until there is news, `time` has passed, or `socket` is ready. May return early.
     ///
     /// # Errors
     /// Errors of poll(2).

@@ -1,4 +1,5 @@
-//! The hand-over between the threads of a connection, for the models in `tests/shuttle.rs`. Only the socket is a model.
+//! The hand-over between the threads of a connection, for the models in `tests/shuttle.rs`. Only
+//! the socket is replaced by a model.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ type Answer = (Arc<Mailbox<u32>>, u32);
 #[derive(Debug, Default)]
 pub struct Connection {
     role: Role<u32>,
-    /// Held by the leader.
+    /// The lock of the leader.
     incoming: Mutex<()>,
     socket: ModelSocket<Answer>,
 }
@@ -31,12 +32,12 @@ impl Default for Caller {
 }
 
 impl Connection {
-    /// Lets the answer to a request of `caller` arrive.
+    /// Delivers the answer to a request of `caller`.
     pub fn answer(&self, caller: &Caller, request: u32) {
         self.socket.arrive((Arc::clone(&caller.0), request));
     }
 
-    /// Loses the connection. Blocks until no thread receives.
+    /// Ends the connection as lost. Blocks until no thread receives.
     pub fn close(&self) {
         self.socket.close();
         drop(self.incoming.lock());
@@ -62,7 +63,7 @@ impl Caller {
         std::task::Wake::wake_by_ref(&self.0);
     }
 
-    /// Returns whether the caller was woken, and forgets it.
+    /// Clears the caller's wake, and returns whether it was woken.
     pub fn take_wake(&self) -> bool {
         self.0.take_wake()
     }

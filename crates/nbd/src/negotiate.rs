@@ -1,11 +1,12 @@
-//! Negotiation with a server: fixed newstyle, or what older servers have of it.
+//! Negotiation with a server: the fixed newstyle, or its subset that older servers know.
 //!
 //! 1. The server greets. The client answers with the flags that both know.
 //! 2. The client asks for TLS if the URL says so, and for structured replies.
-//! 3. It asks for the export with `NBD_OPT_GO`. A server that does not know this option gets `NBD_OPT_EXPORT_NAME`, and a server
-//!    without the fixed newstyle gets nothing else.
+//! 3. It asks for the export with `NBD_OPT_GO`. A server that does not know this option, or lacks
+//!    the fixed newstyle, gets `NBD_OPT_EXPORT_NAME`.
 //!
-//! Invariant: whatever the server sends, the client stores at most [`LONGEST_REPLY`] bytes of it, and ends by the deadline.
+//! Invariant: whatever the server sends, the client stores at most [`LONGEST_REPLY`] bytes of it,
+//! and ends by the deadline.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -34,7 +35,8 @@ const MOST_REPLIES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Negotiated {
     pub(crate) socket: OwnedFd,
-    /// The socket to the server, if `socket` leads to a thread that encrypts.
+    /// The socket to the server, if `socket` leads to a thread that encrypts; see
+    /// [`tls`](crate::tls).
     pub(crate) encrypted: Option<Arc<OwnedFd>>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) export: Export,
@@ -111,7 +113,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Asks for structured replies, and returns whether the server has them.
+    /// Asks for structured replies, and returns whether the server supports them.
     fn ask_structured(&mut self) -> io::Result<bool> {
         self.send(option::STRUCTURED_REPLY, &[])?;
         let (kind, data) = self.reply(option::STRUCTURED_REPLY)?;
@@ -157,7 +159,8 @@ impl Talk<'_> {
         Err(against_protocol("NBD_OPT_GO has no end of replies"))
     }
 
-    /// Asks for the export as old servers know it: they close the connection if they have no such export.
+    /// Asks for the export in the way of old servers, which close the connection if they have no
+    /// such export.
     fn export_name(&mut self, name: &[u8], has_zeroes: bool) -> io::Result<Export> {
         self.send(option::EXPORT_NAME, name)?;
         let refused = |error: io::Error| match error.kind() {

@@ -1,7 +1,7 @@
 //! The sending side of a connection: requests that the socket has not accepted yet.
 //!
-//! The thread that makes requests writes them to the socket, many in one call. Bytes that the socket does not accept wait here,
-//! and the leader of the connection sends them when the socket accepts more.
+//! The thread that makes requests writes them to the socket, many in one call. Bytes that the
+//! socket does not accept wait here until the leader of the connection can send them.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -39,28 +39,30 @@ impl Outgoing {
         self.messages.push_back(message);
     }
 
-    /// Returns whether a request with this cookie is not wholly sent.
+    /// Returns whether part of a request with this cookie is unsent.
     pub(crate) fn has(&self, cookie: u64) -> bool {
         self.messages.iter().any(|message| message.head.cookie.get() == cookie)
     }
 
-    /// Returns whether a request is not wholly sent that changes the export, or makes changes durable.
+    /// Returns whether part of a request is unsent that changes the export, or makes changes
+    /// durable.
     fn has_changes(&self) -> bool {
         let mut kinds = self.messages.iter().map(|message| message.head.kind.get());
         kinds.any(|kind| !matches!(kind, command::READ | command::DISCONNECT))
     }
 
-    /// Forgets all requests.
+    /// Drops all requests.
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.sent = 0;
     }
 
-    /// Sends as much as the socket accepts. Returns true if all is sent. Asks `may_write` right before each system call that sends a
-    /// change, because the process may have been stopped since the last one.
+    /// Sends as much as the socket accepts. Returns true if all is sent. Asks `may_write` right
+    /// before each system call that sends a change, because the process may have been stopped since
+    /// the last one.
     ///
     /// # Errors
-    /// The connection is lost, or `may_write` says no.
+    /// The connection is lost, or `may_write` returns false.
     pub(crate) fn send(&mut self, socket: &OwnedFd, may_write: impl Fn() -> bool) -> io::Result<bool> {
         while !self.messages.is_empty() {
             if self.has_changes() && !may_write() {
@@ -78,7 +80,7 @@ impl Outgoing {
         Ok(true)
     }
 
-    /// Returns the bytes that are not sent, at most [`MAX_PARTS`] buffers.
+    /// Returns the unsent bytes, at most [`MAX_PARTS`] buffers.
     fn parts(&self) -> SmallVec<[IoSlice<'_>; 8]> {
         let mut skip = self.sent;
         let mut parts = SmallVec::new();

@@ -1,4 +1,4 @@
-//! Commands from requests: pieces that the server accepts, and zeros that need not be sent.
+//! Splits requests into commands: pieces that the server accepts, and zeros that need not be sent.
 
 use std::io::IoSlice;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// First bytes of a server.
+/// First bytes that a server sends.
 pub(crate) const INIT_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 /// Next bytes of a server with the new negotiation, and first bytes of each option.
 pub(crate) const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
@@ -38,7 +38,7 @@ pub(crate) mod option {
 pub(crate) mod reply {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const INFO: u32 = 3;
-    /// Bit of all errors.
+    /// Bit that all errors have.
     pub(crate) const ERROR: u32 = 1 << 31;
     pub(crate) const UNSUPPORTED: u32 = ERROR | 1;
     pub(crate) const POLICY: u32 = ERROR | 2;
@@ -72,7 +72,7 @@ pub(crate) mod command {
     pub(crate) const FLUSH: u16 = 3;
     pub(crate) const TRIM: u16 = 4;
     pub(crate) const WRITE_ZEROES: u16 = 6;
-    /// Flag: durable before the answer.
+    /// Flag: the server makes the write durable before it answers.
     pub(crate) const FUA: u16 = 1;
     /// Flag of [`WRITE_ZEROES`]: the range stays allocated.
     pub(crate) const NO_HOLE: u16 = 1 << 1;
@@ -85,7 +85,7 @@ pub(crate) mod chunk {
     pub(crate) const NONE: u16 = 0;
     pub(crate) const OFFSET_DATA: u16 = 1;
     pub(crate) const OFFSET_HOLE: u16 = 2;
-    /// Bit of all errors.
+    /// Bit of all error chunks.
     pub(crate) const ERROR_BIT: u16 = 1 << 15;
     pub(crate) const ERROR_OFFSET: u16 = ERROR_BIT | 2;
 }
@@ -177,7 +177,7 @@ pub(crate) struct HoleChunk {
     pub(crate) len: U32,
 }
 
-/// Begin of an error chunk. The message follows, and with [`chunk::ERROR_OFFSET`] an offset.
+/// Beginning of an error chunk. The message follows, and with [`chunk::ERROR_OFFSET`] an offset.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ErrorChunk {

@@ -1,11 +1,12 @@
 //! A queue of requests to an export.
 //!
 //! 1. `submit` checks a request and appends it to the backlog.
-//! 2. `harvest` makes commands of requests while fewer than `depth` are in flight, and sends them in one call.
-//! 3. It receives on the connection of its lane, or blocks while another thread does.
+//! 2. `harvest` makes commands of requests while fewer than `depth` are in flight, and sends them
+//!    in one call.
+//! 3. It receives on the connection of its lane, or blocks while another thread receives.
 //!
-//! Writes wait in the backlog while the [retained](crate::retained) writes have no room. The queue then makes a flush of its own, and does not
-//! depend on the owner of another queue.
+//! Writes wait in the backlog while the [retained](crate::retained) writes are at their limit. The
+//! queue then makes a flush of its own, so that it does not depend on the owner of another queue.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,7 +24,7 @@ use crate::session::Session;
 const OWN_FLUSH: u64 = u64::MAX;
 
 pub(crate) struct NbdQueue {
-    /// Checks requests, and stays open as long as the queue.
+    /// The device, which checks requests. The queue keeps it open.
     device: Arc<dyn Device>,
     session: Arc<Session>,
     /// Start of the volume in the export, bytes.
@@ -50,6 +51,8 @@ struct Started {
 }
 
 impl NbdQueue {
+    /// Opens a queue on the device's session.
+    ///
     /// # Errors
     /// The process has too many files open.
     pub(crate) fn new(
@@ -171,7 +174,8 @@ impl NbdQueue {
         done.append(&mut self.ready);
     }
 
-    /// Fails the writes that wait for room, because the server refused to make any.
+    /// Fails the writes that wait for room, because the server refused the flush that would make
+    /// room.
     fn fail_writes(&mut self, why: &io::Error) {
         let is_write = |request: &Request| matches!(request.op, Op::Write { .. });
         for (request, len) in std::mem::take(&mut self.backlog) {
@@ -185,7 +189,7 @@ impl NbdQueue {
 }
 
 impl Started {
-    /// Takes the result and the buffer of one command.
+    /// Records the result of one command, and stores its buffer in the request.
     fn finish(&mut self, base: u64, mut command: Command) {
         self.pieces -= 1;
         if command.result.is_err() && self.result.is_ok() {
@@ -231,7 +235,8 @@ impl Queue for NbdQueue {
             self.session.receive(self.lane, &self.inbox, wait)?;
             self.collect(done);
             if !wait || done.len() > before || self.inbox.take_wake() {
-                // The server works on the next requests while the owner uses these results.
+                // Starts more requests first, so that the server works on them while the owner uses
+                // these results.
                 self.start();
                 return Ok(());
             }

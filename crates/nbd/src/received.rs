@@ -1,6 +1,7 @@
 //! The bytes of a read that have arrived.
 //!
-//! Invariant: each byte counts once. So a reply that repeats bytes and omits other bytes does not pass for a whole one.
+//! Invariant: each byte counts once. So a reply that repeats bytes and omits others does not count
+//! as whole.
 
 use smallvec::SmallVec;
 
@@ -12,8 +13,8 @@ const MOST_RANGES: usize = 1024;
 pub(crate) struct Received(SmallVec<[(usize, usize); 1]>);
 
 impl Received {
-    /// Adds the bytes from `start` to `end`. Returns false if one of them has arrived before, or if the ranges have more than
-    /// [`MOST_RANGES`] parts.
+    /// Adds the bytes from `start` to `end`. Returns false if one of these bytes has arrived
+    /// before, or if there are more than [`MOST_RANGES`] ranges.
     pub(crate) fn add(&mut self, start: usize, end: usize) -> bool {
         let ranges = &mut self.0;
         let place = ranges.partition_point(|range| range.1 < start);

@@ -2,15 +2,18 @@
 //!
 //! 1. All old connections are closed. Their commands without an answer are collected.
 //! 2. New connections are made, with growing pauses between attempts. The export must be the same.
-//! 3. The [guard](crate::guard) is asked whether this machine still owns the volume. If not, the client gives up.
-//! 4. The [retained](crate::retained) writes are sent, and the server must answer all of them. Nothing else is sent meanwhile, so
-//!    they precede every write that overlaps them and is newer. Flushes between them end the retention of the writes before them, so that
-//!    connections that are lost early make progress, too.
-//! 5. The collected commands are sent again, then the commands that have come meanwhile.
+//! 3. The client asks the [guard](crate::guard) whether this machine still owns the volume. If not,
+//!    it gives up.
+//! 4. The [retained](crate::retained) writes are sent, and the server must answer all of them.
+//!    Nothing else is sent meanwhile, so they precede every write that overlaps them and is newer.
+//!    Flushes between them release the writes before them, so that even a connection that is lost
+//!    early makes progress.
+//! 5. The collected commands are sent again, then the commands that have arrived meanwhile.
 //!
-//! When the time of the URL's option `reconnect` is over, all commands fail, and so do all later ones. The time counts from the
-//! first loss that met the oldest command, and again from each flush of step 4. So a server that accepts connections and answers
-//! nothing, or slowly, does not hold it for ever.
+//! When the time of the URL's option `reconnect` is over, all commands fail, and so do all later
+//! ones. The time counts from the first loss that met the oldest command, and again from each flush
+//! of step 4. So a server that accepts connections but does not answer, or answers slowly, cannot
+//! delay a command for ever.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +37,8 @@ use crate::url::NbdUrl;
 
 /// First and longest pause between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// Age of a connection from which its loss is no repetition of the one before, so that the first attempt needs no pause.
+/// Age of a connection after which its loss counts as the first one, so that the first attempt
+/// needs no pause.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Shortest time for an attempt.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -69,12 +73,13 @@ pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
     Ok(session)
 }
 
-/// Time for which a server may refuse the first connections of a session, because it counts the last ones of another session that has
-/// just ended.
+/// Time for which the client retries the first connections of a session if the server ends them,
+/// because the server may still count the connections of a session that has just ended.
 const REFUSED_TIME: Duration = Duration::from_secs(1);
 
-/// Makes the first connections of a session. Tries again for a moment if the server ends them before it says anything: one that
-/// serves a limited number of clients may still count a client that has left.
+/// Makes the first connections of a session. Retries for [`REFUSED_TIME`] if the server ends them
+/// before it says anything: a server that serves a limited number of clients may still count a
+/// client that has left.
 fn connect_first(
     url: &NbdUrl,
     session: (&Arc<Retained>, &Arc<Guard>),
@@ -123,7 +128,7 @@ fn run(loss: Loss) {
         sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
         pause = (pause * 2).clamp(PAUSES.0, PAUSES.1);
         if session.closed.load(SeqCst) {
-            // No owner waits, and another program may use the export.
+            // The device is closed, so no owner waits, and another program may use the export.
             return give_up(&session, &io::Error::other("the device is closed"), commands);
         }
         let error = match attempt(&session, &mut deadline) {
@@ -247,7 +252,7 @@ fn again(session: &Session, write: RetainedWrite, inbox: &Arc<Inbox>) -> Command
     Command::new(Action::Write(write), (offset, len as u32), inbox, (0, 0))
 }
 
-/// Sends the commands that wait, and lets threads send again.
+/// Sends the parked commands, and makes the session live, so that threads send commands themselves.
 fn publish(session: &Session, connections: Vec<Arc<Connection>>, commands: Vec<Command>) {
     log::info!("{}: connected again; {} requests are sent again", session.url, commands.len());
     let mut state = session.state.write();
@@ -264,7 +269,7 @@ fn publish(session: &Session, connections: Vec<Arc<Connection>>, commands: Vec<C
     waiting.iter().for_each(|inbox| inbox.poke());
 }
 
-/// Fails all commands that wait and all later ones.
+/// Fails all parked commands and all later ones.
 fn give_up(session: &Session, why: &io::Error, commands: Vec<Command>) {
     let bytes = session.retained.bytes();
     let message = format!(

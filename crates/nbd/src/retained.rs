@@ -1,12 +1,15 @@
-//! Writes that the server has answered but may lose: the newest bytes of each range, until a flush covers them.
+//! Writes that the server has answered but may lose: the newest bytes of each range, until a flush
+//! covers them.
 //!
 //! 1. The receiver adds a write before the write's owner learns of its answer.
 //! 2. A flush carries the number of the newest write that was added before the flush was sent.
 //! 3. The answer of the flush removes all writes up to that number.
-//! 4. If the server refuses a flush, it may have lost any of the writes, so no later flush succeeds (I8).
-//! 5. A new connection gets what is left, before it gets anything else.
+//! 4. If the server refuses a flush, it may have lost any of the writes, so no later flush succeeds
+//!    (I8).
+//! 5. The client sends the remaining writes first on a new connection.
 //!
-//! Invariant: ranges do not overlap, because a newer write removes the bytes of older ones. So the order of step 5 does not matter.
+//! Invariant: ranges do not overlap, because a newer write removes the bytes of older ones. So the
+//! order of step 5 does not matter.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,18 +20,20 @@ use parking_lot::Mutex;
 use crate::command::Payload;
 use crate::error;
 
-/// Memory of an entry without its bytes, in bytes: its place in the map and its allocations, roughly. Zeros have no bytes, so without
-/// this their number would have no limit.
+/// Memory of an entry without its bytes, in bytes: about the size of its map slot and its
+/// allocations. Without it, entries for zeros would count nothing, and their number would have no
+/// limit.
 const ENTRY: usize = 256;
 
-/// A write, or what is left of it.
+/// A write, or the part of it that newer writes left.
 #[derive(Debug)]
 pub(crate) struct RetainedWrite {
     pub(crate) offset: u64,
     /// Length in bytes.
     pub(crate) len: u64,
     pub(crate) payload: Payload,
-    /// Number of the write. A flush that is sent when all writes up to it were answered covers them.
+    /// Number of the write. A flush covers the write if all writes up to this number were answered
+    /// before the flush was sent.
     pub(crate) number: u64,
 }
 
@@ -36,13 +41,13 @@ pub(crate) struct RetainedWrite {
 #[derive(Debug)]
 pub(crate) struct Retained {
     state: Mutex<RetainedWrites>,
-    /// Bytes from which on no further write may be sent.
+    /// Limit of `held`, in bytes. At the limit no further write may be sent.
     limit: usize,
 }
 
 #[derive(Debug, Default)]
 struct RetainedWrites {
-    /// By first byte.
+    /// Entries by offset of the first byte.
     writes: BTreeMap<u64, Entry>,
     /// Bytes of memory of all entries.
     held: usize,
@@ -59,7 +64,7 @@ struct Entry {
     end: u64,
     number: u64,
     payload: Payload,
-    /// Bytes of memory of the write's copy, which all entries that are left of it share.
+    /// Bytes of memory of the write's copy. All entries that remain of the write share this value.
     memory: Arc<usize>,
 }
 
@@ -117,8 +122,8 @@ impl Retained {
         self.state.lock().held < self.limit
     }
 
-    /// Returns true if the caller must flush soon, so that writes need not wait later. Half of the room is used then, and no other
-    /// caller was told so.
+    /// Returns true if the caller must flush soon, so that writes need not wait later: half of the
+    /// limit is reached, and no other caller was told to flush.
     pub(crate) fn begin_flush(&self) -> bool {
         let mut state = self.state.lock();
         let begin = state.held >= self.limit / 2 && !state.is_flushing && state.failure.is_none();
@@ -182,7 +187,8 @@ impl Entry {
         Self { end, number: self.number, payload, memory: Arc::clone(&self.memory) }
     }
 
-    /// Returns the bytes of memory that are freed with the entry. The copy is not freed while another entry is left of its write.
+    /// Returns the bytes of memory that are freed with the entry. The copy is freed with the last
+    /// entry of its write.
     fn freed(&self) -> usize {
         if Arc::strong_count(&self.memory) == 1 { ENTRY + *self.memory } else { ENTRY }
     }

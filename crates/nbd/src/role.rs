@@ -1,9 +1,11 @@
 //! The leader of a connection: the one thread that receives for all that wait for the connection.
 //!
-//! A waiting thread leads if no thread does. Other threads block on their inboxes. A leader that leaves passes the role to a thread
-//! that waits. So replies are read as long as a thread waits, and by a thread that runs anyway.
+//! A waiting thread leads if no other thread does. Other threads block on their inboxes. A leader
+//! that leaves passes the role to a waiting thread. So a thread that waits anyway reads the
+//! replies, and no other thread is needed.
 //!
-//! Invariant: if a connection has waiting threads, one of them leads, or is about to leave and will pass the role on.
+//! Invariant: if a connection has waiting threads, one of them leads, or is about to leave and will
+//! pass the role on.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +25,7 @@ struct Leadership<T> {
     waiting: VecDeque<Arc<Mailbox<T>>>,
 }
 
-/// What a leader does.
+/// The work of a leader.
 pub(crate) trait Receiver<T> {
     /// Blocks until the connection is ready or `inbox` has news.
     ///
@@ -45,8 +47,8 @@ impl<T> Default for Role<T> {
 }
 
 impl<T> Role<T> {
-    /// Blocks until `inbox` has news; receives meanwhile, if no other thread does. `receiver` makes what the leader needs. Without
-    /// `wait`, receives what has arrived.
+    /// Blocks until `inbox` has news; receives meanwhile if no other thread does. `receiver`
+    /// returns the receiver of a leader. Without `wait`, receives the replies that have arrived.
     ///
     /// # Errors
     /// The errors of the receiver.
@@ -76,7 +78,8 @@ impl<T> Role<T> {
         result
     }
 
-    /// Returns true if the thread with this inbox leads now. With `wait`, it is remembered otherwise, and gets the role later.
+    /// Returns true if the thread with this inbox leads now. Otherwise, with `wait`, adds the
+    /// thread to the list of waiting threads, so that it gets the role later.
     fn lead(&self, inbox: &Arc<Mailbox<T>>, wait: bool) -> bool {
         let mut state = self.0.lock();
         match &state.leader {
@@ -93,7 +96,7 @@ impl<T> Role<T> {
         true
     }
 
-    /// Ends the wait of a thread. If it leads, the next thread does.
+    /// Ends the wait of a thread. If the thread leads, passes the role to the next thread.
     fn leave(&self, inbox: &Arc<Mailbox<T>>) {
         let mut state = self.0.lock();
         if state.leader.as_ref().is_some_and(|leader| Arc::ptr_eq(leader, inbox)) {

@@ -140,7 +140,8 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the state `Live` if it has this connection, and has the thread make new connections.
+    /// Ends the state `Live` if it has this connection, and makes the thread of `recover` connect
+    /// again.
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, error: io::Error) {
         let mut state = self.state.write();
         let SessionState::Live(connections) = &mut *state else { return };

@@ -46,7 +46,8 @@ fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>>
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
-    // The call of the system has limits of its own, which may be longer. So it gets a thread, which ends with it.
+    // The system's call has limits of its own, which may be longer. So a thread makes the call, and
+    // ends with it.
     let found = Arc::new((Mutex::new(None), Condvar::new()));
     let (name, theirs) = ((host.to_owned(), port), Arc::clone(&found));
     std::thread::Builder::new().name("nbd-resolve".into()).spawn(move || {
@@ -62,8 +63,8 @@ fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>>
     })
 }
 
-/// Connects to one of the addresses. Each gets an equal part of the time that is left, so that one which does not answer leaves time
-/// for the others.
+/// Connects to one of the addresses. Each gets an equal part of the time that is left, so that an
+/// address that does not answer leaves time for the others.
 fn connect_tcp(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
     let mut last = io::ErrorKind::NotFound.into();
     for (address, left) in addresses.iter().zip((1..=addresses.len()).rev()) {
@@ -94,17 +95,18 @@ fn connect_unix(path: &Path, until: Instant) -> io::Result<OwnedFd> {
     }
 }
 
-/// Ends a connection at once. Of a TCP connection, bytes that this machine has not transmitted are dropped, and the server learns
-/// that it was reset. After a shutdown the system would deliver them later.
+/// Ends a connection at once. For TCP, this drops the bytes that this machine has not transmitted,
+/// and tells the server that the connection was reset. After a shutdown the system would still
+/// deliver these bytes.
 ///
-/// Of a Unix socket, the server has all bytes that the socket has accepted.
+/// For a Unix socket, the server has all bytes that the socket has accepted.
 pub(crate) fn reset(socket: &OwnedFd) {
-    // Only TCP knows this call, and a socket that is closed already needs none.
+    // Only TCP supports this call, and a socket that is closed already needs none.
     let _ = rustix::net::connect_unspec(socket);
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
-/// Returns the time up to the deadline, or `TimedOut`.
+/// Returns the time until the deadline, or `TimedOut`.
 pub(crate) fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -133,14 +135,14 @@ pub(crate) struct Timed<'a> {
 }
 
 impl Timed<'_> {
-    /// Repeats a call until it does not have to wait.
+    /// Repeats a call until it does not return `WouldBlock`, or the deadline has passed.
     fn retry<T>(
         &self,
         wanted: PollFlags,
         mut call: impl FnMut(&OwnedFd) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
         loop {
-            // The deadline counts also for a peer that sends single bytes for ever.
+            // The deadline also applies to a peer that sends single bytes for ever.
             let left = remaining(self.until)?;
             match call(self.socket) {
                 Ok(result) => return Ok(result),

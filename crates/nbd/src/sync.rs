@@ -1,5 +1,5 @@
-//! The synchronisation primitives of the hand-over between the threads of a connection: see [`role`](crate::role). The model checker's
-//! replace them under `--cfg shuttle`.
+//! The synchronisation primitives of the hand-over between the threads of a connection: see
+//! [`role`](crate::role). Under `--cfg shuttle` the model checker's primitives replace them.
 
 #[cfg(not(shuttle))]
 pub(crate) use parking_lot::Mutex;

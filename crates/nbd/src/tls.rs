@@ -45,7 +45,8 @@ pub(crate) fn wrap(
     while tls.is_handshaking() {
         tls.complete_io(&mut stream).map_err(|error| name_tls(&error))?;
     }
-    // The thread fills the buffer only while it is empty, so its size is limited without this.
+    // The thread fills the buffer only while it is empty, so the buffer's size is limited without
+    // this.
     tls.set_buffer_limit(None);
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -130,7 +131,8 @@ impl Bridge {
             let _ = self.tls.write_tls(&mut self.socket);
             let _ = rustix::net::shutdown(&self.socket.socket, rustix::net::Shutdown::Write);
         } else {
-            // Requests that are not sent yet are sent again on a new connection, so they must not arrive by this one.
+            // Unsent requests are sent again on a new connection, so they must not arrive by this
+            // one.
             reset(&self.socket.socket);
         }
         let _ = self.plain.shutdown(Shutdown::Both);
@@ -158,8 +160,8 @@ impl Bridge {
         }
     }
 
-    /// Blocks until one of the sockets can continue. Returns true if one of them was closed and the thread does not read
-    /// from it, because the other socket accepts no bytes.
+    /// Blocks until one of the sockets can continue. Returns true if a socket was closed from which
+    /// the thread does not read, because the other socket accepts no bytes.
     fn wait(&self) -> io::Result<bool> {
         let mut encrypted = PollFlags::empty();
         let mut plain = PollFlags::empty();
@@ -181,7 +183,7 @@ impl Bridge {
         Ok(is_closed(&fds[0], encrypted) || is_closed(&fds[1], plain))
     }
 
-    /// Reads and decrypts what has arrived. Returns true at the end of the stream.
+    /// Reads and decrypts the bytes that have arrived. Returns true at the end of the stream.
     fn decrypt(&mut self, piece: &mut [u8]) -> io::Result<bool> {
         let arrived = done(self.tls.read_tls(&mut self.socket))?;
         let state = self.tls.process_new_packets().map_err(io::Error::other)?;
@@ -204,7 +206,7 @@ impl Bridge {
     }
 }
 
-/// Returns `None` for a call that would block.
+/// Converts the error of a call that would block to `None`.
 fn done(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(len) => Ok(Some(len)),
@@ -229,7 +231,8 @@ impl Read for Encrypted {
 
 impl Write for Encrypted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Asked right before the system call, because the process may have been stopped since the last one.
+        // The guard is asked right before the system call, because the process may have been
+        // stopped since the last call.
         if !self.changes.may_pass() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }

@@ -20,7 +20,7 @@ const MAX_CONNECTIONS: usize = 64;
 
 /// The URL of an export, such as `nbd://server/disk` or `nbd+unix:///disk?socket=/run/nbd.sock`.
 ///
-/// Its text form, which messages use, is what the user typed.
+/// Its text form, which messages use, is the text that the user typed.
 ///
 /// | scheme | server |
 /// |---|---|
@@ -70,10 +70,11 @@ pub(crate) struct TlsFiles {
 }
 
 impl NbdUrl {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`]; the message names the URL, the part that is wrong, and the form that is expected.
+    /// [`io::ErrorKind::InvalidInput`]; the message names the URL, the part that is wrong, and the
+    /// form that is expected.
     ///
     /// ```
     /// use parext4_nbd::NbdUrl;
@@ -121,7 +122,7 @@ impl NbdUrl {
         Ok(url)
     }
 
-    /// Reads the options and returns the path of the socket.
+    /// Parses the options and returns the path of the socket.
     fn options(&mut self, query: &str) -> Result<Option<PathBuf>, String> {
         let mut socket = None;
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -183,7 +184,7 @@ fn server(is_unix: bool, authority: &str, socket: Option<PathBuf>) -> Result<Ser
     }
 }
 
-/// Reads `HOST`, `HOST:PORT`, or an IPv6 address in brackets with or without a port.
+/// Parses `HOST`, `HOST:PORT`, or an IPv6 address in brackets with or without a port.
 fn tcp(authority: &str) -> Result<Server, String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -202,7 +203,7 @@ fn tcp(authority: &str) -> Result<Server, String> {
     }
     let port = match port {
         None => PORT,
-        Some(port) => port.parse().map_err(|_| format!("port {port:?} is no number from 0 to 65535"))?,
+        Some(port) => port.parse().map_err(|_| format!("port {port:?} is not a number from 0 to 65535"))?,
     };
     Ok(Server::Tcp { host: host.to_owned(), port })
 }

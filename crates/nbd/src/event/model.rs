@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use shuttle::sync::{Condvar, Mutex};
 
-/// An event, and whether the socket that its owner watches is ready.
+/// The state of an event, and whether the socket that its owner watches is ready.
 #[derive(Debug, Default)]
 struct Signal {
     is_set: Mutex<bool>,
@@ -86,7 +86,7 @@ impl<T: std::fmt::Debug> ModelSocket<T> {
         Socket(self)
     }
 
-    /// Lets a message arrive.
+    /// Delivers a message to the socket.
     pub(crate) fn arrive(&self, message: T) {
         self.change(|state| state.arrived.push_back(message));
     }

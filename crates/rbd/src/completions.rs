@@ -1,4 +1,4 @@
-//! [`Completions`]: where librbd's threads leave what has completed, for the owner of a queue.
+//! [`Completions`]: the requests that librbd's threads have completed, for the owner of a queue.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Completions {
     fence: Arc<Fence>,
     read_only: bool,
     state: Mutex<CompletedRequests>,
-    /// Notified when a request is done or the queue is woken while its owner waits.
+    /// Notified when a request is done or the queue is woken, while the owner waits.
     progress: Condvar,
 }
 
@@ -33,8 +33,8 @@ impl Completions {
         Self { fence, read_only, state: Mutex::default(), progress: Condvar::new() }
     }
 
-    /// Moves completed requests to `done`, and returns how many batches they came in. With `wait`, blocks until a request has
-    /// completed or the queue was woken.
+    /// Moves completed requests to `done`, and returns the number of their batches. With `wait`,
+    /// blocks until a request has completed or the queue was woken.
     pub(crate) fn take(&self, wait: bool, done: &mut Vec<Done>) -> usize {
         let mut state = self.state.lock();
         if wait {
@@ -68,7 +68,7 @@ impl Completions {
         }
     }
 
-    /// Returns the result of a batch of `op` and other requests of its kind, from librbd's value.
+    /// Converts librbd's value to the result of a batch of `op` and other requests of its kind.
     fn result(&self, op: &Op, bytes: usize, value: isize) -> io::Result<()> {
         if value < 0 {
             return Err(self.fence.error(value, !self.read_only && !matches!(op, Op::Read { .. })));

@@ -5,10 +5,10 @@ use rustix::io::Errno;
 /// Largest error number.
 const MAX: isize = 4095;
 
-/// Returns the error of a negative return value, and `EIO` for a number that no error has.
+/// Converts a negative return value to an error; a number that no error has becomes `EIO`.
 pub(crate) fn errno(code: isize) -> Errno {
     match code.checked_neg() {
-        // The range is checked.
+        // The pattern has checked the range.
         Some(number @ 1..=MAX) => Errno::from_raw_os_error(number as i32),
         _ => Errno::IO,
     }

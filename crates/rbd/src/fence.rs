@@ -7,21 +7,22 @@ use rustix::io::Errno;
 
 use crate::errno::errno;
 
-/// State of a client that holds the image's lock, or reads the image.
+/// State of a client that may use the image: it holds the lock, or only reads.
 const OPEN: u8 = 0;
-/// The cluster refuses all requests of this client.
+/// State of a client whose requests the cluster refuses.
 const BLOCKLISTED: u8 = 1;
-/// The lock was removed without a blocklist entry, and librbd has found that out.
+/// State of a client whose lock was removed without a blocklist entry, which librbd has noticed.
 const LOCK_LOST: u8 = 2;
-/// The cluster did not answer a request in time, and may still perform it.
+/// State after the cluster did not answer a request in time. The cluster may still perform it.
 const SILENT: u8 = 3;
 
-/// Remembers that this client was fenced, or that the cluster did not answer it. An entry of the blocklist expires, so a client
-/// that has seen one answer of it must not write again, even if the cluster would let it.
+/// Remembers that this client was fenced, or that the cluster did not answer it. An entry of the
+/// blocklist expires, so a client that was refused once must not write again, even if the cluster
+/// would accept the write.
 #[derive(Debug)]
 pub(crate) struct Fence {
     state: AtomicU8,
-    /// Time in seconds until a request without an answer fails.
+    /// Time in seconds after which a request without an answer fails.
     reconnect_timeout: u64,
 }
 
@@ -30,9 +31,9 @@ impl Fence {
         Self { state: AtomicU8::new(OPEN), reconnect_timeout }
     }
 
-    /// Fails once this client was fenced, or the cluster did not answer it.
+    /// Fails if this client was fenced, or the cluster did not answer one of its requests.
     pub(crate) fn check(&self) -> io::Result<()> {
-        // Relaxed: the value publishes nothing but itself.
+        // Relaxed, because the value publishes no other memory.
         match self.state.load(Ordering::Relaxed) {
             OPEN => Ok(()),
             state => Err(self.stopped(state)),
@@ -44,18 +45,18 @@ impl Fence {
         self.state.load(Ordering::Relaxed) == SILENT
     }
 
-    /// Returns the error of a request that librbd failed with the negative number `code`. `is_change` says whether it was a
-    /// write, a discard or a flush of a device that may be written.
+    /// Returns the error of a request for which librbd returned the negative number `code`.
+    /// `is_change` is true for a write, a discard or a flush on a writable device.
     pub(crate) fn error(&self, code: isize, is_change: bool) -> io::Error {
         let errno = errno(code);
         let state = match errno {
             Errno::SHUTDOWN => BLOCKLISTED,
-            // librbd's answer to a client that acquired the lock and has lost it.
+            // librbd answers so if the client acquired the lock and has lost it.
             Errno::ROFS if is_change => LOCK_LOST,
             Errno::TIMEDOUT => SILENT,
             _ => return errno.into(),
         };
-        // The first reason counts.
+        // Keeps the first reason.
         let first = self.state.compare_exchange(OPEN, state, Ordering::Relaxed, Ordering::Relaxed);
         self.stopped(first.map_or_else(|first| first, |_| state))
     }

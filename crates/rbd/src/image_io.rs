@@ -11,11 +11,11 @@ use crate::ffi::Image;
 use crate::reconnect_timeout;
 use crate::size_watch::SizeWatch;
 
-/// An open image, the place of the volume in it, and what this client may still do. All offsets are from the start of the
-/// volume; the caller has checked them against the size of the volume.
+/// An open image, the place of the volume in it, and the fence of this client. All offsets are from
+/// the start of the volume; the caller has checked them against the size of the volume.
 #[derive(Debug)]
 pub(crate) struct ImageIo {
-    // Dropped first: it uses the image.
+    // The watch uses the image, so it is dropped first.
     pub(crate) size_watch: SizeWatch,
     pub(crate) image: Arc<Image>,
     pub(crate) fence: Arc<Fence>,
@@ -59,7 +59,7 @@ impl ImageIo {
         self.changed(self.image.flush())
     }
 
-    /// Makes a result of librbd's value for a change.
+    /// Converts librbd's value for a change to a result.
     fn changed(&self, value: isize) -> io::Result<()> {
         if value < 0 { Err(self.fence.error(value, true)) } else { Ok(()) }
     }
@@ -79,10 +79,11 @@ impl ImageIo {
 }
 
 impl Drop for ImageIo {
-    /// Makes what was written durable before the image is closed, which releases its lock.
+    /// Makes completed writes durable before the image is closed, which releases its lock.
     ///
-    /// If the cluster did not answer a request, the image is not closed, and its lock stays until the process ends: the cluster may
-    /// perform the request later. The client that breaks the lock has the cluster refuse that request first.
+    /// If the cluster did not answer a request, the image is not closed, and its lock stays until
+    /// the process ends: the cluster may perform the request later. A client that breaks the lock
+    /// makes the cluster refuse that request first.
     fn drop(&mut self) {
         if !self.read_only
             && let Err(error) = self.flush()

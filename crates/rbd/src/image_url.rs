@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 
-/// What a URL looks like, for messages.
+/// Form of a URL, for messages.
 const FORM: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=PATH&id=USER&keyring=PATH&reconnect=SECONDS]";
 /// Longest time of the option `reconnect`, seconds: a day.
 const LONGEST: u64 = 86_400;
@@ -28,20 +28,21 @@ pub struct ImageUrl {
     pub(crate) snapshot: Option<String>,
     /// Path of the configuration file. By default librados searches for it.
     pub(crate) conf: Option<String>,
-    /// Name of the user without `client.`. By default that of the environment, or `admin`.
+    /// Name of the user without `client.`. The default is that of the environment, or `admin`.
     pub(crate) id: Option<String>,
-    /// Path of the user's keyring. By default that of the configuration.
+    /// Path of the user's keyring. The default is that of the configuration.
     pub(crate) keyring: Option<String>,
-    /// Time in seconds after which a request without an answer fails. By default that of the configuration, or
-    /// [`RECONNECT`](crate::patience::RECONNECT).
+    /// Time in seconds after which a request without an answer fails. The default is that of the
+    /// configuration, or [`RECONNECT`](crate::reconnect_timeout::RECONNECT).
     pub(crate) reconnect: Option<u64>,
 }
 
 impl ImageUrl {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if the text has another form, with a message that repeats the text.
+    /// [`io::ErrorKind::InvalidInput`] if the text has another form, with a message that repeats
+    /// the text.
     pub fn parse(typed: &str) -> io::Result<Self> {
         read(typed).map_err(|why| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{typed}: {why}; expected {FORM}"))
@@ -134,7 +135,7 @@ fn decode(what: &str, text: &str) -> Result<String, String> {
         }
         let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
         match (digit(), digit()) {
-            // Two digits make at most 255.
+            // Two hexadecimal digits make at most 255.
             (Some(high), Some(low)) => bytes.push((high << 4 | low) as u8),
             _ => return Err(format!("the {what} has a % without two hexadecimal digits")),
         }

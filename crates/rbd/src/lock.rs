@@ -1,4 +1,4 @@
-//! The exclusive lock of an image: acquires it, or says which client holds it.
+//! The exclusive lock of an image: acquires it, or names the client that holds it.
 
 use std::io;
 
@@ -10,29 +10,31 @@ use crate::image_url::ImageUrl;
 
 /// Number of attempts to acquire a lock that other clients acquire at the same time.
 const ATTEMPTS: usize = 5;
-/// Beginning of the text that librbd and the kernel store in a lock, before the number of the client's watch.
+/// Prefix of the cookie that librbd and the kernel store in a lock. The number of the client's
+/// watch follows.
 const WATCH: &str = "auto ";
 
-/// What a user lacks whose requests for a takeover are denied.
+/// End of the message for a user whose requests for a takeover are denied.
 const NEEDS_PROFILE: &str = "; the user needs the capability `profile rbd` of the monitors";
 
 /// How a lock is acquired.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
-    /// Break the lock of another client.
+    /// Whether to break the lock of another client.
     pub(crate) takeover: bool,
-    /// Break the lock of the client with this name only, as [`owner`] returns it. Two standbys may find the same client dead;
-    /// the second one must not fence the first.
+    /// The only client whose lock may be broken, by the name that [`owner`] returns. Two standbys
+    /// may find the same client dead; the second one must not fence the first.
     pub(crate) takeover_from: Option<String>,
-    /// Time in seconds that a client stays fenced whose lock was broken.
+    /// Time in seconds for which a client stays fenced after its lock was broken.
     pub(crate) fence_seconds: u64,
 }
 
-/// Acquires the image's lock. With `takeover`, breaks the lock of any client, or of the one that `takeover_from` names; the cluster
-/// refuses all requests of that client before this function returns. Returns whether it has broken a lock.
+/// Acquires the image's lock. With `takeover`, breaks the lock of any client, or only of the client
+/// that `takeover_from` names; the cluster refuses all requests of that client before this function
+/// returns. Returns whether it has broken a lock.
 ///
-/// Without `takeover`, the lock of a client that does not watch the image is not broken either: the client may be about to
-/// watch it again.
+/// Without `takeover`, even the lock of a client that does not watch the image stays: the client
+/// may be about to watch it again.
 ///
 /// # Errors
 /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; the message names it.
@@ -54,7 +56,7 @@ pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: &Acquire) -> io::Resul
         }
         match image.acquire_lock() {
             Ok(()) => return Ok(has_fenced),
-            // Another client acquired the lock after its holder was read.
+            // Another client acquired the lock after this one had read its holder.
             Err(Errno::ROFS | Errno::BUSY | Errno::AGAIN) => {}
             Err(error) => return Err(cannot(url, "acquire the exclusive lock", error.into())),
         }
@@ -94,13 +96,14 @@ fn is_alive(image: &Image, locker: &Locker) -> io::Result<bool> {
 
 /// Fences a client and breaks its lock.
 fn break_lock(image: &Image, url: &ImageUrl, locker: &Locker, seconds: u64) -> io::Result<()> {
-    // librbd cannot choose the time (librbd 16 sends a text where monitors expect a number).
+    // The caller chooses the time, which librbd cannot (librbd 16 sends a text where monitors
+    // expect a number).
     let name = name(locker);
     let fenced = image.blocklist(&locker.address, seconds);
     fenced.map_err(|error| cannot(url, &format!("fence {name}"), error))?;
     image.wait_for_blocklist().map_err(|error| cannot(url, "read the cluster's blocklist", error))?;
     match image.break_lock(locker) {
-        // The lock was released, or has another holder: the next attempt finds out.
+        // The lock was released, or has another holder, which the next attempt notices.
         Err(error) if !is_gone(&error) => Err(cannot(url, &format!("break the lock of {name}"), error)),
         _ => Ok(()),
     }

@@ -1,4 +1,5 @@
-//! Opening an image: connects, creates the image if asked to, acquires its lock, and finds out its geometry.
+//! Opening an image: connects, creates the image if the options ask for it, acquires its lock, and
+//! reads its geometry.
 
 use std::ffi::CStr;
 use std::io;
@@ -18,17 +19,18 @@ use crate::size_watch::SizeWatch;
 
 /// Smallest unit of access, bytes.
 pub(crate) const SECTOR: u64 = 512;
-/// Options of librbd that this crate relies on. A flush must mean something, and a broken lock must fence its client.
+/// Options of librbd that this crate relies on: a flush must reach the cluster, and a broken lock
+/// must fence its client.
 const REQUIRED: [(&CStr, &str); 2] = [(CACHE, "false"), (c"rbd_blocklist_on_break_lock", "true")];
 /// Option: whether librbd has a cache for the image. The configuration of the image or its pool overrides what the client sets.
 const CACHE: &CStr = c"rbd_cache";
-/// Option: seconds that a client stays fenced. Zero stands for the monitors' default of an hour.
+/// Option: seconds for which a client stays fenced. Zero means the monitors' default of an hour.
 const FENCE: &CStr = c"rbd_blocklist_expire_seconds";
 /// Replaces zero in [`FENCE`]: 30 days. A machine may be suspended for longer than an hour.
 const FENCE_SECONDS: u64 = 30 * 24 * 3600;
 /// Option: seconds to wait for monitors.
 const CONNECT: &CStr = c"client_mount_timeout";
-/// Default of [`CONNECT`], and what replaces it.
+/// Default of [`CONNECT`], and the value that replaces it.
 const CONNECT_SECONDS: (f64, &str) = (300.0, "30");
 
 /// An open image and the geometry of the volume in it.
@@ -100,7 +102,8 @@ fn connect(url: &ImageUrl) -> io::Result<(Cluster, ReconnectTimeout)> {
     Ok((cluster, reconnect_timeout))
 }
 
-/// Returns the end of a message about a key that the cluster refuses, with the keyrings that were searched.
+/// Returns the end of a message about a key that the cluster refuses: the keyrings that were
+/// searched.
 fn no_key(cluster: &Cluster) -> String {
     let keyrings = cluster.get(c"keyring").unwrap_or_default();
     let paths = keyrings.split([',', ';', ' ']).filter(|path| !path.is_empty());
@@ -111,14 +114,14 @@ fn no_key(cluster: &Cluster) -> String {
     }
 }
 
-/// Returns how long a client stays fenced, and has librbd use the monitors' default first.
+/// Returns the time for which a client stays fenced, and makes librbd use the monitors' default.
 fn fence_seconds(cluster: &Cluster) -> io::Result<u64> {
     let seconds = cluster.get(FENCE)?.parse().unwrap_or(0);
     cluster.set(FENCE, "0")?;
     Ok(if seconds == 0 { FENCE_SECONDS } else { seconds })
 }
 
-/// Opens the image, after it has created it if the options say so and there is none.
+/// Opens the image. Creates it first if the options say so and it does not exist.
 fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::Result<Image> {
     if let Some(size) = options.create {
         match cluster.create(&url.image, size) {
@@ -167,8 +170,9 @@ fn missing(cluster: Cluster, url: &ImageUrl) -> io::Error {
     url.error(kind, "no such image; `parext4 mkfs --size` creates one")
 }
 
-/// Fails if librbd has a cache for the image. Reads would return old bytes of a block that another client has changed, such as the
-/// sign of life of a volume's owner, and writes would be complete before the cluster has them.
+/// Fails if librbd has a cache for the image. Reads would return old bytes of a block that another
+/// client has changed, such as the MMP block, and writes would complete before the cluster has
+/// them.
 fn refuse_cache(image: &Image, url: &ImageUrl) -> io::Result<()> {
     // A snapshot does not change.
     if url.snapshot.is_some() || image.option(CACHE)?.is_none_or(|value| value == "false") {

@@ -16,7 +16,8 @@ use crate::image_io::ImageIo;
 
 /// Largest depth. More requests at a time do not make an image faster.
 const MAX_DEPTH: u32 = 1024;
-/// Limits of joined writes, which also end where an object ends. librbd sends one message for each.
+/// Limit of joined writes in bytes. They also end where an object ends, because librbd sends one
+/// message for each object.
 const JOINED_BYTES: usize = 1 << 20;
 const JOINED_SEGMENTS: usize = 1024;
 
@@ -28,11 +29,11 @@ pub(crate) struct RbdQueue {
     limits: JoinLimits,
     /// Requests that are not started, with their lengths in bytes.
     backlog: VecDeque<(Request, usize)>,
-    /// Completions of requests that librbd did not get.
+    /// Completions of requests that needed no call of librbd.
     ready: Vec<Done>,
     completions: Arc<Completions>,
     depth: usize,
-    /// Batches that librbd has.
+    /// Number of batches in flight.
     batches: usize,
     in_flight: usize,
 }
@@ -83,7 +84,8 @@ impl Queue for RbdQueue {
         done.append(&mut self.ready);
         self.start();
         self.batches -= self.completions.take(wait && done.len() == before, done);
-        // Keeps the image busy while the owner handles what has completed.
+        // Starts requests first, which keeps the image busy while the owner handles the
+        // completions.
         self.start();
         self.in_flight -= done.len() - before;
         Ok(())
@@ -107,7 +109,7 @@ impl Queue for RbdQueue {
 }
 
 impl Drop for RbdQueue {
-    /// Waits for librbd's callbacks, which use the buffers of the requests.
+    /// Blocks until librbd has called back for all requests, because it uses their buffers.
     fn drop(&mut self) {
         let mut done = Vec::new();
         while self.in_flight > 0 && self.harvest(true, &mut done).is_ok() {

@@ -1,7 +1,8 @@
-//! [`ReconnectTimeout`]: how long requests wait for the cluster.
+//! [`ReconnectTimeout`]: the time after which requests to the cluster fail.
 //!
-//! librados waits for ever by default. Here it fails requests with `ETIMEDOUT` after a time, and the [fence](crate::fence) then
-//! refuses all later ones: the cluster may still perform a request that has failed so.
+//! librados waits for ever by default. This module makes it fail requests with `ETIMEDOUT` after a
+//! time. The [fence](crate::fence) then refuses all later requests, because the cluster may still
+//! perform the one that has timed out.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,13 +10,14 @@ use std::io;
 use crate::ffi::Cluster;
 use crate::image_url::ImageUrl;
 
-/// Default time in seconds until a request without an answer fails. Clusters restart their servers within less.
+/// Default time in seconds until a request without an answer fails. Clusters need less time to
+/// restart their servers.
 pub(crate) const RECONNECT: u64 = 300;
 /// Longest time in seconds that a request of an open waits.
 const OPEN: u64 = 30;
 /// Time in seconds that each request of a close waits after the cluster did not answer an earlier one.
 const CLOSE: u64 = 1;
-/// Options: seconds to wait for OSDs and for monitors, as decimal numbers. Zero stands for ever.
+/// Options: seconds to wait for OSDs and for monitors, as decimal numbers. Zero means no limit.
 const TIMEOUTS: [&CStr; 2] = [c"rados_osd_op_timeout", c"rados_mon_op_timeout"];
 
 /// The time in seconds until a request without an answer fails.
@@ -23,7 +25,8 @@ const TIMEOUTS: [&CStr; 2] = [c"rados_osd_op_timeout", c"rados_mon_op_timeout"];
 pub(crate) struct ReconnectTimeout(u64);
 
 impl ReconnectTimeout {
-    /// Returns the time for a client of `url`, from its configuration, and gives the requests of its open less.
+    /// Returns the time for a client of `url`, from its configuration, and sets a shorter one for
+    /// the requests of the open.
     pub(crate) fn of(cluster: &Cluster, url: &ImageUrl) -> io::Result<Self> {
         let configured = cluster.get(TIMEOUTS[0])?.parse::<f64>().unwrap_or(0.0).ceil();
         // A number that does not fit becomes the largest one.
@@ -33,7 +36,7 @@ impl ReconnectTimeout {
         Ok(this)
     }
 
-    /// Gives requests the whole time. Called when the image is open.
+    /// Sets the whole time for requests. The caller has opened the image.
     pub(crate) fn apply(self, cluster: &Cluster) -> io::Result<()> {
         set(cluster, self.0)
     }
@@ -44,9 +47,9 @@ impl ReconnectTimeout {
     }
 }
 
-/// Has the requests of a close fail soon.
+/// Makes the requests of a close fail after a second.
 pub(crate) fn hurry(cluster: &Cluster) {
-    // Without it, the close takes longer.
+    // If this fails, the close takes longer.
     let _ = set(cluster, CLOSE);
 }
 

@@ -13,14 +13,15 @@ use crate::ffi::{Image, UpdateWatch};
 /// The present size of an image.
 #[derive(Debug)]
 pub(crate) struct SizeWatch {
-    /// Bytes.
+    /// Present size in bytes.
     size: Arc<AtomicU64>,
     image: Arc<Image>,
     running: Option<(UpdateWatch, JoinHandle<()>)>,
 }
 
 impl SizeWatch {
-    /// Starts to watch. `name` is the image's, for the log. An image that was opened read-only has no notifications.
+    /// Starts to watch. `name` is the name of the image, for the log. An image that was opened
+    /// read-only has no notifications.
     pub(crate) fn start(image: &Arc<Image>, size: u64, name: String, read_only: bool) -> io::Result<Self> {
         let image = Arc::clone(image);
         let mut this = Self { size: Arc::new(AtomicU64::new(size)), image, running: None };
@@ -43,7 +44,7 @@ impl SizeWatch {
 
     /// Fails if the image now ends before `end`, in bytes from its start.
     pub(crate) fn check(&self, end: u64) -> io::Result<()> {
-        // Relaxed: the value publishes nothing but itself.
+        // Relaxed, because the value publishes no other memory.
         let size = self.size.load(Ordering::Relaxed);
         if end <= size {
             return Ok(());
@@ -54,7 +55,7 @@ impl SizeWatch {
     }
 }
 
-/// Stores the size after each change of the image, until no change can come any more.
+/// Stores the size after each change of the image, until the sender of changes is dropped.
 fn follow(changes: &Receiver<()>, image: &Image, size: &AtomicU64, name: &str) {
     while changes.recv().is_ok() {
         let Ok(now) = image.size() else { continue };
@@ -70,7 +71,7 @@ fn follow(changes: &Receiver<()>, image: &Image, size: &AtomicU64, name: &str) {
 impl Drop for SizeWatch {
     fn drop(&mut self) {
         if let Some((watch, thread)) = self.running.take() {
-            // Drops the sender, which ends the thread.
+            // If the watch ends, this drops the sender, which ends the thread.
             if self.image.unwatch(watch) {
                 let _ = thread.join();
             }

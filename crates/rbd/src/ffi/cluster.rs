@@ -32,7 +32,7 @@ unsafe impl Send for Cluster {}
 unsafe impl Sync for Cluster {}
 
 impl Cluster {
-    /// Makes an unconnected client of the user `id` and reads its configuration.
+    /// Creates an unconnected client of the user `id`, and reads its configuration.
     ///
     /// # Errors
     /// The libraries are missing, or the configuration cannot be read.
@@ -72,7 +72,7 @@ impl Cluster {
         check(unsafe { (self.library.rados_connect)(self.cluster) })
     }
 
-    /// Sends a command in JSON to the monitors, and drops what it returns.
+    /// Sends a command in JSON to the monitors, and drops their output.
     pub(super) fn command(&self, command: &str) -> io::Result<()> {
         let command = c_string(command)?;
         // SAFETY: the connection is open, and the array has one string that ends with a zero byte. Null stands for no input, and for
@@ -92,7 +92,8 @@ impl Cluster {
         })?)
     }
 
-    /// Waits until this client has the latest map of the cluster's servers, with its blocklist.
+    /// Blocks until this client has the latest map of the cluster's OSDs, which contains its
+    /// blocklist.
     pub(super) fn wait_for_map(&self) -> io::Result<()> {
         // SAFETY: the connection is open.
         Ok(check(unsafe { (self.library.rados_wait_for_latest_osdmap)(self.cluster) })?)

@@ -29,7 +29,7 @@ const MAX_WATCHERS: usize = 1024;
 
 /// An open image.
 pub(crate) struct Image {
-    // Dropped after the image is closed.
+    // The cluster is dropped after the image is closed.
     cluster: Cluster,
     image: Handle,
 }
@@ -42,15 +42,16 @@ unsafe impl Sync for Image {}
 /// The lock of an image, as its header object lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Locker {
-    /// The client, such as `client.4123`.
+    /// The name of the client, such as `client.4123`.
     pub(crate) client: String,
-    /// Text that the client chose. librbd and the kernel write `auto` and the number of the client's watch.
+    /// The cookie, which the client chose. librbd and the kernel write `auto` and the number of the
+    /// client's watch.
     pub(crate) cookie: String,
     pub(crate) address: String,
 }
 
 impl Image {
-    /// Opens an image, or a snapshot of it. Returns the cluster with an error.
+    /// Opens an image, or a snapshot of it. If that fails, also returns the cluster.
     pub(crate) fn open(
         cluster: Cluster,
         image: &str,
@@ -100,14 +101,15 @@ impl Image {
         let mut info = MaybeUninit::<ImageInfo>::zeroed();
         // SAFETY: the image is open, and `info` has the given length.
         check(unsafe { (self.library().rbd_stat)(self.image, info.as_mut_ptr(), size_of::<ImageInfo>()) })?;
-        // SAFETY: all fields are numbers, and zeros are valid for what librbd did not store.
+        // SAFETY: all fields are numbers, and zeros are valid for fields that librbd did not store.
         let object = unsafe { info.assume_init() }.object_size;
         let stripes = self.number(self.library().rbd_get_stripe_count)?;
         let unit = self.number(self.library().rbd_get_stripe_unit)?;
         Ok(if stripes > 1 { unit.min(object) } else { object })
     }
 
-    /// Returns the value of an option for this image: the image's own, or else that of its pool, or else that of this client.
+    /// Returns the value of an option for this image: that of the image, or else of its pool, or
+    /// else of this client.
     pub(crate) fn option(&self, name: &CStr) -> io::Result<Option<String>> {
         let mut options: Vec<ConfigOption> = Vec::with_capacity(MAX_OPTIONS);
         let list = options.as_mut_ptr();
@@ -125,14 +127,14 @@ impl Image {
         Ok(value)
     }
 
-    /// Acquires the exclusive lock so that it is not released when another client asks for it.
+    /// Acquires the exclusive lock, and keeps it when another client asks for it.
     pub(crate) fn acquire_lock(&self) -> Result<(), Errno> {
         // SAFETY: the image is open.
         check(unsafe { (self.library().rbd_lock_acquire)(self.image, EXCLUSIVE) })
     }
 
-    /// Breaks a lock, whose holder the caller has fenced. librbd's own function fences the holder once more, which takes the monitors a
-    /// second by default.
+    /// Breaks a lock, whose holder the caller has fenced. librbd's own function would fence the
+    /// holder again, which takes the monitors a second by default.
     pub(crate) fn break_lock(&self, locker: &Locker) -> io::Result<()> {
         let (header, client, cookie) = (self.header()?, c_string(&locker.client)?, c_string(&locker.cookie)?);
         // SAFETY: the pool is open and the names end with a zero byte.
@@ -149,15 +151,15 @@ impl Image {
 
     /// Adds the client at `address` to the cluster's blocklist for `seconds`.
     pub(crate) fn blocklist(&self, address: &str, seconds: u64) -> io::Result<()> {
-        // The address comes from librbd, and needs no quotes inside.
+        // The address comes from librbd, so it contains no quotes.
         let command = format!(
             r#"{{"prefix":"osd blocklist","blocklistop":"add","addr":"{address}","expire":{seconds}.0}}"#
         );
         self.cluster.command(&command)
     }
 
-    /// Waits until this client knows the present blocklist. Every object that it uses afterwards refuses the clients on it, also
-    /// their requests in flight.
+    /// Blocks until this client knows the present blocklist. Every object that it uses afterwards
+    /// refuses the clients on that list, including their requests in flight.
     pub(crate) fn wait_for_blocklist(&self) -> io::Result<()> {
         self.cluster.wait_for_map()
     }
@@ -170,8 +172,8 @@ impl Image {
         c_string(&format!("rbd_header.{}", text(&id)))
     }
 
-    /// Reads the holder of the lock from the cluster. `None` if no client holds it. librbd's own function returns what it read when
-    /// the image was opened.
+    /// Reads the holder of the lock from the cluster. `None` if no client holds the lock. librbd's
+    /// own function returns the holder at the time of the open.
     pub(crate) fn locker(&self) -> io::Result<Option<Locker>> {
         let header = self.header()?;
         let mut exclusive = 0;

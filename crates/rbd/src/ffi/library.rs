@@ -1,6 +1,6 @@
 //! The functions of librados and librbd, loaded when the first image is opened.
 //!
-//! This module knows names and types. The modules beside it call the functions.
+//! This module declares names and types. Its sibling modules call the functions.
 
 #![allow(unsafe_code)]
 
@@ -14,9 +14,10 @@ const INSTALL: &str = "install Ceph's client library (Debian: apt-get install li
 /// A handle of the libraries: a connection, a pool, an image, a completion.
 pub(crate) type Handle = *mut c_void;
 
-/// What librbd calls when a request has completed, with the completion and the address that the request names.
+/// Callback of librbd for a completed request, with the completion and the address that the request
+/// names.
 pub(crate) type OnComplete = unsafe extern "C" fn(Handle, *mut c_void);
-/// What librbd calls when the image has changed, with the address that the watch names.
+/// Callback of librbd for a changed image, with the address that the watch names.
 pub(crate) type OnUpdate = unsafe extern "C" fn(*mut c_void);
 
 /// `rbd_image_info_t`.
@@ -47,7 +48,7 @@ pub(crate) struct ConfigOption {
     source: c_int,
 }
 
-/// Declares [`Library`] with one pointer for each function, and how it is loaded.
+/// Declares [`Library`] with one pointer for each function, and the code that loads it.
 macro_rules! library {
     ($($file:literal { $($name:ident($($arg:ty),*) -> $result:ty;)+ })+) => {
         /// Pointers to the functions, with the names and types of `librados.h` and `rbd/librbd.h`.

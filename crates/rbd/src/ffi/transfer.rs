@@ -1,4 +1,5 @@
-//! Requests for the data of an image: blocking ones, and ones whose completion librbd reports on a thread of its own.
+//! Requests for the data of an image: blocking requests, and requests whose completion librbd
+//! reports on a thread of its own.
 
 #![allow(unsafe_code)]
 
@@ -14,14 +15,14 @@ use smallvec::SmallVec;
 use super::image::Image;
 use super::library::{Handle, Library};
 
-/// What receives completions.
+/// The receiver of completed batches.
 pub(crate) trait Receive: Send + Sync + 'static {
-    /// Receives a batch with librbd's return value. Called on a thread of librbd, which it must not block, or by
-    /// [`Image::start`].
+    /// Receives a batch with librbd's return value. A thread of librbd calls it, which it must not
+    /// block, or [`Image::start`].
     fn receive(&self, batch: Batch, value: isize);
 }
 
-/// A batch on its way. librbd holds its address from the start of the request to the callback.
+/// A batch in flight. librbd holds its address from the start of the request to the callback.
 struct InFlight<R> {
     batch: Batch,
     receiver: Arc<R>,
@@ -47,14 +48,14 @@ impl Image {
         })
     }
 
-    /// Releases the storage of a range, and returns librbd's value.
+    /// Releases the storage of a range, and returns librbd's value: a negative number is an error.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> isize {
         let (library, image) = self.raw();
         // SAFETY: both handles are valid.
         self.wait(|completion| unsafe { (library.rbd_aio_discard)(image, offset, len, completion) })
     }
 
-    /// Flushes what was written, and returns librbd's value.
+    /// Flushes completed writes, and returns librbd's value: a negative number is an error.
     pub(crate) fn flush(&self) -> isize {
         let (library, image) = self.raw();
         // SAFETY: both handles are valid.
@@ -100,7 +101,8 @@ impl Image {
         let started = if created < 0 {
             created
         } else {
-            // SAFETY: the callback, which frees `in_flight`, cannot run before the request has started.
+            // SAFETY: the callback frees `in_flight`, and cannot run before the request has
+            // started.
             unsafe { submit(library, image, &raw mut (*in_flight).batch, base, completion) }
         };
         if started < 0 {
@@ -116,10 +118,12 @@ impl Image {
     }
 }
 
-/// Starts the request of a batch and returns librbd's value. The batch may be gone when librbd's function returns.
+/// Starts the request of a batch and returns librbd's value. The callback may have freed the batch
+/// when librbd's function returns.
 ///
 /// # Safety
-/// The handles are valid. `batch` stays at its address until the callback of the completion, and nothing else uses it.
+/// The handles are valid. `batch` stays at its address until the callback of the completion, and
+/// nothing else uses it.
 unsafe fn submit(
     library: &Library,
     image: Handle,
@@ -154,10 +158,11 @@ unsafe fn submit(
     }
 }
 
-/// Called by librbd when the request of a batch has ended.
+/// Receives the batch of a request that has ended. librbd calls this function.
 ///
 /// # Safety
-/// `in_flight` is the address that `start` gave to the completion, and this is its only call.
+/// `in_flight` is the address that `start` gave to the completion, and this is the only call with
+/// it.
 unsafe extern "C" fn on_complete<R: Receive>(completion: Handle, in_flight: *mut c_void) {
     // SAFETY: the address comes from `Box::into_raw`, and librbd has ended its use of the buffers.
     let in_flight = unsafe { Box::from_raw(in_flight.cast::<InFlight<R>>()) };

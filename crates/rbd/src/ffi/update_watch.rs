@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use super::image::Image;
 use super::values::check;
 
-/// A registered call of a function on changes of the image.
+/// A registration with librbd for changes of the image.
 #[derive(Debug)]
 pub(crate) struct UpdateWatch {
     handle: u64,
@@ -23,7 +23,7 @@ unsafe impl Send for UpdateWatch {}
 unsafe impl Sync for UpdateWatch {}
 
 impl Image {
-    /// Has librbd send to `changed` when the image has changed. [`unwatch`](Self::unwatch) ends that.
+    /// Makes librbd send to `changed` whenever the image changes, until [`unwatch`](Self::unwatch).
     pub(crate) fn watch(&self, changed: Sender<()>) -> io::Result<UpdateWatch> {
         let (library, image) = self.raw();
         let sender: *mut c_void = Box::into_raw(Box::new(changed)).cast();
@@ -45,7 +45,7 @@ impl Image {
         let (library, image) = self.raw();
         // SAFETY: the image is open and has registered the watch.
         let ended = check(unsafe { (library.rbd_update_unwatch)(image, watch.handle) });
-        // A watch that could not be ended may call once more, so its sender stays.
+        // A watch that could not be ended may call once more, so its sender is leaked.
         if ended.is_ok() {
             watch.free();
         }
@@ -60,7 +60,8 @@ impl UpdateWatch {
     }
 }
 
-/// Called by librbd on a thread of its own when the image has changed.
+/// Tells the receiver that the image has changed. librbd calls this function on a thread of its
+/// own.
 unsafe extern "C" fn on_update(sender: *mut c_void) {
     // SAFETY: the address is that of a sender, which lives until the watch has ended.
     let changed = unsafe { &*sender.cast::<Sender<()>>() };

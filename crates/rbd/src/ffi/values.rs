@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::errno::errno;
 
-/// Makes an error of a negative return value.
+/// Converts a negative return value to an error.
 pub(super) fn check(code: c_int) -> Result<(), Errno> {
     if code < 0 { Err(errno(code as isize)) } else { Ok(()) }
 }
@@ -19,7 +19,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Copies a text and adds a zero byte. Fails if it contains one.
+/// Copies a text and adds a zero byte. Fails if the text contains a zero byte.
 pub(super) fn c_string(text: &str) -> io::Result<CString> {
     Ok(CString::new(text)?)
 }

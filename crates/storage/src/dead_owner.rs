@@ -1,8 +1,9 @@
 //! Finds out whether the client that holds the lock of a device is dead.
 //!
-//! The servers of a device may not hear from a client for a moment, although it lives: it has lost its session, and is about to
-//! begin another one. Such a client changes the block of multi-mount protection (MMP). So it counts as dead only if, for as
-//! long as a living owner needs for a sign of life, the servers do not hear from it and the block stays the same.
+//! The servers of a device may not hear from a living client for a moment, if it has lost its
+//! session and is about to begin another one. Such a client still updates the block of multi-mount
+//! protection (MMP). So a client counts as dead only if, for as long as a living owner may need for
+//! an update, the servers do not hear from it and the block stays the same.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,10 +17,10 @@ use crate::open_device::open_device;
 
 /// Time between two polls of the device.
 const PAUSE: Duration = Duration::from_millis(500);
-/// A poll that takes longer says nothing about the client: its own requests may be as slow.
+/// Time above which a poll proves nothing about the client, whose own requests may be as slow.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// A client that holds the device's lock, and that the servers do not hear from.
+/// A client that holds the device's lock but that the servers do not hear from.
 #[derive(PartialEq, Eq)]
 struct DeadClient {
     owner: LockOwner,
@@ -27,8 +28,8 @@ struct DeadClient {
     mmp: Option<MmpState>,
 }
 
-/// Returns the name of the client that holds the lock of a device, if the client is dead. Blocks until that is certain, for about
-/// ten seconds, if its servers do not hear from it.
+/// Returns the name of the client that holds the lock of a device, if the client is dead. If the
+/// servers do not hear from the client, blocks for about ten seconds until its death is certain.
 ///
 /// # Errors
 /// The device cannot be opened or read.
@@ -58,7 +59,7 @@ fn confirmed_dead(device: &dyn Device) -> io::Result<Option<String>> {
 fn poll(device: &dyn Device) -> io::Result<Option<DeadClient>> {
     let Some(owner) = device.lock_owner()?.filter(|owner| !owner.alive) else { return Ok(None) };
     let mmp = match mmp::read(device) {
-        // The device holds something else than a volume.
+        // The device does not hold a volume.
         Err(parext4::Error::Corrupt(_)) => None,
         read => read?,
     };

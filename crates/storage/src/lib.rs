@@ -1,8 +1,8 @@
 //! Opens the volume or the device that a user named: by a path of this machine, or by the URL of a
 //! network block device. A name may end in `?partition=N`, for a partition of a disk.
 //!
-//! [`Location`] reads the name, [`open_device`] opens any device, [`open_volume_device`] the device
-//! of a volume, and [`open_volume`] the volume.
+//! [`Location`] parses the name, [`open_device`] opens any device, [`open_volume_device`] the
+//! device of a volume, and [`open_volume`] the volume.
 //!
 //! | feature | names |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | `nbd` | exports of NBD servers: `nbd://`, `nbds://`, `nbd+unix://` and `nbds+unix://` |
 //! | `rbd` | Ceph RBD images: `rbd:` |
 //!
-//! A name whose feature is not enabled is refused with [`Unsupported`](std::io::ErrorKind::Unsupported).
+//! A name whose feature is not enabled is refused with
+//! [`Unsupported`](std::io::ErrorKind::Unsupported).
 
 #![forbid(unsafe_code)]
 

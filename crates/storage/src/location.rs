@@ -1,6 +1,7 @@
 //! What a user types to name a device: a path, or a URL whose scheme says how to reach the device.
 //!
-//! This module reads names. [`open_device`](crate::open_device) opens the device that a name stands for.
+//! This module parses names. [`open_device`](crate::open_device) opens the device that a name
+//! stands for.
 
 use std::ffi::OsStr;
 use std::io;
@@ -38,16 +39,15 @@ pub enum Location {
 }
 
 impl Location {
-    /// Reads a name. Text that begins with a scheme and a colon is a URL; other text is a path. Of a partition,
-    /// `disk.img?partition=2`, it is the place of the disk.
+    /// Parses a name. Text that begins with a scheme and a colon is a URL; other text is a path.
+    /// For a partition, such as `disk.img?partition=2`, returns the location of the disk.
     ///
-    /// A scheme has at least two letters, digits, `+` or `-`, and begins with a letter. So a path whose first colon follows
-    /// a slash or a dot is never read as a URL.
+    /// A scheme has at least two letters, digits, `+` or `-`, and begins with a letter. So a path
+    /// whose first colon follows a slash or a dot is never read as a URL.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] for a scheme that is unknown or whose feature is not enabled; the
-    /// message names it. `InvalidInput` for a URL that does not have the
-    /// form of its scheme.
+    /// [`io::ErrorKind::Unsupported`] for a scheme that is unknown or whose feature is not enabled;
+    /// the message names it. `InvalidInput` for a URL that does not have the form of its scheme.
     pub fn parse(typed: impl AsRef<OsStr>) -> io::Result<Self> {
         let (typed, _) = split_partition(typed.as_ref());
         match scheme(typed) {
@@ -73,8 +73,9 @@ impl Location {
         }
     }
 
-    /// Returns whether an open with [`DeviceOptions::create`](parext4_device::DeviceOptions::create) leaves a device as it is
-    /// that exists and is large enough.
+    /// Returns whether an open with
+    /// [`DeviceOptions::create`](parext4_device::DeviceOptions::create) keeps the contents of an
+    /// existing device that is large enough.
     pub fn is_created_by_open(&self) -> bool {
         #[cfg(feature = "rbd")]
         if matches!(self, Self::Rbd(_)) {

@@ -14,14 +14,16 @@ use parext4_rbd::RbdDevice;
 use crate::location::Location;
 use crate::partition::{self, split_partition};
 
-/// Opens the device that a user named by a path or a URL. With `?partition=N` at the end, it is a partition of the disk there.
+/// Opens the device that a user named by a path or a URL. A name that ends in `?partition=N` is a
+/// partition of the disk.
 ///
-/// Blocks until the device is open: for up to half a second while another program uses a block device, and for about ten seconds
-/// while an NBD server does not answer.
+/// Blocks until the device is open: for up to half a second while another program uses a block
+/// device, and for about ten seconds while an NBD server does not answer.
 ///
 /// # Errors
-/// Messages name what was typed.
-/// - [`io::ErrorKind::Unsupported`] if the scheme is unknown or its feature is not enabled, or the device cannot do what the options demand;
+/// Messages repeat the name that the user typed.
+/// - [`io::ErrorKind::Unsupported`] if the scheme is unknown or its feature is not enabled, or the
+///   device cannot do what the options demand;
 /// - [`io::ErrorKind::InvalidInput`] if the name or the options do not describe a device;
 /// - [`io::ErrorKind::ResourceBusy`] if another opener's lock forbids it;
 /// - errors of the operating system.
@@ -56,7 +58,8 @@ pub fn partition_options(
     if options.create.is_some() {
         return Err(name(io::Error::new(io::ErrorKind::InvalidInput, "a partition is not created")));
     }
-    // The table is read through a device of its own, because the place of the partition is an option of an open.
+    // Reads the table through a device of its own, because the place of the partition is an option
+    // of an open.
     let table = open_whole(disk, &DeviceOptions::new().read_only(true).lock(false).direct(Direct::Never))?;
     partition::narrow(disk, &*table, number, options).map_err(name)
 }

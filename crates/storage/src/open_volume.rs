@@ -33,10 +33,10 @@ pub fn open_volume(typed: impl AsRef<OsStr>, options: &VolumeOptions) -> parext4
 }
 
 /// Opens the device of a volume that a user named: direct where possible, locked against other
-/// writers. Goes through the page cache as [`open_fitting`] does.
+/// writers. Uses the page cache in the same cases as [`open_fitting`].
 ///
-/// If a client that is dead holds the lock of a device on a network, fences the client and breaks
-/// its lock. That takes some seconds, in which the client could show that it lives.
+/// If a dead client holds the lock of a device on a network, fences the client and breaks its lock.
+/// This blocks for about ten seconds, in which a living client would update the volume.
 ///
 /// # Errors
 /// The errors of [`open_device`].

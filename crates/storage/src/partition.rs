@@ -1,11 +1,14 @@
-//! Partition tables (GPT and MBR): lists the partitions of a disk, and finds the one that a name asks for.
+//! Partition tables (GPT and MBR): lists the partitions of a disk, and finds the partition that a
+//! name asks for.
 //!
-//! Tables are read and never written. Any bytes may be in one: numbers are checked against the disk, and lists have limits.
+//! This module reads tables and never writes them. A table may contain any bytes: numbers are
+//! checked against the disk, and lists have limits.
 //!
-//! No crate is used for these tables, because the crates that exist trust a table. A hostile table stops the process: `gpt`
-//! 4.1 asserts that entries have 128 bytes, `gptman` 3.1 allocates memory for as many entries as the header counts, up to 2^32, before it
-//! checks a checksum, and `mbrman` 0.6 unwraps a damaged extended table, adds numbers of sectors without checks, and follows chains of any
-//! length.
+//! No crate is used for these tables, because the crates that exist trust a table. A hostile table
+//! stops the process: `gpt` 4.1 asserts that entries have 128 bytes, `gptman` 3.1 allocates memory
+//! for as many entries as the header counts, up to 2^32, before it checks a checksum, and `mbrman`
+//! 0.6 unwraps a damaged extended table, adds numbers of sectors without checks, and follows chains
+//! of any length.
 
 mod gpt;
 mod mbr;
@@ -24,15 +27,15 @@ use parext4_device::{AlignedBuf, Device, DeviceOptions};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Partition {
-    /// Its number, as in the name of its block device: `2` of `/dev/sda2`.
+    /// Number, as in the name of the partition's block device: `2` of `/dev/sda2`.
     pub number: u32,
-    /// Its first byte on the disk.
+    /// Offset of the first byte on the disk.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Its type in words, or as a GUID or a number in hexadecimal digits.
+    /// Type in words, or as a GUID or a number in hexadecimal digits.
     pub kind: String,
-    /// Its label; empty if it has none.
+    /// Label; empty if the partition has none.
     pub label: String,
 }
 
@@ -74,11 +77,12 @@ pub fn split_partition(typed: &OsStr) -> (&OsStr, Option<NonZeroU32>) {
     }
 }
 
-/// Reads the partition table of a disk. `None` if the disk has no partition table. As in Linux, a GPT is read
-/// only if an MBR protects it, and otherwise the MBR.
+/// Reads the partition table of a disk. `None` if the disk has no partition table. As Linux does,
+/// reads the GPT if an MBR protects it, and otherwise the MBR.
 ///
-/// `typed` is the name of the disk. An MBR has its offsets in logical sectors of a block device, and in sectors of 512 bytes in an image.
-/// A GPT has them in sectors of 512 or 4096 bytes, by the place of its header.
+/// `typed` is the name of the disk. An MBR has its offsets in logical sectors of a block device,
+/// and in sectors of 512 bytes in an image. A GPT has its offsets in sectors of 512 or 4096 bytes,
+/// which the place of its header tells.
 ///
 /// # Errors
 /// Errors of the device, and [`io::ErrorKind::InvalidData`] for a table that is damaged.
@@ -102,7 +106,7 @@ fn logical_sector(disk: &Path) -> io::Result<u64> {
 /// Narrows `options` to partition `number` of `disk`.
 ///
 /// # Errors
-/// If the disk has no such partition, or it does not lie on the disk.
+/// If the disk has no such partition, or the partition does not lie on the disk.
 pub(crate) fn narrow(
     typed: &OsStr,
     disk: &dyn Device,
@@ -137,7 +141,8 @@ pub(crate) fn narrow(
     }
 }
 
-/// Reads whole 4 KiB around the bytes, because the device may have sectors of this size. `None` if they pass the end.
+/// Reads the whole 4 KiB blocks around the bytes, because the device may have sectors of this size.
+/// `None` if the bytes pass the end of the disk.
 fn read(disk: &dyn Device, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
     const GRAIN: u64 = 4096;
     let Some(end) = offset.checked_add(len as u64).filter(|&end| end <= disk.size()) else { return Ok(None) };

@@ -1,11 +1,12 @@
 //! Sizes in bytes that a user types: 512, 64K, 1.5G, 4GB.
 
-/// Parses a number of bytes with an optional unit of any case, by the rules of the GNU core utilities: `K`, `M`, `G` and `T`, also with
-/// `iB`, are powers of 1024; `kB`, `MB`, `GB` and `TB` are powers of 1000. A number with a unit may have a fraction, of which the size
-/// has the whole bytes.
+/// Parses a number of bytes with an optional unit of any case, by the rules of the GNU core
+/// utilities: `K`, `M`, `G` and `T`, also with `iB`, are powers of 1024; `kB`, `MB`, `GB` and `TB`
+/// are powers of 1000. A number with a unit may have a fraction; the size is rounded down to whole
+/// bytes.
 ///
 /// # Errors
-/// What is wrong with the text, for the user.
+/// A message for the user that says what is wrong with the text.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = unit(&text[number.len()..])?;
@@ -45,7 +46,8 @@ fn unit(text: &str) -> Result<u64, String> {
 
 /// Returns the bytes of a fraction of a unit, rounded down. `digits` are the decimals.
 fn fraction_of(unit: u64, digits: &str) -> u64 {
-    // From the last digit to the first, each step is a tenth of the digit and of what follows it. Rounding twice rounds as once.
+    // Evaluates the decimals from the last to the first: each step is a tenth of the sum of the
+    // digit and the previous step. Rounding twice gives the same result as rounding once.
     let tenths = |rest: u128, digit: u8| (u128::from(digit - b'0') * (u128::from(unit) << 64) + rest) / 10;
     let fraction = digits.bytes().rev().fold(0, tenths);
     u64::try_from(fraction >> 64).unwrap_or(unit)

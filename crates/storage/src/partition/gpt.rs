@@ -6,7 +6,7 @@ use parext4_device::Device;
 
 use super::{Partition, invalid, read};
 
-/// Sizes of a sector in bytes, one of which the table counts in.
+/// The possible sector sizes in bytes, in which the table counts.
 const SECTORS: [u64; 2] = [512, 4096];
 /// Bytes of the header.
 const HEADER: usize = 92;
@@ -112,7 +112,7 @@ fn name_of(guid: &[u8; 16]) -> String {
     TYPES.iter().find(|(known, _)| *known == text).map_or(text, |(_, name)| (*name).to_owned())
 }
 
-/// The CRC-32 of Ethernet, bit by bit: a table is small, and read once.
+/// Returns the CRC-32 of Ethernet, computed bit by bit: a table is small, and read once.
 pub(super) fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })

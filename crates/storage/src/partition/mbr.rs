@@ -21,15 +21,16 @@ const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 
 /// One used entry.
 struct Entry {
-    /// From 0.
+    /// Index of the entry in its table, from 0.
     index: u32,
     kind: u8,
-    /// In sectors, from a place that depends on the table.
+    /// First sector of the partition. It counts from a place that depends on the table.
     start: u64,
     sectors: u64,
 }
 
-/// Returns true if an entry of sector 0 protects a GPT. The MBR of such a disk is not used.
+/// Returns true if an entry of sector 0 protects a GPT. The other entries of such an MBR do not
+/// count.
 pub fn is_protective(disk: &dyn Device) -> io::Result<bool> {
     let Some(bytes) = read(disk, 0, TABLE)? else { return Ok(false) };
     let mut entries = bytes[ENTRIES..510].chunks_exact(ENTRY);
@@ -55,8 +56,9 @@ pub fn read_table(disk: &dyn Device, sector: u64) -> io::Result<Option<Partition
     Ok(Some(found))
 }
 
-/// Adds the logical partitions: a chain of tables, each with one partition and the place of the next table, in sectors from
-/// `base`. As in Linux, a table that cannot be read, or that leads back, ends the chain.
+/// Adds the logical partitions: a chain of tables, each with one partition and the place of the
+/// next table, in sectors from `base`. As in Linux, the chain ends at a table that cannot be read
+/// or that is not after the previous one.
 fn logical(disk: &dyn Device, sector: u64, base: u64, found: &mut PartitionTable) {
     let (mut at, mut number) = (base, 5);
     for _ in 0..MOST_LOGICAL {
@@ -69,7 +71,7 @@ fn logical(disk: &dyn Device, sector: u64, base: u64, found: &mut PartitionTable
             found.partitions.push(partition(number, entry, at, sector));
             number += 1;
         }
-        // Each table is after the one before, so that a chain has an end.
+        // Each table must be after the previous one, so that a chain has an end.
         match entries.iter().find(|entry| EXTENDED.contains(&entry.kind)) {
             Some(next) if base + next.start > at => at = base + next.start,
             Some(_) => {
@@ -81,7 +83,8 @@ fn logical(disk: &dyn Device, sector: u64, base: u64, found: &mut PartitionTable
     }
 }
 
-/// Reads the used entries of the table at an offset. `None` if it has no signature, or no table.
+/// Reads the used entries of the table at an offset. `None` if the sector has no signature, or no
+/// table.
 fn table(disk: &dyn Device, offset: u64) -> io::Result<Option<Vec<Entry>>> {
     let Some(bytes) = read(disk, offset, TABLE)? else { return Ok(None) };
     if bytes[510..] != [0x55, 0xaa] {
@@ -106,7 +109,7 @@ fn table(disk: &dyn Device, offset: u64) -> io::Result<Option<Vec<Entry>>> {
 }
 
 fn partition(number: u32, entry: &Entry, base: u64, sector: u64) -> Partition {
-    // Sums and products of numbers of 32 bits.
+    // All operands have 32 bits, so nothing overflows.
     let (start, len) = ((base + entry.start) * sector, entry.sectors * sector);
     Partition { number, start, len, kind: name_of(entry.kind), label: String::new() }
 }

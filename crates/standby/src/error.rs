@@ -1,20 +1,20 @@
-//! Why a volume was not taken over, and which errors a standby waits out.
+//! Why a takeover failed, and after which errors a standby retries.
 
 use std::io;
 
 use parext4::Error;
 
-/// Why a standby has ended without the volume.
+/// Why a standby ended without the volume.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandbyError {
-    /// The device cannot be opened, and waiting does not change that.
+    /// The device cannot be opened, and a retry would fail, too.
     #[error(transparent)]
     Device(#[from] io::Error),
-    /// The volume cannot be opened, and waiting does not change that.
+    /// The volume cannot be opened, and a retry would fail, too.
     #[error(transparent)]
     Volume(#[from] Error),
-    /// e2fsck has the volume, or was killed while it had it.
+    /// e2fsck is checking the volume, or was killed while it did.
     #[error("e2fsck is checking the volume; if it is not, \"tune2fs -f -E clear_mmp\" releases the volume")]
     Checked,
     /// Nothing shows whether the volume has an owner.
@@ -26,7 +26,7 @@ pub enum StandbyError {
 }
 
 impl StandbyError {
-    /// Returns true if the standby must not begin to wait: what the user typed is wrong.
+    /// Returns true if the standby must not begin to wait, because the user's input is wrong.
     pub(crate) fn is_mistake(&self) -> bool {
         use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, Unsupported};
         match self {

@@ -11,38 +11,40 @@ use crate::error::StandbyError;
 use crate::poll_result::{Mmp, PollResult};
 use crate::probe::Probe;
 
-/// How a volume was taken from its owner.
+/// The result of a forced takeover.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Forced {
-    /// The owner that the device showed before, by its lock and its MMP block.
+    /// The owner, by its lock and its MMP block, at the first poll.
     pub before: PollResult,
-    /// Whether the device has fenced the owner of its lock. Otherwise the owner had released the lock, or the device has none.
+    /// Whether the device has fenced the owner of its lock. If not, the owner had released the
+    /// lock, or the device has none.
     pub is_fenced: bool,
 }
 
-/// Takes the volume on the device that `name` stands for away from its owner, replays its journal and closes it, so that any
-/// machine can open it at once.
+/// Takes the volume on the device that `name` stands for away from its owner, replays its journal
+/// and closes it, so that any machine can open it at once.
 ///
-/// 1. A device with a lock breaks the lock and fences the owner, which it does before the open returns. From then on it
-///    refuses every write of the owner, also writes in flight. It fences only the owner that it showed at first.
-/// 2. On a device without such a fence, the volume is claimed by its MMP block, which takes as long as the block asks for.
-///    See [`OwnerEvidence::Forced`] for which owners that stops.
+/// 1. A device with a lock breaks the lock and fences the owner before the open returns. From then
+///    on it refuses every write of the owner, also writes in flight. It fences only the owner that
+///    the first poll returned.
+/// 2. On a device without such a fence, the open claims the volume by its MMP block and waits for
+///    as long as the block asks for. [`OwnerEvidence::Forced`] says which owners that stops.
 /// 3. The volume is opened, which replays the journal, and closed.
 ///
 /// # Errors
-/// e2fsck has the volume, the device cannot be opened, nothing shows whether there is an owner, the owner cannot be stopped, or the
-/// volume cannot be opened.
+/// e2fsck checks the volume, the device cannot be opened, nothing shows whether there is an owner,
+/// the owner cannot be stopped, or the volume cannot be opened.
 pub fn force(name: &OsStr, options: &DeviceOptions) -> Result<Forced, StandbyError> {
     let before = Probe::new(name.to_owned(), options).poll()?;
-    // The claim would find that out too, but only after the device has fenced e2fsck.
+    // The claim would notice that, too, but only after the device has fenced e2fsck.
     if before.mmp == Mmp::Checked {
         return Err(StandbyError::Checked);
     }
     let owner = before.lock.as_ref().map(|owner| owner.name.clone());
     let options = options.clone().takeover(owner.is_some()).takeover_from(owner);
     let device = open_volume_device(name, &options)?;
-    // Without a lock of its device and without MMP, an owner would not notice.
+    // Without a lock of the device and without MMP, an owner would not notice the takeover.
     if before.mmp == Mmp::Absent && device.sharing() != Sharing::Fenced {
         return Err(StandbyError::Unwatchable);
     }

@@ -1,9 +1,10 @@
 //! Waits until the machine that has a volume open is gone, and takes the volume over.
 //!
-//! [`Standby::take_over`] polls the volume's device: one small read of the block of multi-mount protection (MMP), and one
-//! question for the owner of the device's lock, every [`POLL`]. Once [`Watch`] finds the owner gone, the standby opens the
-//! device and has it fence the owner first, and then opens the volume, which replays its journal. Of several standbys of one
-//! volume, one opens it and the others go on waiting.
+//! [`Standby::take_over`] polls the volume's device: one small read of the block of multi-mount
+//! protection (MMP), and one question for the owner of the device's lock, every [`POLL`]. Once
+//! [`Watch`] finds the owner gone, the standby opens the device, which fences the owner, and then
+//! the volume, which replays its journal. Of several standbys of one volume, one opens it and the
+//! others keep waiting.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! [`Log`]: writes what a standby waits for and what it has seen to the log, once for each change.
+//! [`Log`]: logs the state of a standby and its observations, one line for each change.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -14,11 +14,12 @@ use crate::watch::{Gone, POLL, Verdict};
 pub(crate) struct Log {
     name: OsString,
     last: Option<PollResult>,
-    /// The latest poll failed.
+    /// Whether the latest poll failed.
     poll_failed: bool,
-    /// An attempt to take the volume over failed, and the owner has given no sign of life since.
+    /// Whether an attempt to take the volume over failed, and the owner has given no sign of life
+    /// since.
     takeover_failed: bool,
-    /// The log says that the owner is silent.
+    /// Whether the log says that the owner is silent.
     is_silent: bool,
 }
 
@@ -38,7 +39,7 @@ impl Log {
         self.last.is_some()
     }
 
-    /// Notes a poll after which the standby goes on waiting.
+    /// Logs a poll after which the standby keeps waiting.
     pub(crate) fn saw(&mut self, poll_result: &PollResult, verdict: Verdict) {
         let name = self.name.display();
         if std::mem::take(&mut self.poll_failed) {
@@ -73,7 +74,7 @@ impl Log {
         }
     }
 
-    /// Notes why the standby cannot take the volume from an owner that is gone.
+    /// Logs why the standby cannot take the volume from an owner that is gone.
     pub(crate) fn cannot_fence(&self, error: &dyn fmt::Display) {
         warn!(
             "{}: only a volume that its owner has closed can be taken over: {}",
@@ -82,20 +83,22 @@ impl Log {
         );
     }
 
-    /// Returns the text of an error without the name of the device, with which each line of the log begins.
+    /// Returns the text of an error without the name of the device, because each line of the log
+    /// begins with that name.
     fn plain(&self, error: &dyn fmt::Display) -> String {
         let (text, name) = (error.to_string(), format!("{}: ", self.name.display()));
         text.strip_prefix(&name).map_or(text.clone(), str::to_owned)
     }
 
-    /// Notes the error of a poll, after which the standby tries again.
+    /// Logs the error of a poll, after which the standby retries.
     pub(crate) fn poll_failed(&mut self, error: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.poll_failed, true) {
             warn!("{}: {}; trying again", self.name.display(), self.plain(error));
         }
     }
 
-    /// Notes that the standby fences the owner and opens the volume. The log has one line for all attempts.
+    /// Logs that the standby fences the owner and opens the volume. The log has one line for all
+    /// attempts.
     pub(crate) fn takes_over(&mut self, gone: Gone, poll_result: &PollResult) {
         self.poll_failed = false;
         if !self.takeover_failed {
@@ -103,14 +106,14 @@ impl Log {
         }
     }
 
-    /// Notes the error of an attempt to take over, after which the standby waits again.
+    /// Logs the error of an attempt to take over, after which the standby waits again.
     pub(crate) fn takeover_failed(&mut self, error: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.takeover_failed, true) {
             warn!("{}: not taken over: {}; trying again", self.name.display(), self.plain(error));
         }
     }
 
-    /// Notes that the volume is open, after this time.
+    /// Logs that the volume is open, and the duration of the takeover.
     pub(crate) fn has_taken_over(&mut self, after: Duration) {
         info!(
             "{}: taken over in {}: the journal is replayed and the volume open",
@@ -139,7 +142,7 @@ fn evidence(verdict: Verdict) -> Duration {
     }
 }
 
-/// Says when the volume is taken over.
+/// Returns a text that says when the volume is taken over.
 fn until(poll_result: &PollResult) -> String {
     match poll_result.wait() {
         Some(wait) => format!("; taken over after {} without a sign of life", Seconds(wait)),

@@ -1,18 +1,19 @@
-//! [`PollResult`]: what one poll of a shared device shows.
+//! [`PollResult`]: the result of one poll of a shared device.
 
 use std::fmt;
 use std::time::Duration;
 
 use parext4::device::LockOwner;
 
-/// The time that one request may take on a slow device. A poll that takes longer says nothing about the owner: its own writes may be as
-/// slow.
+/// Time that one request may take on a slow device. A slower poll proves nothing about the owner,
+/// whose own writes may be as slow.
 pub(crate) const SLOW: Duration = Duration::from_secs(5);
 
-/// What one poll of a device shows.
+/// The result of one poll of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollResult {
-    /// The client that holds the device's lock; `None` if there is none, or the device has no lock.
+    /// The client that holds the device's lock; `None` if no client holds it, or the device has no
+    /// lock.
     pub lock: Option<LockOwner>,
     /// The volume's block of multi-mount protection (MMP).
     pub mmp: Mmp,
@@ -32,20 +33,23 @@ pub enum Mmp {
     Open {
         /// Name of the machine.
         node: String,
-        /// Number that the machine changes with each sign of life.
+        /// Number that the machine changes with each update of the block, its sign of life.
         sequence: u32,
-        /// How long the number must stay the same before another machine may use the volume.
+        /// Time for which the number must not change before another machine may use the volume.
         wait: Duration,
-        /// How long the number must stay the same before an owner counts as dead that the device's servers do not hear from.
+        /// Time for which the number must not change before an owner counts as dead that the
+        /// device's servers do not hear from.
         silent_after: Duration,
     },
 }
 
 impl PollResult {
-    /// Returns the time without a sign of life after which the owner is gone; `None` if no owner gives signs.
+    /// Returns the time without a sign of life after which the owner is gone; `None` if the volume
+    /// has no owner that updates the block.
     ///
-    /// Without a lock, the machine that the block names may just be opening the volume: it makes its number durable, and does not
-    /// change it until it has waited, too. A standby that waited no longer would throw it out.
+    /// On a device without a lock, the machine that the block names may just be opening the volume:
+    /// it makes its number durable, and does not change it until its own wait is over. So a standby
+    /// waits longer than that, or it would take the volume from that machine.
     pub fn wait(&self) -> Option<Duration> {
         match (&self.mmp, &self.lock) {
             (Mmp::Open { wait, .. }, Some(_)) => Some(*wait),
@@ -54,7 +58,7 @@ impl PollResult {
         }
     }
 
-    /// Returns true if the other sight shows the same owner, apart from its sign of life.
+    /// Returns true if the other result shows the same owner, whatever its sign of life.
     pub fn has_owner_of(&self, other: &Self) -> bool {
         let name = |poll_result: &Self| poll_result.lock.as_ref().map(|owner| owner.name.clone());
         let node = |poll_result: &Self| match &poll_result.mmp {

@@ -20,7 +20,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Returns a probe of the device that `name` stands for. Opens nothing.
+    /// Returns a probe of the device that `name` stands for. Does not open the device.
     pub(crate) fn new(name: OsString, options: &DeviceOptions) -> Self {
         let options = options.clone().read_only(true).lock(false);
         Self { name, options, device: None }
@@ -41,7 +41,7 @@ impl Probe {
     /// Asks whether a takeover may fence the owner.
     ///
     /// # Errors
-    /// It may not, or the servers do not answer.
+    /// A takeover may not fence the owner, or the servers do not answer.
     pub(crate) fn check_fence(&self) -> io::Result<()> {
         self.device.as_ref().map_or(Ok(()), |device| device.check_fence())
     }

@@ -17,11 +17,11 @@ use crate::watch::{Gone, POLL, Verdict, Watch};
 /// Longest time between two attempts after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a standby does next, for its caller.
+/// The next step of a standby, for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// The standby waits, and may be ended at any time.
+    /// The standby waits. The caller may end it at any time.
     Waits,
     /// The standby fences the owner and opens the volume.
     TakesOver,
@@ -36,7 +36,7 @@ pub struct Standby {
     probe: Probe,
     watch: Watch,
     log: Log,
-    /// The origin of the watch's times.
+    /// The moment from which the watch's times count.
     start: Instant,
     /// Pause after the next failure.
     pause: Duration,
@@ -58,8 +58,9 @@ impl Standby {
         }
     }
 
-    /// Blocks until the owner is gone, fences it, and opens the volume. Calls `on` before each step; the first call, after the
-    /// first successful poll, means that the standby works. Retries after errors of the storage, and logs them.
+    /// Blocks until the owner is gone, fences it, and opens the volume. Calls `on` before each
+    /// step; the first call, after the first successful poll, tells that the standby can reach the
+    /// volume. Retries after errors of the storage, and logs them.
     ///
     /// # Errors
     /// See [`StandbyError`].
@@ -116,8 +117,8 @@ impl Standby {
         }
     }
 
-    /// Opens the volume, after its device has fenced the owner that a poll showed. The open does not wait again for an update of a
-    /// silent owner.
+    /// Opens the volume, after its device has fenced the owner that the poll returned. The open
+    /// does not wait again for an update of a silent owner.
     fn open(&self, gone: Gone, poll_result: &PollResult) -> Result<Volume, StandbyError> {
         let owner = poll_result.lock.as_ref().map(|owner| owner.name.clone());
         let options = self.device.clone().takeover(owner.is_some()).takeover_from(owner);
@@ -130,7 +131,7 @@ impl Standby {
         Ok(Volume::open_device(device, &self.volume.clone().mmp(mmp))?)
     }
 
-    /// Sleeps after a failure, for longer after each one. The wait for a sign of life starts again.
+    /// Sleeps after a failure, longer after each one. Restarts the wait for a sign of life.
     fn pause(&mut self) {
         self.watch.failed();
         sleep(self.pause);

@@ -1,11 +1,12 @@
-//! [`Watch`]: decides from what polls of a shared device show whether the owner of its volume is gone.
+//! [`Watch`]: decides from the polls of a shared device whether the owner of its volume is gone.
 //!
-//! This module does no I/O and reads no clock, so that a simulation of many standbys can use it. Times are durations since
-//! a moment that the caller chooses, on a clock that never jumps.
+//! This module does no I/O and reads no clock, so that a simulation of many standbys can use it.
+//! Times are durations since a moment that the caller chooses, on a clock that never jumps.
 //!
-//! Invariant: the owner counts as silent only for a time that lies between the end of one poll and the start of a later
-//! poll, with the same sign of life in every poll from the one to the other, and none of them failed or slow. So a standby
-//! that was stopped, or that could not reach the storage, does not mistake its own absence for the owner's.
+//! Invariant: the owner counts as silent only from the end of one poll to the start of a later
+//! poll, if all polls from the first to the last show the same sign of life, and none of them
+//! failed or was slow. So a standby that was stopped, or that could not reach the storage, does not
+//! mistake its own absence for the owner's.
 
 use std::time::Duration;
 
@@ -15,16 +16,16 @@ use crate::poll_result::{Mmp, PollResult, SLOW};
 pub const POLL: Duration = Duration::from_secs(2);
 /// Shortest time between two polls.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
-/// How long the servers of a device must not hear from the owner of its lock.
+/// Time for which the servers of a device must not hear from the owner of its lock.
 const LOCK_LAPSES_AFTER: Duration = Duration::from_secs(5);
 
-/// State of the owner, by the polls until now.
+/// State of the owner, according to the polls so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The owner's last sign of life was seen this long ago, which is not long enough.
+    /// The owner's last sign of life was this long ago, which is not long enough.
     Owned(Duration),
-    /// e2fsck has the volume, or was killed. No time is long enough.
+    /// e2fsck checks the volume, or was killed while it did. No wait is long enough.
     Checked,
     /// Neither a lock nor MMP shows whether there is an owner.
     Unknown,
@@ -40,46 +41,46 @@ pub enum Gone {
     Closed,
     /// The owner gave no sign of life for this time.
     Silent(Duration),
-    /// The servers of the device have not heard from the owner of its lock for this time, nor has it changed the MMP block for as
-    /// long as a living owner may need.
+    /// The servers of the device have not heard from the owner of its lock for this time, and the
+    /// MMP block has not changed for as long as a living owner may need.
     LockLapsed(Duration),
 }
 
-/// The polls of one volume.
+/// The polls of one volume, and what they prove.
 #[derive(Debug)]
 pub struct Watch {
     /// Time between two polls.
     poll: Duration,
-    /// The latest sight.
+    /// The latest poll.
     last: Option<PollResult>,
-    /// Since when each poll has shown the same sign of life.
+    /// Time since which each poll has shown the same sign of life.
     unchanged_since: Duration,
-    /// Since when, in addition, the lock's owner has been unheard of.
+    /// Time since which, in addition, the servers have not heard from the lock's owner.
     unheard_since: Option<Duration>,
     /// True once a poll has shown a lock, so that the device is known to have locks.
     has_locks: bool,
 }
 
 impl Watch {
-    /// Returns a watch that has seen nothing, for polls at intervals of `poll`, such as [`POLL`].
+    /// Returns a watch without polls yet, for polls at intervals of `poll`, such as [`POLL`].
     #[must_use]
     pub fn new(poll: Duration) -> Self {
         Self { poll, last: None, unchanged_since: Duration::ZERO, unheard_since: None, has_locks: false }
     }
 
-    /// Returns what the latest poll showed; `None` before the first one and after a failed one.
+    /// Returns the result of the latest poll; `None` before the first one and after a failed one.
     #[must_use]
     pub fn last(&self) -> Option<&PollResult> {
         self.last.as_ref()
     }
 
-    /// Notes that a poll failed.
+    /// Records that a poll failed.
     pub fn failed(&mut self) {
         self.last = None;
         self.unheard_since = None;
     }
 
-    /// Notes what a poll showed that began at `start` and ended at `end`.
+    /// Records the result of a poll that began at `start` and ended at `end`.
     pub fn saw(&mut self, poll_result: PollResult, start: Duration, end: Duration) -> Verdict {
         let is_slow = end.saturating_sub(start) > SLOW;
         if is_slow || !self.last.as_ref().is_some_and(|last| shows_no_life_since(last, &poll_result)) {
@@ -120,7 +121,8 @@ impl Watch {
         }
     }
 
-    /// Returns the time from `now` to the next poll: the interval, or less if the owner's silence is long enough before.
+    /// Returns the time from `now` to the next poll: the interval, or less if the owner will have
+    /// been silent for long enough before.
     #[must_use]
     pub fn next_poll(&self, now: Duration) -> Duration {
         let enough = self.last.as_ref().and_then(PollResult::wait).map(|wait| self.unchanged_since + wait);
@@ -129,10 +131,10 @@ impl Watch {
     }
 }
 
-/// Returns true if nothing shows that an owner lived between two sights.
+/// Returns true if no sign shows that an owner lived between two polls.
 fn shows_no_life_since(last: &PollResult, poll_result: &PollResult) -> bool {
     let mut last = last.clone();
-    // Servers that no longer hear from the owner are no sign of life.
+    // If the servers no longer hear from the owner, that is not a sign of life.
     if let (Some(last), Some(now)) = (&mut last.lock, &poll_result.lock) {
         last.alive = now.alive;
     }

@@ -1,4 +1,5 @@
-//! Property test: one thread performs random operations on a small cache, and a map says what it must find.
+//! Property test: one thread performs random operations on a small cache, and compares each result
+//! with a model.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +21,7 @@ enum Step {
     Reopen(usize),
 }
 
-/// Indices that are close together and far apart.
+/// Returns indices that are close together and far apart.
 fn index() -> impl Strategy<Value = PageIndex> {
     let index = prop_oneof![0..100_u32, (0..40_u32).prop_map(|nth| nth * 4096), Just(u32::MAX - 1)];
     index.prop_map(PageIndex)
@@ -98,7 +99,8 @@ impl CheckedFile {
         }
     }
 
-    /// Discards pages, dirty or not. Their next fill is from the device, without the discarded changes.
+    /// Discards pages, dirty or not. Their next fill reads the device, without the discarded
+    /// changes.
     fn discard(&mut self, from: PageIndex, len: u32) {
         let range = from..from.saturating_add(len);
         let reserved: u32 = self.dirty.range(range.clone()).map(|(_, marks)| marks.1.count_ones()).sum();

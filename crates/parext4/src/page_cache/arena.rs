@@ -1,19 +1,22 @@
 //! Memory that is mapped in chunks when first needed and whose addresses do not change.
 //!
-//! Responsible for mapping and unmapping. Which items are in use is recorded by the owner of the arena. Invariant: an item
-//! that was provided once stays readable, so threads without a lock may read an item that is no longer in use.
+//! Responsible for mapping and unmapping. The owner of the arena records which items are in use.
+//! Invariant: an item that was mapped once stays readable, so threads without a lock may read an
+//! item that is no longer in use.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+// once_cell's memory orders are visible to ThreadSanitizer, unlike those inside
+// `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
 use parext4_device::shared::SharedMemory;
 
 /// Items of the same number of zeroed words, in chunks.
 ///
-/// The words are [`std`] atomics also under the model checker, so that copies of contents do not count as steps of a
-/// model. Words that are states are accessed through [`crate::sync::Word`], which the model checker schedules.
+/// The words are [`std`] atomics also under the model checker, so that copies of contents do not
+/// count as steps of a model. Words that hold states are accessed through [`crate::sync::Word`],
+/// which the model checker schedules.
 #[derive(Debug)]
 pub(super) struct Arena {
     chunks: Box<[OnceCell<SharedMemory>]>,
@@ -37,15 +40,16 @@ impl Arena {
         self.items
     }
 
-    /// Maps the chunk of an item unless it is mapped. Returns false if the system has no memory for it. The caller
-    /// serializes calls.
+    /// Maps the chunk of an item unless it is mapped. Returns false if the system has no memory for
+    /// the chunk. The caller serializes calls.
     pub fn ensure_mapped(&self, item: u32) -> bool {
         if self.get(item).is_some() {
             return true;
         }
         let nth = item >> self.chunk_log;
         let Some(cell) = self.chunks.get(nth as usize) else { return false };
-        // The last chunk may be shorter. Zeroed memory is allocated by the system when it is first written.
+        // The last chunk may be shorter. The system allocates zeroed memory when it is first
+        // written.
         let items = (1 << self.chunk_log).min(self.items - (nth << self.chunk_log));
         let Ok(memory) = SharedMemory::zeroed(items as usize * self.words) else { return false };
         cell.set(memory).is_ok()

@@ -1,8 +1,9 @@
-//! Copies between byte slices and the words of a page, which other threads may access at the same time.
+//! Copies between byte slices and the words of a page, which other threads may access at the same
+//! time.
 //!
-//! All accesses are relaxed atomics. Which bytes a thread may see or change is guarded by the byte ranges that callers
-//! hold, not here. Invariant: a word that a copy covers in part is changed in one step, so bytes of other threads in that
-//! word are kept.
+//! All accesses are relaxed atomics. The byte ranges that callers hold decide which bytes a thread
+//! may read or change. Invariant: a word that a copy covers in part is changed in one step, so
+//! bytes that other threads write into that word are kept.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

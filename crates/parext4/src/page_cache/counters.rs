@@ -1,8 +1,8 @@
 //! The counters of a page cache.
 //!
-//! Responsible for what [`PageCacheStats`] reports and for the number of dirty pages, by which writers are limited. They
-//! are striped: an update is a relaxed addition to a cache line that a thread shares with few other threads. A sum is not
-//! a snapshot: each stripe is read at another moment.
+//! Responsible for what [`PageCacheStats`] reports and for the number of dirty pages, which limits
+//! writers. The counters are striped: an update is a relaxed addition to a cache line that a thread
+//! shares with few other threads. A sum is not a snapshot: each stripe is read at another moment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,7 +27,7 @@ pub struct PageCacheStats {
     pub nodes: u64,
     /// Number of look-ups that found a page.
     pub hits: u64,
-    /// Number of pages that were claimed to be filled.
+    /// Number of pages that were claimed in order to fill them.
     pub misses: u64,
     /// Number of pages that were evicted.
     pub evicted: u64,
@@ -42,8 +42,8 @@ struct Stripe {
     hits: AtomicU64,
     misses: AtomicU64,
     evicted: AtomicU64,
-    /// Pages that threads of this stripe made dirty, less the pages that they made clean, modulo 2^64. A page may be counted in
-    /// one stripe and out in another.
+    /// Pages that threads of this stripe made dirty, less the pages that they made clean, modulo
+    /// 2^64. A page may become dirty in one stripe and clean in another.
     dirty: AtomicU64,
 }
 
@@ -75,12 +75,12 @@ impl CacheCounters {
     /// Returns the number of dirty pages. Each stripe is read at some moment during the call.
     pub fn dirty_pages(&self) -> u64 {
         let sum = self.0.iter().fold(0_u64, |sum, stripe| sum.wrapping_add(stripe.dirty.load(Relaxed)));
-        // The sum may be negative for a moment, if it has read the stripe that counts a page out, but not the one that counted
-        // it in.
+        // The sum may be negative for a moment, if it has read the stripe in which a page became
+        // clean, but not yet the stripe in which it became dirty.
         sum.cast_signed().max(0).cast_unsigned()
     }
 
-    /// Returns `stats` with the counters filled in.
+    /// Returns `stats` with the fields of the counters set.
     pub fn add_to(&self, mut stats: PageCacheStats) -> PageCacheStats {
         for stripe in self.0.iter() {
             stats.hits += stripe.hits.load(Relaxed);

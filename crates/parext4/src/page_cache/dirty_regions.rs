@@ -1,22 +1,24 @@
-//! Which parts of a file may have dirty pages, so that a search for them skips the rest.
+//! The parts of a file that may have dirty pages. A search for dirty pages skips all other parts.
 //!
 //! A region is the pages of one leaf of the tree, and of the leaves [`REGIONS`] after it, twice
-//! that after it, and so on: the map has a constant size, and a file of up to 256 MiB has a leaf in
-//! each. A small file has no map, and all of its pages may be dirty.
+//! that after it, and so on. So the map has a constant size, and each leaf of a file of up to 256
+//! MiB has a region of its own. A small file has no map, and all of its pages may be dirty.
 //!
 //! | state | meaning | to |
 //! |---|---|---|
 //! | clean | no page counts as dirty | dirty: a writer has dirtied a page |
 //! | dirty | a page may count as dirty | checking: a search has found no such page |
-//! | checking | as dirty, and a thread searches the region again | clean: it has found none; dirty: it has, or a writer has dirtied a page |
+//! | checking | a page may count as dirty, and a thread searches the region again | clean: the search has found no such page; dirty: it has found one, or a writer has dirtied a page |
 //!
 //! Invariant: a page that counts as dirty lies in a region that is not clean, once the writer that
-//! has dirtied it has called [`DirtyRegions::note`]. A writer calls it also for a page that another
-//! thread has dirtied, because that thread may not have called it yet; and a thread that writes back a
-//! clean page with dirty neighbours, because another thread may have written back the neighbours. A page
-//! that becomes dirty again after a failed write-back has counted as dirty meanwhile, so its region is not clean.
+//! has dirtied it has called [`DirtyRegions::note`]. A writer also calls it for a page that another
+//! thread has dirtied, because that thread may not have called it yet. A thread that rewrites a
+//! clean page calls it too, because another thread may have written back the dirty neighbours. A
+//! page counts as dirty while it is under write-back, so its region is not clean if the write-back
+//! fails.
 
-// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+// once_cell's memory orders are visible to ThreadSanitizer, unlike those inside
+// `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
 
 use super::nodes::{LEVEL, SLOTS};
@@ -29,7 +31,8 @@ const REGIONS: u32 = WORDS as u32 * PER_WORD;
 const WORDS: usize = 32;
 /// Regions whose states share a word, two bits each.
 const PER_WORD: u32 = 32;
-/// Number of leaves from the first one that may always have dirty pages: a small file has no map.
+/// Number of leaves at the start of a file that may always have dirty pages, so that a small file
+/// has no map.
 const UNTRACKED: u32 = 4;
 
 const CLEAN: u64 = 0;
@@ -78,7 +81,7 @@ impl RegionSet {
 }
 
 impl DirtyRegions {
-    /// Notes that page `index` is dirty, after it became dirty.
+    /// Marks the region of page `index` as dirty. The page is dirty already.
     pub fn note(&self, index: PageIndex) {
         let leaf = index.get() >> LEVEL;
         if leaf < UNTRACKED {
@@ -86,8 +89,8 @@ impl DirtyRegions {
         }
         let region = Region::of_leaf(leaf);
         let word = &self.0.get_or_init(Box::default)[region.word()];
-        // Pairs with the fence in `check`: either the check sees the dirty page, or this load sees that
-        // the region is being checked.
+        // This fence pairs with the fence in `check`: either the check sees the dirty page, or this
+        // load sees that the region is being checked.
         fence(Ordering::SeqCst);
         if word.load(Ordering::Acquire) >> region.shift() & MASK != DIRTY {
             let dirty = |word: u64| Some(word & !(MASK << region.shift()) | DIRTY << region.shift());
@@ -95,7 +98,7 @@ impl DirtyRegions {
         }
     }
 
-    /// Returns the first page at or after `from` that may be dirty, as far as the regions tell.
+    /// Returns the first page at or after `from` whose region is not clean.
     pub fn next(&self, from: PageIndex) -> Option<PageIndex> {
         let first = from.get() >> LEVEL;
         if first < UNTRACKED {

@@ -1,10 +1,11 @@
 //! Eviction: frees frames and nodes for pages that are claimed.
 //!
-//! Responsible for the free frames and for the leaves that became empty. Which page is tried next is decided by [`fifo`],
-//! and whether it may be evicted by its state. All of this runs in the thread that needs the frame or the node.
+//! Responsible for the free frames and for the leaves that became empty. [`fifo`] decides which
+//! page is tried next, and the state of the page whether it may be evicted. The eviction runs in
+//! the thread that needs the frame or the node.
 //!
-//! Invariants: a page's slot becomes empty in one step with the check that the page may be evicted. A frame is reused only
-//! after its page's slot is empty.
+//! Invariants: a page's slot becomes empty in one step with the check that the page may be evicted.
+//! A frame is reused only after its page's slot is empty.
 //!
 //! [`fifo`]: super::fifo
 
@@ -17,7 +18,7 @@ use super::state::{EvictDecision, PageState};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
-/// Pages that are evicted at once.
+/// Number of pages that are evicted together.
 pub(super) const BATCH: usize = 16;
 
 /// State of the eviction, under one lock.
@@ -35,8 +36,8 @@ impl Eviction {
 }
 
 impl PageCache {
-    /// Allocates a frame for a claimed page, and evicts pages if none is free. If `optional`, gives up
-    /// after a short search.
+    /// Allocates a frame for a claimed page, and evicts pages if none is free. If `optional`, gives
+    /// up after 128 pages of each queue.
     pub(super) fn allocate_frame(&self, id: SlotId, ghost: u64, optional: bool) -> Option<u32> {
         let mut eviction = self.eviction.lock();
         let eviction = &mut *eviction;
@@ -52,7 +53,8 @@ impl PageCache {
         eviction.queues.allocate(id, ghost)
     }
 
-    /// Evicts up to `most` pages and returns their number. If `optional`, gives up after a short search.
+    /// Evicts up to `most` pages and returns their number. If `optional`, gives up after 128 pages
+    /// of each queue.
     pub(super) fn evict(&self, eviction: &mut Eviction, most: usize, optional: bool) -> usize {
         let mut pages = Evictor { cache: self, emptied: &mut eviction.emptied };
         let queues = &mut eviction.queues;
@@ -62,7 +64,7 @@ impl PageCache {
         evicted
     }
 
-    /// Returns the number of pages that are pinned, filled or written back.
+    /// Returns the number of pages that are pinned, being filled or under write-back.
     pub fn busy_pages(&self) -> u64 {
         let eviction = self.eviction.lock();
         let is_busy = |id: &SlotId| {
@@ -85,7 +87,8 @@ impl PageCache {
         }
     }
 
-    /// Frees at least one node, and evicts pages if no leaf is empty. Returns false if that is not possible.
+    /// Frees at least one node, and evicts pages if no leaf is empty. Returns false if no node can
+    /// be freed.
     pub(super) fn free_nodes(&self) -> bool {
         loop {
             let mut eviction = self.eviction.lock();
@@ -97,7 +100,8 @@ impl PageCache {
             let empty: SmallVec<[LeafKey; BATCH]> =
                 eviction.emptied.drain(from..).filter_map(unlist).collect();
             drop(eviction);
-            // The count visits every key: the leaves are no longer listed, so this is the only chance to free them.
+            // `count` visits every key, as it must: the leaves are no longer listed, so only this
+            // call can free them.
             if empty.into_iter().filter(|&key| self.prune(key)).count() > 0 {
                 return true;
             }
@@ -109,7 +113,7 @@ impl PageCache {
         tree.is_some_and(|tree| tree.prune(&self.nodes, key.index()))
     }
 
-    /// Ends the use of a leaf that was only visited.
+    /// Leaves a leaf that the eviction has visited.
     pub(super) fn leave(&self, leaf: u32) {
         if self.nodes.leave(leaf) {
             self.eviction.lock().emptied.push(leaf);
@@ -117,7 +121,7 @@ impl PageCache {
     }
 }
 
-/// Lets the eviction queues evict pages.
+/// Gives the eviction queues access to the states of pages.
 struct Evictor<'a> {
     cache: &'a PageCache,
     emptied: &'a mut Vec<u32>,

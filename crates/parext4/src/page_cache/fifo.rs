@@ -1,26 +1,31 @@
 //! The order of eviction: S3-FIFO.
 //!
-//! Responsible for which page is evicted next, and for the free frames. Whether a page may be evicted is decided by its
-//! state, through [`EvictPages`]. Everything here runs under the lock of the eviction; look-ups do not enter it.
+//! Responsible for which page is evicted next, and for the free frames. The state of a page decides
+//! through [`EvictPages`] whether it may be evicted. All functions run under the lock of the
+//! eviction, which look-ups do not acquire.
 //!
 //! 1. A new page enters the *small* queue, whose target is a tenth of all frames.
-//! 2. At the end of the small queue, a page that was accessed more than once moves to the *main* queue. Other pages are
-//!    evicted and remembered as *ghosts*.
+//! 2. At the end of the small queue, a page that was accessed more than once moves to the *main*
+//!    queue. Other pages are evicted and remembered as *ghosts*.
 //! 3. A page that is claimed again while its ghost is remembered enters the main queue.
-//! 4. At the end of the main queue, a page with accesses goes round again with one access less, so at most three times.
-//!    Other pages are evicted.
+//! 4. At the end of the main queue, a page with accesses moves to the start of the queue with one
+//!    access less, so at most three times. Other pages are evicted.
 //!
-//! So pages that are read once pass through the small queue only. Pages that cannot be evicted go round.
+//! So pages that are read once pass through the small queue only. Pages that cannot be evicted move
+//! to the start of their queue.
 //!
-//! Invariant: a frame is in exactly one queue from the claim of its page until the page is evicted or discarded.
+//! Invariant: a frame is in exactly one queue from the claim of its page until the page is evicted
+//! or discarded.
 //!
-//! Source: Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023.
+//! Source: Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP
+//! 2023.
 
 use super::nodes::SlotId;
 
 /// Marks the end of a list.
 const NONE: u32 = u32::MAX;
-/// Pages that are examined in one queue without an eviction, before the other queue is tried.
+/// Number of pages that are examined in one queue without an eviction before the other queue is
+/// tried.
 const EXAMINE_LIMIT: u32 = 128;
 
 /// The result of an attempt to evict a page.
@@ -55,7 +60,7 @@ struct Link {
     queue: Queue,
 }
 
-/// Bytes that a frame costs here: its link, and at most two ghosts.
+/// Bytes that the queues need for a frame: its link, and at most two ghosts.
 pub(super) const LINK: u64 = size_of::<Link>() as u64 + 2 * size_of::<u64>() as u64;
 
 /// A doubly linked list of frames, in `links`.
@@ -68,7 +73,7 @@ struct List {
 
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// By frame.
+    /// The links, by frame number.
     links: Vec<Link>,
     /// Frames without a page. Cold frames have no memory and are used last.
     free: Vec<u32>,
@@ -76,7 +81,7 @@ pub(super) struct Queues {
     small: List,
     main: List,
     ghosts: GhostQueue,
-    /// Length from which the small queue is evicted from first.
+    /// Length of the small queue from which on it is evicted from before the main queue.
     small_target: u32,
 }
 
@@ -162,8 +167,8 @@ impl Queues {
             || self.evict_from(Queue::Main, NONE, pages)
     }
 
-    /// Like [`evict`](Self::evict), but gives up after 128 pages of each queue, so that a caller that can do without a page
-    /// does not search a cache full of dirty pages.
+    /// Like [`evict`](Self::evict), but gives up after 128 pages of each queue, so that a caller
+    /// that does not need the page does not search a cache full of dirty pages.
     pub fn try_evict(&mut self, pages: &mut impl EvictPages) -> bool {
         let first = if self.small.len >= self.small_target { Queue::Small } else { Queue::Main };
         let second = if first == Queue::Small { Queue::Main } else { Queue::Small };
@@ -172,7 +177,7 @@ impl Queues {
 
     /// Examines up to `most` pages of a queue until one is evicted. Stops early once all pages of the queue are busy.
     fn evict_from(&mut self, queue: Queue, most: u32, pages: &mut impl EvictPages) -> bool {
-        // Pages found busy in a row.
+        // Number of pages found busy in a row.
         let mut busy = 0;
         for _ in 0..most {
             let list = self.list(queue);
@@ -248,10 +253,12 @@ impl Queues {
     }
 }
 
-/// The ghosts: the pages that were last evicted from the small queue, about as many as the main queue holds.
+/// The ghosts: the pages that were last evicted from the small queue, about as many as the main
+/// queue holds.
 ///
-/// A hash table in which a newer ghost overwrites an older one. An entry holds 32 bits of the hash and the value of the
-/// clock when it was added. An entry that is too old counts as missing.
+/// The queue is a hash table in which a newer ghost overwrites an older one. An entry holds 32 bits
+/// of the hash and the value of the clock when it was added. An entry that is too old counts as
+/// missing.
 #[derive(Debug)]
 struct GhostQueue {
     table: Vec<u64>,
@@ -269,7 +276,7 @@ impl GhostQueue {
     /// Returns the index of a ghost's entry, and the part of the hash that the entry keeps, which is never 0.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
     fn hash(&self, ghost: u64) -> (usize, u32) {
-        // Fibonacci hashing: the upper bits of the product depend on all bits of the number.
+        // Fibonacci hashing makes the upper bits of the product depend on all bits of the number.
         let hash = (ghost ^ ghost >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((hash >> 32) as usize & (self.table.len() - 1), hash as u32 | 1)
     }

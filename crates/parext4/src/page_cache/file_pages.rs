@@ -1,10 +1,10 @@
 //! The pages of one file: look-up, claim, discard, and search for dirty pages.
 //!
-//! Combines the tree of the file with the states of its pages. Which pages exist for good, and when they are written back,
-//! is decided by the file.
+//! The module combines the tree of the file with the states of its pages. The file decides which
+//! pages stay, and when they are written back.
 //!
-//! Invariant: a page that a look-up returns belongs to this file. A leaf may be freed and reused by another file during a
-//! look-up, so the leaf's key is checked after the pin.
+//! Invariant: a page that a look-up returns belongs to this file. A leaf may be freed and reused by
+//! another file during a look-up, so the leaf's key is checked after the pin.
 
 use smallvec::SmallVec;
 
@@ -21,7 +21,7 @@ use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, spin};
 
-/// The pages of one file by index. Dropping this discards all pages.
+/// The pages of one file by index. Dropping it discards all pages.
 #[derive(Debug)]
 pub struct FilePages {
     cache: Arc<PageCache>,
@@ -71,7 +71,8 @@ impl FilePages {
         }
     }
 
-    /// Returns a page that has contents, without counting an access. For another part of a page that was just found.
+    /// Returns a page that has contents, without counting an access. It is for another part of a
+    /// page that the caller has just found.
     pub fn peek(&self, index: PageIndex) -> Option<Page<'_>> {
         self.pin(self.tree.leaf(&self.cache.nodes, index)?, index, false)
     }
@@ -99,8 +100,9 @@ impl FilePages {
         }
     }
 
-    /// Returns the right to fill a page, for a caller that can do without it, such as read-ahead. Returns `None` if the page has
-    /// contents, if another thread fills it, or if a short search finds no page to evict. Does not block on a page.
+    /// Returns the right to fill a page, for a caller that does not need it, such as read-ahead.
+    /// Returns `None` if the page has contents, if another thread fills it, or if a short search
+    /// finds no page to evict. Does not block on a page.
     pub fn try_claim(&self, index: PageIndex) -> Option<Fill<'_>> {
         let nodes = &self.cache.nodes;
         let leaf = self.tree.leaf(nodes, index).or_else(|| self.tree.leaf_or_insert(nodes, index))?;
@@ -122,15 +124,16 @@ impl FilePages {
         self.scan_dirty(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
     }
 
-    /// Records that a page is dirty, so that searches for dirty pages find it. Must be called after the
-    /// page became dirty, also by a thread that writes to a page which another thread has dirtied.
+    /// Records that a page is dirty, so that searches for dirty pages find it. The caller calls it
+    /// after the page became dirty, even if another thread has dirtied the page.
     #[inline]
     pub fn note_dirty(&self, index: PageIndex) {
         self.regions.note(index);
     }
 
-    /// Begins a write-back of a clean page, which is written again with dirty neighbours. Returns `None` if it is not
-    /// clean. Its region may have no dirty page any more, because another thread has written back the neighbours.
+    /// Begins a write-back of a clean page, which is written again with dirty neighbours. Returns
+    /// `None` if the page is not clean. The region of the page may be clean already, because
+    /// another thread has written back the neighbours.
     pub fn begin_rewrite(&self, index: PageIndex) -> Option<WriteBack<'_>> {
         let write_back = self.peek(index)?.begin_rewrite()?;
         self.note_dirty(index);
@@ -186,7 +189,7 @@ impl FilePages {
         false
     }
 
-    /// Returns whether a unit that begins at byte `start` of the file or later is dirty.
+    /// Returns true if a unit that begins at or after byte `start` of the file is dirty.
     pub fn has_dirty_from(&self, start: u64) -> bool {
         let (first, within) = self.page_size().locate(start);
         let before = within.div_ceil(self.page_size().unit() as usize);
@@ -259,16 +262,17 @@ impl FilePages {
         let cache = &*self.cache;
         let slot = cache.nodes.page_slot(leaf, index);
         let ours = || guarded!(Fault::PinUnchecked, cache.nodes.key(leaf) == self.tree.key(index), true);
-        // This check is not needed for correctness. It loads the header's cache line while the slot's is on its way.
+        // This check is not needed for correctness. It loads the header's cache line while the
+        // slot's cache line is being fetched.
         if !ours() {
             return None;
         }
         let pin = |word| PageState(word).pinned(counts).map(|state| state.0);
-        // Acquire: the contents are visible as they were filled.
+        // Acquire: this thread sees the contents as they were filled.
         let before = slot.word.update(Ordering::AcqRel, pin).ok()?;
         let page = Page::new(cache, slot, PageState(before));
-        // The path may have been an old one, and the page of another file. A pinned page keeps its leaf's key, so this
-        // check is final.
+        // The path may have been old, and the page may belong to another file. A pinned page keeps
+        // its leaf's key, so this check is final.
         ours().then_some(page)
     }
 
@@ -343,7 +347,7 @@ impl FilePages {
             from = self.regions.next(from)?;
             let (_, first) = self.tree.next_leaf(&self.cache.nodes, from)?;
             if first > from {
-                // Its region may be clean.
+                // The region of the next page may be clean.
                 from = first;
                 continue;
             }
@@ -393,7 +397,7 @@ impl Drop for FilePages {
     }
 }
 
-/// Prevents a leaf from being freed, until this is dropped.
+/// Prevents a leaf from being freed until this guard is dropped.
 struct LeafUse<'a> {
     cache: &'a PageCache,
     leaf: u32,
@@ -401,7 +405,7 @@ struct LeafUse<'a> {
 
 impl<'a> LeafUse<'a> {
     fn new(cache: &'a PageCache, leaf: u32, key: LeafKey) -> Option<Self> {
-        // Constructed only on success, because dropping it leaves the leaf.
+        // The guard is constructed only on success, because dropping it leaves the leaf.
         cache.nodes.enter(leaf, key).then(|| Self { cache, leaf })
     }
 }

@@ -1,20 +1,23 @@
 //! The page cache: contents of files in memory, within a budget.
 //!
-//! Responsible for pages, their states, the memory that they occupy, and which pages are evicted. Knows nothing of extents,
-//! the journal or the device: callers fill pages and write them back. Knows nothing of byte ranges either: callers lock
-//! the range of the file that they read or write, so that the copies of two threads do not conflict.
+//! Responsible for pages, their states, the memory that they occupy, and which pages are evicted.
+//! It does not know extents, the journal or the device: callers fill pages and write them back. Nor
+//! does it know byte ranges: callers lock the range of the file that they read or write, so that
+//! the copies of two threads do not conflict.
 //!
-//! Invariant: a page is filled by one thread, written back by one thread at a time, and neither evicted nor discarded
-//! while it is pinned or written back. A dirty or reserved page is never evicted.
+//! Invariant: a page is filled by one thread, written back by one thread at a time, and neither
+//! evicted nor discarded while it is pinned or written back. A dirty or reserved page is never
+//! evicted.
 //!
-//! A [`PageCache`] holds the memory of a volume, and each file has its [`FilePages`]. A look-up acquires no lock:
+//! A [`PageCache`] holds the memory of a volume, and each file has its [`FilePages`]. A look-up
+//! acquires no lock:
 //!
 //! 1. it walks the radix tree of the file to a leaf ([`tree`], [`nodes`]);
 //! 2. it pins the page by a compare-and-swap of the page's state word in the leaf ([`state`]);
 //! 3. it checks that the leaf still belongs to the file.
 //!
-//! A page that is missing is claimed, gets a frame of memory ([`arena`]), and is filled. If no frame is free, the claiming
-//! thread evicts pages ([`evict`]) in the order of [`fifo`].
+//! A page that is missing is claimed, gets a frame of memory ([`arena`]), and is filled. If no
+//! frame is free, the claiming thread evicts pages ([`evict`]) in the order of [`fifo`].
 
 #[cfg(test)]
 mod against_model;
@@ -58,14 +61,14 @@ use nodes::{NODE, Nodes};
 use tree::PageTree;
 use wait_queues::WaitQueues;
 
-/// Bytes of frames that are mapped at once.
+/// Number of bytes of frames that are mapped together.
 const CHUNK: u64 = 16 << 20;
 /// Minimum of frames and of nodes of a cache.
 const MIN_FRAMES: u64 = 64;
 const MIN_NODES: u64 = 256;
-/// Bytes that the records about a frame cost.
+/// Bytes of the records for one frame.
 const FRAME_RECORDS: u64 = fifo::LINK + size_of::<u32>() as u64;
-/// Bytes that a node costs, with the record about it.
+/// Bytes of a node, with the records for it.
 const NODE_COST: u64 = NODE + 2 * size_of::<u32>() as u64;
 
 /// The page cache of a volume.
@@ -82,12 +85,14 @@ pub struct PageCache {
     counters: CacheCounters,
 }
 
-/// No page can be evicted, because all are dirty, reserved or in use. The caller can write pages back and try again.
+/// Error: no page can be evicted, because all are dirty, reserved or in use. The caller can write
+/// pages back and retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrame;
 
 impl PageCache {
-    /// Returns a cache of pages of this size with a budget of `budget` bytes, which it maps when needed. It has at least 64 frames and 256 nodes.
+    /// Returns a cache of pages of this size with a memory limit of `budget` bytes, which it maps
+    /// when needed. It has at least 64 frames and 256 nodes.
     #[must_use]
     pub fn new(budget: u64, page_size: PageSize) -> Arc<Self> {
         let (frames, nodes) = shares(budget, page_size);
@@ -151,7 +156,7 @@ impl PageCache {
         if are_free(spare) {
             return true;
         }
-        // A quarter more, so that the next call finds some without an eviction.
+        // Evicts a quarter more, so that the next call finds free nodes without an eviction.
         while !are_free(spare + spare / 4) {
             if !self.free_nodes() {
                 return are_free(spare);
@@ -188,7 +193,7 @@ impl PageCache {
     }
 }
 
-/// Returns the bytes that a frame costs, with the records about it.
+/// Returns the bytes of a frame, with the records for it.
 fn frame_cost(page_size: PageSize) -> u64 {
     page_size.bytes() as u64 + FRAME_RECORDS
 }

@@ -1,7 +1,8 @@
-//! The nodes of all files' trees: a pool of nodes, whose memory stays mapped so that readers need no lock.
+//! The nodes of all files' trees: a pool of nodes, whose memory stays mapped so that readers need
+//! no lock.
 //!
-//! Responsible for allocating nodes and for the header of a leaf, which says to which file the leaf belongs and whether it
-//! may be freed. How nodes form a tree is decided by `tree`.
+//! Responsible for allocating nodes and for the header of a leaf, which says to which file the leaf
+//! belongs and whether it may be freed. The module `tree` decides how nodes form a tree.
 //!
 //! A node has a header and 64 slots. The header of a leaf:
 //!
@@ -12,14 +13,14 @@
 //! | 9-34 | the index of its first page, divided by 64 |
 //! | 35-63 | the file; zero for a node that is free or not a leaf |
 //!
-//! A reader without a lock may reach a node by an old path, after the node was freed and reused by another file. That is
-//! safe, because:
+//! A reader without a lock may reach a node by an old path, after the node was freed and reused by
+//! another file. That is safe, because:
 //!
 //! 1. the memory of a node stays mapped, so the read itself is valid;
-//! 2. a thread that has pinned a page checks the header again. If the header still has the file's key, it had it while
-//!    the page was pinned, because a leaf with a used slot is not freed;
-//! 3. a thread that wants to use an empty slot counts itself in the header first, which fails if the header has another
-//!    key.
+//! 2. a thread that has pinned a page checks the header again. If the header still has the file's
+//!    key, it had that key while the page was pinned, because a leaf with a used slot is not freed;
+//! 3. a thread that wants to use an empty slot counts itself in the header first, which fails if
+//!    the header has another key.
 //!
 //! Invariant: a leaf is freed only while `used` is zero.
 
@@ -48,7 +49,7 @@ const BASE: u32 = 26;
 /// Number of files that a header can refer to.
 const MAX_FILES: u64 = 1 << (64 - KEY - BASE);
 
-/// Nodes that are mapped at once.
+/// Number of nodes that are mapped together.
 const CHUNK: u32 = 1 << 12;
 
 /// The identity of a leaf: its file and its first page.
@@ -126,7 +127,7 @@ pub(super) type NodeSupply = SmallVec<[u32; 12]>;
 pub(super) struct Nodes {
     memory: Arena,
     free: Mutex<FreeList>,
-    /// Nodes in use. Written under the lock of `free`, and read without it.
+    /// Number of nodes in use. It is written under the lock of `free`, and read without that lock.
     used: AtomicU32,
 }
 
@@ -155,8 +156,8 @@ impl Nodes {
             };
             supply.push(node);
         }
-        // The caller pops from the end, so it uses the most recently freed node first, and returns unused nodes in the order
-        // in which they were.
+        // The caller pops from the end, so it uses the most recently freed node first, and returns
+        // unused nodes in their old order.
         supply.reverse();
         self.used.store(free.used(), Ordering::Relaxed);
         Some(supply)
@@ -187,13 +188,14 @@ impl Nodes {
         self.word(node, 0).expect("a node is mapped before its number is stored")
     }
 
-    /// Returns the slot of page `index` in its `leaf`, which was allocated at least once.
+    /// Returns the slot of page `index` in its `leaf`. The node was allocated at least once.
     #[inline]
     pub fn page_slot(&self, leaf: u32, index: PageIndex) -> Slot<'_> {
         self.slot(leaf, index.get())
     }
 
-    /// Returns slot `nth`, modulo the slots of a node, of `node`, which was allocated at least once.
+    /// Returns slot `nth` of `node`, modulo the slots of a node. The node was allocated at least
+    /// once.
     #[inline]
     pub fn slot(&self, node: u32, nth: u32) -> Slot<'_> {
         let id = SlotId::new(node, nth);
@@ -213,7 +215,8 @@ impl Nodes {
 
     /// Makes an allocated node the leaf with this key.
     pub fn set_key(&self, node: u32, key: LeafKey) {
-        // Release: a thread that finds the key finds the slots empty. The listed bit may remain from the node's last use.
+        // Release: a thread that finds the key also finds the slots empty. The listed bit may
+        // remain from the node's last use.
         let named =
             self.header(node).update(Ordering::Release, |header| Some(header & LISTED | key.0 << KEY));
         debug_assert!(named.is_ok_and(|before| before & !LISTED == 0), "the node was free");
@@ -228,15 +231,16 @@ impl Nodes {
         loop {
             match self.header(node).update(Ordering::AcqRel, count) {
                 Ok(_) => return true,
-                // The counter is at its maximum of 255. Retry until another thread leaves.
+                // The counter is at its maximum of 255. This thread retries until another thread
+                // leaves.
                 Err(header) if LeafKey::of(header) == key => yield_now(),
                 Err(_) => return false,
             }
         }
     }
 
-    /// Ends what [`Self::enter`] began, or the use of a slot that has become empty. Returns true if the leaf is empty now
-    /// and the caller must add it to the list of empty leaves.
+    /// Undoes [`Self::enter`], or ends the use of a slot that has become empty. Returns true if the
+    /// leaf is empty now and the caller must add it to the list of empty leaves.
     pub fn leave(&self, node: u32) -> bool {
         let leave = |header: u64| {
             let last = header & USED == 1;
@@ -246,7 +250,8 @@ impl Nodes {
         before & USED == 1 && before & LISTED == 0
     }
 
-    /// Clears the listed bit of a leaf that the caller has removed from the list. Returns its key if it is still empty.
+    /// Clears the listed bit of a leaf that the caller has removed from the list. Returns the key
+    /// if the leaf is still empty.
     pub fn unlist(&self, node: u32) -> Option<LeafKey> {
         let header = self.header(node).fetch_and(!LISTED, Ordering::AcqRel);
         (header & USED == 0 && header >> KEY != 0).then(|| LeafKey::of(header))

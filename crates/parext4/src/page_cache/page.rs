@@ -1,10 +1,12 @@
-//! The guards of a page: a pin ([`Page`]), the right to fill it ([`Fill`]), and its write-back ([`WriteBack`]).
+//! The guards of a page: a pin ([`Page`]), the right to fill it ([`Fill`]), and its write-back
+//! ([`WriteBack`]).
 //!
-//! Responsible for ending each of them when the guard is dropped, with the wake-ups and counters that belong to it. Which
-//! bytes a caller may copy is not checked here: it follows from the byte range that the caller holds.
+//! When a guard is dropped, its state ends, waiting threads are woken and counters are updated. The
+//! module does not check which bytes a caller may copy: the byte range that the caller holds
+//! decides that.
 //!
-//! Invariant: dropping a guard without finishing it is safe. An unfinished fill leaves no page, and an unfinished
-//! write-back leaves its units dirty.
+//! Invariant: dropping a guard without finishing it is safe. An unfinished fill leaves no page, and
+//! an unfinished write-back leaves its units dirty.
 
 use std::sync::atomic::AtomicU64;
 
@@ -15,7 +17,7 @@ use super::{PageCache, bytes};
 use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
 
-/// A page with contents. It stays pinned until this is dropped.
+/// A page with contents, which stays pinned until this guard is dropped.
 #[derive(Debug)]
 pub struct Page<'a> {
     cache: &'a PageCache,
@@ -39,7 +41,8 @@ impl<'a> Page<'a> {
     /// Copies bytes into the page, from byte `at` on. The caller marks them dirty before it drops the page.
     pub fn write(&self, at: usize, data: &[u8]) {
         if cfg!(shuttle) {
-            // The contents are no word of the model checker. This load lets it switch threads here.
+            // The model checker does not schedule accesses to the contents. This load lets it
+            // switch threads here.
             self.slot.word.load(Ordering::Relaxed);
         }
         bytes::store(self.words, at, data);
@@ -50,7 +53,7 @@ impl<'a> Page<'a> {
         bytes::zero(self.words, at, len);
     }
 
-    /// Marks units as dirty and as reserved. Returns the dirty and the reserved units of before.
+    /// Marks units as dirty and as reserved. Returns the previous dirty and reserved units.
     pub fn mark_dirty(&self, dirty: u8, reserved: u8) -> (u8, u8) {
         // Release: the thread that writes the page back sees the bytes.
         let before = PageState(self.slot.word.fetch_or(units(dirty, reserved), Ordering::AcqRel));
@@ -75,7 +78,8 @@ impl<'a> Page<'a> {
         Some(WriteBack { cache, slot, words, dirty, reserved, failed: true })
     }
 
-    /// The part of [`FilePages::begin_rewrite`](super::FilePages::begin_rewrite) that concerns this page.
+    /// Begins the write-back of [`FilePages::begin_rewrite`](super::FilePages::begin_rewrite) if
+    /// this page is clean.
     pub(super) fn begin_rewrite(&self) -> Option<WriteBack<'a>> {
         let begin = |word| PageState(word).begin_rewrite().map(|state| state.0);
         self.slot.word.update(Ordering::AcqRel, begin).ok()?;
@@ -95,16 +99,16 @@ impl Drop for Page<'_> {
         let before = PageState(self.slot.word.fetch_sub(PIN, Ordering::Release));
         if before.has_waiters() && before.pins() == 1 {
             let now = PageState(self.slot.word.fetch_and(!WAITERS, Ordering::AcqRel));
-            // Between the two steps another thread may evict the page, which clears the bit and wakes no thread. So the
-            // bit before the first step counts.
+            // Between the two steps another thread may evict the page, which clears the bit and
+            // wakes no thread. So the value of the bit before the first step decides.
             let marked = guarded!(Fault::WakeIfStillMarked, before, now);
             self.cache.wait_queues.wake(self.slot, marked);
         }
     }
 }
 
-/// The right to fill a claimed page, while other threads wait for it. Dropped without [`Self::finish`], it leaves no page,
-/// and one of the waiting threads may claim it.
+/// The right to fill a claimed page, while other threads wait for it. If it is dropped without
+/// [`Self::finish`], the slot becomes empty, and one of the waiting threads may claim the page.
 #[derive(Debug)]
 #[must_use]
 pub struct Fill<'a> {
@@ -162,7 +166,8 @@ impl Drop for Fill<'_> {
     }
 }
 
-/// A page under write-back. Dropped without [`Self::finish`], its units become dirty again.
+/// A page under write-back. If it is dropped without [`Self::finish`], its units become dirty
+/// again.
 #[derive(Debug)]
 #[must_use]
 pub struct WriteBack<'a> {
@@ -195,8 +200,9 @@ impl WriteBack<'_> {
         bytes::load(self.words, at, buf);
     }
 
-    /// Leaves units out of this write-back, which are clean from now on. Returns the reserved units among them, for the caller to release.
-    /// The caller makes sure that no thread dirties the units meanwhile.
+    /// Excludes units from this write-back and makes them clean. Returns the reserved units among
+    /// them, for the caller to release. The caller makes sure that no thread dirties the units
+    /// meanwhile.
     pub fn leave_out(&mut self, units: u8) -> u8 {
         let reserved = self.reserved & units;
         self.dirty &= !units;
@@ -206,7 +212,8 @@ impl WriteBack<'_> {
         reserved
     }
 
-    /// Notes that these units have blocks now. Their reservations are used up, whether or not the write succeeds.
+    /// Records that these units have blocks now. That uses up their reservations, whether or not
+    /// the write succeeds.
     pub fn allocated(&mut self, units_with_blocks: u8) {
         self.slot.word.fetch_and(!units(0, units_with_blocks), Ordering::AcqRel);
         self.reserved &= !units_with_blocks;

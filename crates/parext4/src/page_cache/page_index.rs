@@ -1,7 +1,7 @@
 //! The index of a page in its file, and ranges of pages.
 //!
-//! Not responsible for the bytes of a page, which [`PageSize`](super::PageSize) converts, nor for frames, nodes and slots,
-//! whose numbers say where the cache keeps a page. Arithmetic is that of `u32`: the callers stay below [`PageIndex::END`].
+//! [`PageSize`](super::PageSize) converts pages to bytes. Frames, nodes and slots have numbers of
+//! other types. Arithmetic is that of `u32`: the callers stay below [`PageIndex::END`].
 
 use std::fmt;
 #[cfg(any(test, shuttle))]
@@ -19,7 +19,7 @@ impl PageIndex {
     /// The end of a range that contains all pages after its start. No page of a file has this index.
     pub const END: Self = Self(u32::MAX);
 
-    /// Converts an index. One that no page of a file has becomes [`END`](Self::END).
+    /// Converts a number. If no page of a file has this index, returns [`END`](Self::END).
     #[inline]
     #[must_use]
     pub fn from_u64(index: u64) -> Self {
@@ -33,7 +33,8 @@ impl PageIndex {
         self.0
     }
 
-    /// Returns the page that is `pages` after this one, or [`END`](Self::END) if no page of a file is.
+    /// Returns the page that is `pages` after this one, or [`END`](Self::END) if no page of a file
+    /// has that index.
     #[inline]
     #[must_use]
     pub const fn saturating_add(self, pages: u32) -> Self {
@@ -71,7 +72,7 @@ impl fmt::Display for PageIndex {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PageRange {
     start: PageIndex,
-    /// The range is empty if this is not after `start`.
+    /// The page after the last one. The range is empty if it is not after `start`.
     end: PageIndex,
 }
 

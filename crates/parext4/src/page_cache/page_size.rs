@@ -46,7 +46,7 @@ impl PageSize {
         (1 << self.log) / Self::UNITS
     }
 
-    /// Returns how many whole pages `bytes` bytes are, and 1 if they are less than a page.
+    /// Returns the number of whole pages in `bytes` bytes, and 1 for less than a page.
     #[inline]
     #[must_use]
     pub fn pages_in(self, bytes: u64) -> u32 {

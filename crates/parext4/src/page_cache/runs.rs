@@ -1,7 +1,7 @@
 //! Runs of dirty pages for write-back.
 //!
-//! Finds the runs; does not change any page. A run continues over a limited number of clean pages between dirty ones,
-//! because a device writes one long run faster than two short ones.
+//! This module finds the runs and changes no page. A run continues over a limited number of clean
+//! pages between dirty ones, because a device writes one long run faster than two short ones.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use super::state::PageState;
 /// Runs of pages, in ascending order.
 pub type DirtyRuns = SmallVec<[PageRange; 16]>;
 
-/// Limits of what [`FilePages::dirty_runs`](super::FilePages::dirty_runs) returns.
+/// Limits of the result of [`FilePages::dirty_runs`](super::FilePages::dirty_runs).
 #[derive(Clone, Copy, Debug)]
 pub struct RunLimits {
     /// Limit of pages in all runs, clean pages included.
@@ -27,9 +27,9 @@ pub struct RunLimits {
 pub(super) struct RunFinder {
     pub runs: DirtyRuns,
     limits: RunLimits,
-    /// Pages in all runs.
+    /// Number of pages in all runs.
     pages: u32,
-    /// The page after the last run and the clean pages that follow it.
+    /// The page after the last run and the clean pages that follow the run.
     next: PageIndex,
 }
 
@@ -43,7 +43,8 @@ impl RunFinder {
         self.pages >= self.limits.pages
     }
 
-    /// Adds a dirty page to the last run or begins a new run with it. Notes a clean page, over which a run may continue.
+    /// Adds a dirty page to the last run or begins a new run with it. Skips a clean page, over
+    /// which a run may continue.
     pub fn visit(&mut self, index: PageIndex, state: PageState) {
         let Self { limits, pages, .. } = *self;
         let last = self.runs.last_mut().filter(|_| self.next == index);

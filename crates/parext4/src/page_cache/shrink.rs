@@ -1,16 +1,18 @@
 //! Returns the memory of an idle page cache to the system.
 //!
-//! When the cache is idle is decided by its owner, which compares [`PageCache::uses`] over time. Invariant: memory is
-//! returned only for frames that were removed from the free list, so that no thread fills such a frame meanwhile.
+//! The owner of the cache decides when it is idle, by comparing [`PageCache::uses`] over time.
+//! Invariant: memory is returned only for frames that were removed from the free list, so that no
+//! thread fills such a frame meanwhile.
 
 use super::PageCache;
 use super::evict::BATCH;
 
-/// Limit of the memory of free frames that are unavailable to other threads while it is returned, in bytes.
+/// Limit of the free frames, in bytes, that are unavailable to other threads while their memory is
+/// returned.
 const AT_ONCE: u64 = 16 << 20;
 
 impl PageCache {
-    /// Returns the number of look-ups so far. A cache is idle while it does not change.
+    /// Returns the number of look-ups so far. A cache is idle while this number does not change.
     pub fn uses(&self) -> u64 {
         self.counters.uses()
     }

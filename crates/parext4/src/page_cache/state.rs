@@ -1,7 +1,7 @@
 //! The state of a page: one atomic word, in the page's slot in the tree of its file.
 //!
-//! Responsible for the meaning of the word and for the changes that it permits. It is pure: `page`,
-//! `file_pages` and the eviction decide when to apply a change.
+//! Responsible for the meaning of the word and for the changes that it permits. Its functions are
+//! pure: `page`, `file_pages` and the eviction decide when to apply a change.
 //!
 //! | bits | name | |
 //! |---|---|---|
@@ -25,8 +25,8 @@
 //! | present | empty | eviction | no pins, not dirty, not reserved, not under write-back |
 //! | present | empty | discarding | no pins, not under write-back |
 //!
-//! Invariant: frame, pins, accessed, dirty, reserved and write-back are zero unless the page is present. The frame of a
-//! present page does not change.
+//! Invariant: frame, pins, accessed, dirty, reserved and write-back are zero unless the page is
+//! present. The frame of a present page does not change.
 
 use crate::fault::{Fault, guarded};
 
@@ -61,7 +61,7 @@ impl PageState {
     pub const EMPTY: Self = Self(0);
     pub const CLAIMED: Self = Self(FILLING);
 
-    /// Returns a page that has just been filled, with one pin.
+    /// Returns the state of a page that has just been filled, with one pin.
     pub fn filled(frame: u32, dirty: u8, reserved: u8) -> Self {
         Self(PRESENT | PIN | u64::from(frame) | units(dirty, reserved))
     }
@@ -108,7 +108,8 @@ impl PageState {
         self.0 & WAITERS != 0
     }
 
-    /// Returns true if the page counts as dirty: it is, or it becomes dirty again if its write-back fails.
+    /// Returns true if the page counts as dirty: it is dirty, or becomes dirty again if its
+    /// write-back fails.
     pub fn counts_as_dirty(self) -> bool {
         self.dirty() != 0 || self.is_in_write_back()
     }
@@ -127,8 +128,9 @@ impl PageState {
         may.then(|| Self(self.0 & !units(ALL_UNITS, 0) | WRITE_BACK))
     }
 
-    /// Begins a write-back of a clean page, which is written again together with dirty neighbours. Returns `None` if the
-    /// page is not clean. Until it ends the page may become dirty, but is neither evicted nor discarded.
+    /// Begins a write-back of a clean page, which is written again together with dirty neighbours.
+    /// Returns `None` if the page is not clean. Until the write-back ends, the page may become
+    /// dirty, but is neither evicted nor discarded.
     pub fn begin_rewrite(self) -> Option<Self> {
         self.is_clean().then(|| guarded!(Fault::RewriteNotMarked, Self(self.0 | WRITE_BACK), self))
     }
@@ -149,7 +151,8 @@ impl PageState {
         self.0 & (PINS | FILLING | WRITE_BACK) != 0
     }
 
-    /// Decides whether the page in `frame` is evicted. It is kept if it was accessed more than `most` times.
+    /// Decides whether the page in `frame` is evicted. A page with more than `most` accesses is
+    /// kept.
     pub fn evict_decision(self, frame: u32, most: u64) -> EvictDecision {
         let held = guarded!(Fault::EvictPinned, self.is_in_use());
         let unclean = guarded!(Fault::EvictDirty, self.0 & UNCLEAN != 0);
@@ -171,9 +174,9 @@ impl PageState {
 /// The decision of the eviction about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictDecision {
-    /// Nothing: the page is in use, dirty, reserved, or no longer in this frame.
+    /// The page is in use, dirty, reserved, or no longer in this frame. Nothing changes.
     Busy,
-    /// Keeps the page for another round, because it was accessed.
+    /// The page is kept for another round, because it was accessed.
     Keep,
     Evict,
 }

@@ -1,10 +1,13 @@
-//! The tree of one file's pages: a radix tree of [`super::nodes`] that grows upwards with the largest index.
+//! The tree of one file's pages: a radix tree of [`super::nodes`] that grows upwards with the
+//! largest index.
 //!
-//! Responsible for the shape of the tree. The states of pages, in the slots of the leaves, belong to `state` and `page`.
+//! Responsible for the shape of the tree. The modules `state` and `page` manage the states of pages
+//! in the slots of the leaves.
 //!
-//! The shape changes under a mutex; look-ups acquire no lock. Invariant: a look-up finds every page that is present from its
-//! start to its end, because a leaf with a used slot is not freed, nor are the nodes above it. A look-up of any other page
-//! may return a leaf that belongs to another file by now. The caller checks the leaf's key where that matters.
+//! The shape changes under a mutex; look-ups acquire no lock. Invariant: a look-up finds every page
+//! that is present from its start to its end, because a leaf with a used slot is not freed, nor are
+//! the nodes above it. A look-up of any other page may return a leaf that belongs to another file
+//! by now. The caller checks the leaf's key where that matters.
 
 use super::nodes::{LEVEL, LeafKey, NodeSupply, Nodes, SLOTS};
 use super::page_index::PageIndex;
@@ -21,9 +24,10 @@ const MAX_NEW: usize = 10;
 pub(super) struct PageTree {
     /// Number of the file, from 1.
     file: u32,
-    /// 0 for an empty tree. Otherwise the root's number and, from bit 32 on, its height. A leaf has height 1.
+    /// The root. 0 for an empty tree; otherwise the root's number and, from bit 32 on, its height.
+    /// A leaf has height 1.
     root: AtomicU64,
-    /// Held while the shape changes.
+    /// Locked while the shape changes.
     shape: Mutex<()>,
 }
 
@@ -45,7 +49,8 @@ impl PageTree {
 
     #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
     fn root(&self) -> Option<Subtree> {
-        // Acquire pairs with the Release in `set_root`: the node's words are as they were when it became the root.
+        // Acquire pairs with the Release in `set_root`: this thread sees the node's words as they
+        // were when the node became the root.
         let root = self.root.load(Ordering::Acquire);
         (root != 0).then_some((root as u32, (root >> 32) as u32))
     }
@@ -111,8 +116,9 @@ impl PageTree {
                 }
             };
         }
-        // The key is set last. A thread that reaches the leaf by an old path may fill a page as soon as the leaf has its
-        // key, and other threads must then find that page by the tree.
+        // The key is set last. A thread that reaches the leaf by an old path may fill a page as
+        // soon as the leaf has its key, and other threads must then find that page through the
+        // tree.
         guarded!(Fault::LeafNamedFirst, nodes.set_key(node, self.key(index)));
         Some(node)
     }
@@ -142,7 +148,8 @@ impl PageTree {
         any
     }
 
-    /// Returns true if the node has become empty and the caller must unlink it.
+    /// Prunes the path of page `index` below a node. Returns true if the node has become empty and
+    /// the caller must unlink it.
     fn prune_below(
         &self,
         nodes: &Nodes,
@@ -163,8 +170,8 @@ impl PageTree {
         (0..SLOTS).all(|nth| nodes.slot(node, nth).word.load(Ordering::Relaxed) == 0)
     }
 
-    /// Frees all nodes. The file has no pages left, and no thread looks up any. Spins while the eviction is about to leave a
-    /// leaf.
+    /// Frees all nodes. The file has no pages left, and no thread looks up pages. Spins while the
+    /// eviction is about to leave a leaf.
     pub fn clear(&self, nodes: &Nodes) {
         while let Some((_, first)) = self.next_leaf(nodes, PageIndex::ZERO) {
             // The eviction may still count as a user of the leaf.
@@ -179,7 +186,8 @@ fn covers(height: u32, index: PageIndex) -> bool {
     u64::from(index.get()) >> (LEVEL * height) == 0
 }
 
-/// Returns the slot, modulo the slots of a node, of the child that has page `index`. The child has `height`.
+/// Returns the slot, modulo the slots of a node, of the child of height `height` that has page
+/// `index`.
 #[inline]
 fn child_slot(height: u32, index: PageIndex) -> u32 {
     index.get() >> (LEVEL * height)

@@ -1,13 +1,15 @@
 //! The wait queues in which threads block until a page's filling, write-back or pins end.
 //!
-//! Pages share 64 queues by hash. Not responsible for the state of a page: callers say what to wait for, and change the
-//! word. Invariant: no wake-up is lost, because
+//! Pages share 64 queues by hash. Callers define the condition to wait for, and change the word.
+//! Invariant: no wake-up is lost, because
 //!
-//! 1. a waiting thread acquires the queue's lock and sets the waiters bit of the word, in one step with the check that
-//!    the condition still holds, before it sleeps;
-//! 2. the thread that ends the condition clears the bit in the same step as it changes the word. The thread that drops the
-//!    last pin clears it in a second step, and the bit that it found in the first one counts;
-//! 3. if the bit was set, it then acquires the queue's lock, so a thread of step 1 sleeps already, and notifies.
+//! 1. a waiting thread acquires the queue's lock and sets the waiters bit of the word, in one step
+//!    with the check that the condition still holds, before it sleeps;
+//! 2. the thread that ends the condition clears the bit in the same step as it changes the word.
+//!    The thread that drops the last pin clears the bit in a second step, but uses the value that
+//!    it found in the first step;
+//! 3. if the bit was set, this thread then acquires the queue's lock and notifies. A thread of step
+//!    1 already sleeps then.
 
 use super::nodes::Slot;
 use super::state::{PageState, WAITERS};
@@ -51,7 +53,8 @@ impl WaitQueues {
         }
     }
 
-    /// Wakes the threads that wait for the slot. `before` is the word from before its waiters bit was cleared.
+    /// Wakes the threads that wait for the slot. `before` is the word before its waiters bit was
+    /// cleared.
     pub fn wake(&self, slot: Slot<'_>, before: PageState) {
         if guarded!(Fault::WaitersNotWoken, before.has_waiters()) {
             self.wake_queue(self.queue(slot));
@@ -64,9 +67,10 @@ impl WaitQueues {
         queue.changed.notify_all();
     }
 
-    /// Changes the word, clears its waiters bit, and wakes the threads that wait for the slot. Returns the word of before.
+    /// Changes the word, clears its waiters bit, and wakes the threads that wait for the slot.
+    /// Returns the previous word.
     pub fn update_and_wake(&self, slot: Slot<'_>, change: impl Fn(PageState) -> PageState) -> PageState {
-        // Release: a thread that sees the new word sees what was done before.
+        // Release: a thread that sees the new word sees the earlier writes of this thread.
         let change = |word| Some(change(PageState(word)).0 & !WAITERS);
         let (Ok(before) | Err(before)) = slot.word.update(Ordering::AcqRel, change);
         self.wake(slot, PageState(before));

@@ -1,21 +1,28 @@
-//! Checkpoint: writes committed blocks to their home locations, so that their log blocks can be used again.
+//! Checkpoint: writes committed blocks to their home locations, so that their log blocks can be
+//! used again.
 //!
-//! Responsible for the order of these writes and for room in the log. Which blocks a round writes is decided by `pending`.
+//! Responsible for the order of these writes and for room in the log. The module `pending` decides
+//! which blocks a round writes.
 //!
-//! Checkpoints run concurrently with commits, in rounds, one at a time (the lock of `tail`). A round:
+//! Checkpoints run concurrently with commits, in rounds, one at a time (the lock of `tail`). A
+//! round:
 //!
-//! 1. chooses the oldest transactions of the log, with about 2048 blocks or 8 MiB, whichever is less;
-//! 2. writes the newest committed version of each of their blocks, unless it is at its home location already, by a device
-//!    queue with 16 requests under way;
+//! 1. chooses the oldest transactions of the log, with about 2048 blocks or 8 MiB, whichever is
+//!    less;
+//! 2. writes the newest committed version of each of their blocks, unless it is at its home
+//!    location already, through a device queue with 16 requests in flight;
 //! 3. flushes the device;
-//! 4. writes into the journal's superblock that the log begins after these transactions, and flushes it;
+//! 4. writes into the journal's superblock that the log begins after these transactions, and
+//!    flushes it;
 //! 5. frees their log blocks.
 //!
-//! A background thread runs rounds from when the log is half full until a quarter is in use. A commit that finds no room
-//! in the log waits for the round under way, or runs one itself. A log of more than 256 MiB is used as if it had 256 MiB, because
-//! the committed blocks stay in memory until a round has written them.
+//! A background thread starts rounds when the log is half full, and runs them until at most a
+//! quarter is in use. A commit that finds no room in the log waits for the round under way, or runs
+//! one itself. Of a longer log, at most 256 MiB are used, because the committed blocks stay in
+//! memory until a round has written them.
 //!
-//! Invariant: a freed block is not allocated again while a request writes it (H13, [`Checkpoint::drop_freed`]).
+//! Invariant: a freed block is not allocated again while a request writes it (H13,
+//! [`Checkpoint::drop_freed`]).
 
 use parext4_device::{Device, Done, Op, Request, Segment};
 use parext4_format::LogBlock;
@@ -33,12 +40,12 @@ use crate::health::Health;
 use crate::sync::Rank;
 use crate::sync::{Arc, Condvar, Mutex};
 
-/// Blocks written in one round, about. A commit that needs room in the log waits for one round, and for a second one only
-/// if the first did not free enough.
+/// Approximate number of blocks that a round writes. A commit that needs room in the log waits for
+/// one round, and for a second one only if the first did not free enough.
 const ROUND: u32 = 2048;
-/// Limit of these blocks, in bytes, about.
+/// Approximate limit of the blocks of a round, in bytes.
 const ROUND_BYTES: u32 = 8 << 20;
-/// Requests under way in a round.
+/// Number of requests in flight in a round.
 const DEPTH: u32 = 16;
 
 /// The committed blocks of a volume that are not at their home locations, and the thread that writes them there.
@@ -76,14 +83,14 @@ impl Checkpoint {
         }
     }
 
-    /// Blocks until `len` log blocks are free; runs rounds if none is under way.
+    /// Blocks until `len` log blocks are free; runs rounds if no other thread does.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the log is too short; otherwise as [`round`](Self::round).
     pub(super) fn make_room(&self, len: u32) -> Result<()> {
         while !self.has_room(len) {
             let mut tail = self.tail.lock();
-            // A round that ended before this thread had the lock may have freed enough.
+            // A round that ended before this thread acquired the lock may have freed enough.
             if !self.has_room(len) && !self.run_round(&mut tail)? {
                 let capacity = self.capacity;
                 return Err(Error::Unsupported(format!(
@@ -94,8 +101,9 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the start of the log, block `start` with transaction `tid`, into the journal's superblock. Recovery replays
-    /// the log from there once the device is flushed. The log was empty, so no round is under way.
+    /// Writes the start of the log, block `start` with transaction `tid`, into the journal's
+    /// superblock. Recovery replays the log from that block once the device is flushed. The log was
+    /// empty, so no round is under way.
     pub(super) fn begin_log(&self, start: LogBlock, tid: u64) -> Result<()> {
         self.tail.lock().as_mut().map_or(Ok(()), |tail| tail.begin(start, tid))
     }
@@ -143,8 +151,8 @@ impl Checkpoint {
         }
     }
 
-    /// Checkpoints everything and leaves an empty log without an error number, whose next transaction is `next_tid`. For
-    /// a volume that is closed.
+    /// Checkpoints everything and leaves an empty log without an error number, whose next
+    /// transaction is `next_tid`. The volume is being closed.
     ///
     /// # Errors
     /// As [`round`](Self::round).
@@ -153,7 +161,8 @@ impl Checkpoint {
         self.tail.lock().as_mut().map_or(Ok(()), |tail| tail.close(next_tid))
     }
 
-    /// Checkpoints everything and leaves an empty log, whose next transaction is `next_tid`. The volume stays in use.
+    /// Checkpoints everything and leaves an empty log, whose next transaction is `next_tid`. The
+    /// volume stays open.
     ///
     /// # Errors
     /// As [`round`](Self::round).
@@ -171,7 +180,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Runs `work` while no round is under way. Blocks until the one under way has ended.
+    /// Runs `work` while no round runs. Blocks until a running round has ended.
     pub(super) fn between_rounds(&self, work: impl FnOnce()) {
         let _tail = self.tail.lock();
         work();
@@ -182,7 +191,8 @@ impl Checkpoint {
         self.thread.stop();
     }
 
-    /// Runs one round, after the one under way has ended. Returns false if the log had no transactions.
+    /// Runs one round. Blocks first until a running round has ended. Returns false if the log had
+    /// no transactions.
     ///
     /// # Errors
     /// A failed write or flush, which has stopped the volume (I8).
@@ -213,8 +223,8 @@ impl Checkpoint {
         Ok(true)
     }
 
-    /// Writes the blocks of a plan to their home locations and returns what it wrote. Waits for all its requests, also
-    /// after a failure.
+    /// Writes the blocks of a plan to their home locations and returns the runs that it wrote.
+    /// Blocks until all its requests have completed, also after a failure.
     fn write_home(&self, plan: &mut RoundPlan) -> Result<Vec<WriteRun>> {
         let _ended = ForgetRequests(self);
         let mut round = Round { checkpoint: self, plan, runs: Vec::new() };
@@ -249,7 +259,7 @@ impl Requests for Round<'_> {
     }
 }
 
-/// Notes when dropped, at any end of a round, that none of its requests is under way.
+/// Records, when dropped at any end of a round, that none of its requests is in flight.
 struct ForgetRequests<'a>(&'a Checkpoint);
 
 impl Drop for ForgetRequests<'_> {

@@ -1,8 +1,9 @@
 //! The background thread that runs checkpoint rounds.
 //!
-//! Starts the thread when the log is first half full, wakes it, and joins it when the journal is dropped. What a round
-//! does, and when one is due, is decided by `checkpoint`. Invariant: the thread refers to the checkpoint and not to the
-//! journal, so it never drops the journal's last reference and never joins itself.
+//! This module starts the thread when the log is first half full, wakes it, and joins it when the
+//! journal is dropped. The module `checkpoint` decides what a round does, and when one is due.
+//! Invariant: the thread refers to the checkpoint and not to the journal, so it never drops the
+//! journal's last reference and never joins itself.
 
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
@@ -28,8 +29,8 @@ impl Default for CheckpointThread {
 }
 
 impl CheckpointThread {
-    /// Wakes the thread, and starts it with `run` first if there is none. Returns false if no thread can run: it was
-    /// stopped, or the system has refused to start one.
+    /// Wakes the thread. If there is none, first starts it with `run`. Returns false if no thread
+    /// can run: it was stopped, or the system has refused to start one.
     pub(super) fn wake<C: Send + Sync + 'static>(&self, checkpoint: &Arc<C>, run: fn(&C)) -> bool {
         let mut state = self.state.lock();
         if state.stopped {
@@ -58,7 +59,7 @@ impl CheckpointThread {
         self.state.lock().stopped
     }
 
-    /// Stops the thread and joins it. Blocks until the round under way has ended.
+    /// Stops the thread and joins it. Blocks until a running round has ended.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;

@@ -16,7 +16,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 #[derive(Debug)]
 pub(super) struct CommitLock<T> {
     value: Mutex<T>,
-    /// Held from an attempt to lock `value` until the thread sleeps, and acquired before `released` is signalled.
+    /// Locked from an attempt to lock `value` until the thread sleeps, and acquired before
+    /// `released` is signalled.
     waiting: Mutex<()>,
     released: Condvar,
 }
@@ -41,9 +42,11 @@ impl<T> CommitLock<T> {
         }
     }
 
-    /// Acquires the lock, or returns `None` once `is_done` returns true. Blocks until one of the two.
+    /// Acquires the lock, or returns `None` once `is_done` returns true. Blocks until one of them
+    /// happens.
     ///
-    /// Only the holder of the lock may make `is_done` true, because waiting threads check it again only after a release.
+    /// Only the holder of the lock may make `is_done` true, because waiting threads check it again
+    /// only after a release.
     pub(super) fn lock_unless(&self, is_done: impl Fn() -> bool) -> Option<CommitGuard<'_, T>> {
         let mut waiting = self.waiting.lock();
         while guarded!(Fault::WaitForTheLog, !is_done(), true) {
@@ -65,7 +68,7 @@ impl<T> CommitLock<T> {
 #[must_use]
 pub(super) struct CommitGuard<'a, T> {
     value: MutexGuard<'a, T>,
-    // Declared last, so dropped last: a woken thread finds `value` unlocked.
+    // The last field is dropped last, so a woken thread finds `value` unlocked.
     _release: Release<'a>,
 }
 

@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
 
-/// What [`Volume::empty_journal`](crate::Volume::empty_journal) does to the blocks of the emptied log.
+/// The treatment of the emptied log's blocks by
+/// [`Volume::empty_journal`](crate::Volume::empty_journal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EmptiedLog {
@@ -18,13 +19,14 @@ pub enum EmptiedLog {
 }
 
 impl Journal {
-    /// Commits the running transaction, checkpoints everything, and leaves an empty log on the device. Holds the commit lock, so
-    /// commits block until it is done; handles do not. So later changes are in no log yet. Deferred changes may not fit
+    /// Commits the running transaction, checkpoints everything, and leaves an empty log on the
+    /// device. Holds the commit lock, so commits block meanwhile, but handles do not. So changes
+    /// that are made meanwhile are not yet in the log. Deferred changes may not fit
     /// ([`CommitHooks::closing`](super::CommitHooks::closing)).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a volume without a journal. A failed discard is returned and does not stop the volume;
-    /// all other errors as for [`commit`](Self::commit).
+    /// [`Error::Unsupported`] on a volume without a journal. A failed discard is returned and does
+    /// not stop the volume; all other errors are those of [`commit`](Self::commit).
     pub(crate) fn empty_log(&self, blocks: EmptiedLog) -> Result<()> {
         let mut log = self.log.lock();
         self.health.check()?;

@@ -1,16 +1,17 @@
-//! Fast commits that the kernel left: reads their area, and logs the transaction that replaces them.
+//! Fast commits that the kernel left: reads their area, and logs the transaction that replaces
+//! them.
 //!
-//! Not responsible for what the changes mean to the volume; the caller computes the blocks that they change. parext4 writes
-//! no fast commits.
+//! The caller interprets the changes, and computes the blocks that they change. parext4 writes no
+//! fast commits.
 //!
-//! The fast commits belong to the transaction after the last complete one of the log, and are valid only until the log has that
-//! transaction. So the replay may be interrupted at any write:
+//! The fast commits belong to the transaction after the last complete one of the log, and are valid
+//! only until the log has that transaction. So the replay may be interrupted at any write:
 //!
 //! 1. The caller has written the blocks of the log to their home locations, and flushed.
-//! 2. [`log_replayed`] makes the log begin at its first block, where no block of that transaction is, and flushes. The fast
-//!    commits are still valid.
-//! 3. It writes the transaction with all blocks that the fast commits change, as any commit does. From then on, a recovery
-//!    replays the transaction and ignores the fast commits.
+//! 2. [`log_replayed`] makes the log begin at its first block, where that transaction has no block,
+//!    and flushes. The fast commits are still valid.
+//! 3. It writes the transaction with all blocks that the fast commits change, in the way of a
+//!    commit. From then on, a recovery replays the transaction and ignores the fast commits.
 //! 4. The caller writes the blocks to their home locations, and empties the log.
 
 use std::io::IoSlice;
@@ -28,8 +29,8 @@ use super::requests::{BlockWrite, write_sorted};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
-/// The fast commits of one transaction, in the journal. They are read again for each use, so a full area needs no more memory
-/// than its blocks that one request reads.
+/// The fast commits of one transaction, in the journal. Each use reads them again, so even a full
+/// area needs only the memory of one read request.
 #[derive(Debug)]
 pub(crate) struct FastCommits<'a> {
     map: &'a LogMap,
@@ -70,8 +71,8 @@ impl<'a> FastCommits<'a> {
         self.scan(&mut |nth, change| if nth < self.count { each(change) } else { Ok(()) }).map(drop)
     }
 
-    /// Calls `visit` with all changes, also of fast commits that are not complete. Returns the number of changes in
-    /// complete ones.
+    /// Calls `visit` with all changes, also of fast commits that are not complete. Returns the
+    /// number of changes in complete fast commits.
     fn scan(&self, visit: &mut dyn FnMut(u64, Change) -> Result<()>) -> Result<u64> {
         let mut stream = LogStream::new(self.map, [self.area.clone()]);
         let mut scan = Scan::new(self.tid, self.inode_size);
@@ -82,11 +83,12 @@ impl<'a> FastCommits<'a> {
     }
 }
 
-/// Writes transaction `tid` with `contents` into a log whose transactions are all at their home locations, and makes it durable.
-/// Until then, fast commits of `tid` stay valid.
+/// Writes transaction `tid` with `contents` into a log whose transactions are all at their home
+/// locations, and makes it durable. Until then, fast commits of `tid` stay valid.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if the log is too short for it, or cannot name its blocks; a failed write or flush.
+/// [`Error::Unsupported`] if the log is too short for the transaction, or its format cannot express
+/// the block numbers; a failed write or flush.
 pub(crate) fn log_replayed(
     device: &Arc<dyn Device>,
     map: &LogMap,
@@ -119,8 +121,8 @@ pub(crate) fn log_replayed(
     log.write_blocks(tid.into(), &[], &contents).map(drop)
 }
 
-/// Overwrites the blocks of transactions from `tid` on, which were never complete, so that none can be taken for a part of the
-/// transaction that is written now.
+/// Overwrites the log blocks of incomplete transactions from `tid` on, so that recovery cannot
+/// mistake them for a part of the transaction that is written now.
 fn erase_from(map: &LogMap, superblock: &JournalSuperblock, tid: u32) -> Result<()> {
     let zeros = Arc::new(AlignedBuf::zeroed(map.block_size as usize));
     let mut stale: Vec<BlockWrite> = Vec::new();

@@ -1,12 +1,14 @@
-//! The gate: counts the handles in the running transaction and the blocks (credits) that they may still register.
+//! The gate: counts the handles in the running transaction and the blocks (credits) that they may
+//! still register.
 //!
-//! It decides when a handle may enter, and lets the committer wait until no handle is open. It knows nothing of what the
-//! handles change, nor of the log.
+//! It decides when a handle may enter, and lets the committer block until no handle is open. It
+//! does not know what the handles change, nor the log.
 //!
-//! Invariant: the number of the running transaction changes only while the gate is closed and no handle is inside.
+//! Invariant: the number of the running transaction changes only while the gate is closed and no
+//! handle is inside.
 //!
-//! The state is spread over 32 atomic words. Each thread uses one of them, which it shares with few other threads. A word
-//! holds, from its highest bit down:
+//! The state is spread over 32 atomic words. Each thread uses one of them, which it shares with few
+//! other threads. A word holds, from its highest bit down:
 //!
 //! | bits | content |
 //! |---|---|
@@ -14,12 +16,12 @@
 //! | 32..63 | the number of handles that entered through this word |
 //! | 0..32 | spare credits, which earlier handles reserved and did not use |
 //!
-//! 1. A handle enters with one compare-and-swap, which checks that the gate is open, counts the handle, and acquires its
-//!    credits from the spare ones.
-//! 2. If the gate is closed or the word has too few spare credits, the handle acquires the lock: it blocks until the gate
-//!    opens, and reserves credits of the transaction as a whole.
-//! 3. A handle leaves with one addition, which releases its unused credits into the word. The last handle to leave a
-//!    closed word wakes the committer.
+//! 1. A handle enters with one compare-and-swap, which checks that the gate is open, counts the
+//!    handle, and acquires its credits from the spare ones.
+//! 2. If the gate is closed or the word has too few spare credits, the handle acquires the lock: it
+//!    blocks until the gate opens, and reserves credits of the transaction as a whole.
+//! 3. A handle leaves with one addition, which releases its unused credits into the word. The last
+//!    handle to leave a closed word wakes the committer.
 //! 4. The committer sets the closed bit of every word and blocks until no word counts a handle.
 
 use std::cell::Cell;
@@ -34,9 +36,9 @@ use crate::sync::{Condvar, Mutex};
 /// The number of words. Models use 2, so that threads meet in one word more often.
 const WORDS: usize = if cfg!(shuttle) { 2 } else { 32 };
 
-/// The bit of a word that says that the gate is closed.
+/// The bit of a word that is set while the gate is closed.
 const CLOSED: u64 = 1 << 63;
-/// What a word counts for one handle.
+/// The value that counts one handle in a word.
 const HANDLE: u64 = 1 << 32;
 /// The bits of a word that hold its spare credits.
 const SPARE: u64 = HANDLE - 1;
@@ -60,24 +62,25 @@ pub struct Gate {
 struct GateState {
     /// Credits of the transaction that are reserved: for open handles, for registered blocks, or spare in a word.
     granted: u32,
-    /// The committer has closed the gate and will open it again.
+    /// True while the committer has closed the gate and will open it again.
     closing: bool,
-    /// The gate stays closed for good.
+    /// True once the gate is closed for good.
     shut: bool,
 }
 
-/// What [`Gate::enter`] did.
+/// The result of [`Gate::enter`].
 #[derive(Debug)]
 pub enum EnterResult<'a> {
     /// The handle is inside.
     Entered(Permit<'a>),
-    /// The transaction of this number has too few credits left. The caller must commit it and try again.
+    /// The transaction of this number has too few credits left. The caller must commit it and
+    /// retry.
     Full(u64),
-    /// The gate is shut for good.
+    /// The gate is closed for good.
     Shut,
 }
 
-/// Counts as one handle inside the gate until it is dropped.
+/// A permit that counts as one handle inside the gate until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Permit<'a> {
@@ -144,7 +147,8 @@ impl Gate {
         self.entered(word, credits)
     }
 
-    /// Reserves credits of the transaction. Returns false if it has too few, also with the spare ones of all words.
+    /// Reserves credits of the transaction. Returns false if the transaction has too few, even with
+    /// the spare credits of all words.
     fn grant(&self, state: &mut GateState, credits: u32) -> bool {
         if state.granted + credits > self.max {
             state.granted -= self.collect_spare();
@@ -158,8 +162,8 @@ impl Gate {
 
     /// Removes the spare credits from all words and returns their number.
     fn collect_spare(&self) -> u32 {
-        // Each word is read and cleared in one step, or a handle could use credits that are counted here. Relaxed: no
-        // other data depends on credits.
+        // Reads and clears each word in one step, because otherwise a handle could use credits that
+        // are counted here. Relaxed: no other data depends on credits.
         let take = |word: &AtomicU64| {
             let old = guarded!(
                 Fault::SpareTwice,
@@ -201,7 +205,7 @@ impl Gate {
         self.words.iter().any(|word| word.load(Ordering::Acquire) & HANDLES != 0)
     }
 
-    /// Makes the next transaction the running one. The gate is closed.
+    /// Makes the next transaction the running one. The caller has closed the gate.
     pub fn advance(&self) {
         let mut state = self.state.lock();
         state.granted = 0;
@@ -238,16 +242,17 @@ impl Gate {
         // One addition updates both fields: it adds the credits and subtracts the handle without a carry between them.
         let before = word.fetch_add(u64::from(unused).wrapping_sub(HANDLE), Ordering::Release);
         if guarded!(Fault::LeaveWithoutWake, before & CLOSED != 0 && before & HANDLES == HANDLE) {
-            // The committer holds the lock from before it checks the words until it waits. So once this thread has
-            // acquired it, the committer is either waiting, or will check later and see that the handle has left.
+            // The committer holds the lock from before it checks the words until it waits. So once
+            // this thread has acquired the lock, the committer is either waiting, or will check
+            // later and see that the handle has left.
             drop(self.state.lock());
             self.changed.notify_all();
         }
     }
 }
 
-/// Counts a handle in `word` and acquires its credits from the spare ones. Returns false if the gate is closed or the spare
-/// credits do not suffice.
+/// Counts a handle in `word` and acquires its credits from the word's spare credits. Returns false
+/// if the gate is closed or the spare credits do not suffice.
 fn try_enter(word: &AtomicU64, credits: u32) -> bool {
     let credits = u64::from(credits);
     // Acquire pairs with the Release in `Gate::open`, so that the handle sees the number that `advance` stored.
@@ -258,7 +263,7 @@ fn try_enter(word: &AtomicU64, credits: u32) -> bool {
     .is_ok()
 }
 
-/// Acquires spare credits of `word`. Returns false if it has too few.
+/// Acquires spare credits of `word`. Returns false if the word has too few.
 fn take_spare(word: &AtomicU64, credits: u32) -> bool {
     let credits = u64::from(credits);
     let take = |word: u64| (word & SPARE >= credits).then(|| word - credits);

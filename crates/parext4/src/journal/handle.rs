@@ -1,8 +1,8 @@
 //! A journal handle: the part of the running transaction that belongs to one operation.
 //!
-//! It registers the blocks that the operation changes and lists the blocks that it frees. It does not encode or write
-//! anything: that is the commit's work. Invariant: everything that is changed under one handle becomes durable in one
-//! transaction.
+//! It registers the blocks that the operation changes and lists the blocks that it frees. It does
+//! not encode or write anything: the commit does. Invariant: everything that is changed under one
+//! handle becomes durable in one transaction.
 
 use std::cell::Cell;
 
@@ -35,8 +35,8 @@ impl<'a> Handle<'a> {
         Self { journal, permit, changed: Cell::new(false), _held: hold(Rank::Handle) }
     }
 
-    /// Returns true if this handle has registered a block. An operation that fails after that leaves the transaction
-    /// inconsistent, unless it has undone its changes.
+    /// Returns true if this handle has registered a block. An operation that then fails leaves the
+    /// transaction inconsistent, unless it has undone its changes.
     pub(crate) fn has_changes(&self) -> bool {
         self.changed.get()
     }
@@ -52,13 +52,14 @@ impl<'a> Handle<'a> {
         self.permit.ensure(credits.saturating_add(self.journal.spare()))
     }
 
-    /// Returns true if the transaction has its limit of participants. What can wait joins the next one.
+    /// Returns true if the transaction has its limit of participants. Changes that can wait should
+    /// join the next one.
     pub(crate) fn is_crowded(&self) -> bool {
         self.journal.running.is_crowded()
     }
 
-    /// Adds `block` to the transaction. To be called before the block's contents change. Uses one credit for a block
-    /// that was not in the transaction.
+    /// Adds `block` to the transaction. The caller calls it before the block's contents change.
+    /// Uses one credit for a block that was not in the transaction.
     pub(crate) fn register(&self, block: &Arc<MetaBlock>) {
         self.changed.set(true);
         if block.register_in(self.tid()) {
@@ -76,7 +77,7 @@ impl<'a> Handle<'a> {
 
     /// Adds `participant` to the objects that are encoded when the transaction closes.
     pub(crate) fn join<P: Participant + 'static>(&self, participant: &Arc<P>) {
-        // Relaxed, and loaded first, for the reasons given in `MetaBlock::register_in`.
+        // This load is relaxed and comes first, for the reasons given in `MetaBlock::register_in`.
         let (joined, tid) = (participant.joined(), self.tid());
         if joined.load(Ordering::Relaxed) != tid && joined.swap(tid, Ordering::Relaxed) != tid {
             self.journal.running.add_participant(Arc::clone(participant) as Arc<dyn Participant>);
@@ -88,8 +89,8 @@ impl<'a> Handle<'a> {
         self.journal.running.add_freed(Freed { start, len });
     }
 
-    /// Revokes what older transactions logged of metadata blocks, which are in use no longer, so that a replay does not overwrite their
-    /// next contents.
+    /// Revokes the logged copies of metadata blocks that are no longer in use, so that a replay
+    /// does not overwrite the later contents of these blocks.
     pub(crate) fn revoke(&self, start: FsBlock, len: u32) {
         for nth in 0..u64::from(len) {
             let block = start + nth;

@@ -1,8 +1,9 @@
-//! The log: the blocks of the journal inode, or of a device of its own, used as a ring, and the encoding of one transaction into them.
+//! The log: the blocks of the journal inode, or of a device of its own, used as a ring, and the
+//! encoding of one transaction into them.
 //!
-//! Not responsible for room in the log and for where it begins (`checkpoint`, `tail`), nor for reading it (`replay`).
-//! Invariant: the commit block of a transaction is written only after a flush that covers its log blocks and all file
-//! data that it reveals (I3, H8).
+//! Room in the log and its start are the subject of `checkpoint` and `tail`; `replay` reads the
+//! log. Invariant: the commit block of a transaction is written only after a flush that covers its
+//! log blocks and all file data that it reveals (I3, H8).
 //!
 //! Source of the format: kernel documentation, "Journal (jbd2)".
 
@@ -22,10 +23,11 @@ use crate::sync::Arc;
 /// Limit of one write to the log, in blocks.
 const RUN: usize = 256;
 
-/// Limit of the log in use, in bytes. The blocks in it are in memory until they are at their home locations.
+/// Limit of the log in use, in bytes. The blocks in the log are in memory until they are at their
+/// home locations.
 const MAX_IN_USE: u32 = 256 << 20;
 
-/// Returns how many of `blocks` log blocks may be in use.
+/// Returns the number of blocks that may be in use in a log of `blocks` blocks.
 pub(crate) fn usable(blocks: u32, block_size: u32) -> u32 {
     blocks.min(MAX_IN_USE / block_size)
 }
@@ -42,7 +44,7 @@ pub(crate) struct LogExtent {
 /// Maps log blocks to device offsets.
 #[derive(Clone, Debug)]
 pub(crate) struct LogMap {
-    /// The device with the log: the volume's, or one of its own.
+    /// The device with the log: the volume's device, or one of its own.
     pub device: Arc<dyn Device>,
     /// True if the log is not on the volume's device.
     pub external: bool,
@@ -75,7 +77,7 @@ impl LogMap {
 /// A block of the volume, and the contents that a transaction gives it.
 pub(super) type Content<'a> = (FsBlock, &'a Arc<AlignedBuf>);
 
-/// The log of an open volume, as written from its head. Only the committer uses it.
+/// The log of an open volume, which the committer writes. No other thread uses it.
 #[derive(Debug)]
 pub(super) struct Log {
     /// The volume's device.
@@ -84,7 +86,7 @@ pub(super) struct Log {
     format: TagFormat,
     uuid: [u8; 16],
     seed: u32,
-    /// The first log block, and the one after the last.
+    /// The first log block, and the block after the last one.
     first: LogBlock,
     end: LogBlock,
     /// The next log block to write.
@@ -119,7 +121,8 @@ impl Log {
         !self.used
     }
 
-    /// Notes that the log is empty on the device, so the next transaction must record where the log begins.
+    /// Records that the log is empty on the device, so that the next transaction records where the
+    /// log begins.
     pub(super) fn mark_unused(&mut self) {
         self.used = false;
     }
@@ -146,11 +149,12 @@ impl Log {
     /// Writes a transaction and makes it durable:
     ///
     /// 1. writes the revoke, descriptor and data blocks;
-    /// 2. flushes both devices, which also covers the file data that the transaction reveals (I3, H8);
+    /// 2. flushes both devices, which also covers the file data that the transaction reveals (I3,
+    ///    H8);
     /// 3. writes the commit block;
     /// 4. flushes the log.
     ///
-    /// The caller has made sure that the log has room.
+    /// The caller has made room in the log.
     pub(super) fn write(&mut self, frozen: &FrozenTransaction) -> Result<LogSpan> {
         self.used = true;
         let contents: Vec<Content<'_>> =
@@ -200,7 +204,7 @@ impl Log {
                 block: number,
                 escaped,
                 deleted: false,
-                // jbd2 computes the checksum of the block as logged, after the escape.
+                // jbd2 computes the checksum of the block as it is in the log, after the escape.
                 checksum: jbd2::data_checksum(self.seed, sequence(tid), &body),
             });
             bodies.push(body);
@@ -274,7 +278,7 @@ impl Log {
         Ok(())
     }
 
-    /// Flushes the log, and the volume's device if the log is on another one.
+    /// Flushes the log's device, and the volume's device if that is another one.
     fn flush_all(&self) -> Result<()> {
         if self.map.external {
             self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
@@ -282,7 +286,7 @@ impl Log {
         self.flush()
     }
 
-    /// Flushes the log.
+    /// Flushes the log's device.
     fn flush(&self) -> Result<()> {
         self.map.device.flush().map_err(|e| Error::device("flushing the journal", e))
     }

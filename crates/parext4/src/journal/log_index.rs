@@ -1,9 +1,11 @@
 //! The newest logged contents of blocks of the volume.
 //!
-//! Responsible for finding these contents, in the log or in memory. Not responsible for where they are written (`replay`). The index
-//! needs 32 bytes for each logged block, whatever the size of the blocks. Of the contents, at most 32 MiB are in memory at a time.
+//! This module finds these contents, in the log or in memory; `replay` writes them. The index needs
+//! 32 bytes for each logged block, whatever the size of the blocks. Of the contents, at most 32 MiB
+//! are in memory at a time.
 //!
-//! Invariant: contents that are read again still have the checksum in their tag, if the journal has checksums.
+//! Invariant: contents that are read again still have the checksum in their tag, if the journal has
+//! checksums.
 
 use std::collections::HashMap;
 use std::io::IoSliceMut;
@@ -33,15 +35,16 @@ pub(crate) struct LogIndex {
     seed: u32,
     /// The sequence number of the oldest transaction.
     sequence: u32,
-    /// Sorted by their numbers, which differ.
+    /// Logged blocks, sorted by block number; each number appears once.
     blocks: Vec<LoggedBlock>,
     kept: HashMap<FsBlock, Arc<AlignedBuf>>,
 }
 
 impl LogIndex {
-    /// Returns the index of blocks that are in the order of the log.
+    /// Returns the index of `blocks`, which are in the order of the log.
     pub(super) fn new(map: &LogMap, superblock: &JournalSuperblock, mut blocks: Vec<LoggedBlock>) -> Self {
-        // The copies of a block stay in the order of the log, which goes on at the first block of the journal after the last one.
+        // The copies of a block stay in the order of the log, which continues at the first log
+        // block after the last one.
         let start = LogBlock(superblock.start());
         blocks.sort_unstable_by_key(|logged| (logged.tag.block, logged.at < start, logged.at));
         blocks.dedup_by(|newer, kept| {
@@ -56,11 +59,12 @@ impl LogIndex {
         Self { map: map.clone(), format, seed, sequence, blocks, kept: HashMap::new() }
     }
 
-    /// Drops the blocks that their own or a later transaction revokes. Ignores other records: a log can revoke many more blocks than it
-    /// has.
+    /// Drops the blocks that their own or a later transaction revokes. Ignores records of blocks
+    /// that are not in the index: a log can revoke many more blocks than it contains.
     ///
     /// # Errors
-    /// A failed read; corruption, also if a copy of a block that no transaction revokes has a bad checksum.
+    /// A failed read; corruption, also if a copy of a block that no transaction revokes has a bad
+    /// checksum.
     pub(super) fn revoke(&mut self, records: &[RevokeBlock]) -> Result<()> {
         let mut stream = LogStream::new(&self.map, ranges(records.iter().map(|record| record.at)));
         for record in records {
@@ -91,13 +95,13 @@ impl LogIndex {
         self.blocks.iter().map(|logged| (logged.tag.block, self.sequence_of(logged.transaction)))
     }
 
-    /// Returns the sequence number of a transaction, counted from 1.
+    /// Returns the sequence number of a transaction by its position in the log, counted from 1.
     fn sequence_of(&self, transaction: u32) -> u32 {
         self.sequence.wrapping_add(transaction - 1)
     }
 
-    /// Calls `each` with all blocks and their contents, at most 32 MiB at a time, which are sorted by the numbers of the blocks. The log
-    /// is read from its first to its last block.
+    /// Calls `each` with all blocks and their contents, in batches of at most 32 MiB. The blocks
+    /// are sorted by number. Each batch is read in the order of the log.
     ///
     /// # Errors
     /// A failed read; corruption, if the log has changed since it was walked; the error of `each`.
@@ -111,7 +115,7 @@ impl LogIndex {
         })
     }
 
-    /// Keeps contents in memory, up to the limit, for [`read`](Self::read).
+    /// Loads contents into memory for [`read`](Self::read), at most 32 MiB.
     ///
     /// # Errors
     /// A failed read; corruption, if the log has changed since it was walked.
@@ -127,7 +131,7 @@ impl LogIndex {
         MAX_LOADED / self.map.block_size as usize
     }
 
-    /// Returns the contents of blocks, which are sorted by their place in the log.
+    /// Returns the contents of blocks that are sorted by their place in the log.
     fn load(&self, blocks: &[LoggedBlock]) -> Result<Vec<Newest>> {
         let mut stream = LogStream::new(&self.map, ranges(blocks.iter().map(|logged| logged.at)));
         let mut newest = Vec::with_capacity(blocks.len());
@@ -138,7 +142,7 @@ impl LogIndex {
         Ok(newest)
     }
 
-    /// Returns what a log block with these bytes means for the volume.
+    /// Returns the contents of a block of the volume whose log block has these bytes.
     fn restore(&self, logged: &LoggedBlock, mut bytes: AlignedBuf) -> Result<Arc<AlignedBuf>> {
         let LoggedBlock { tag, at, .. } = logged;
         let sequence = self.sequence_of(logged.transaction);
@@ -149,7 +153,8 @@ impl LogIndex {
         Ok(Arc::new(bytes))
     }
 
-    /// Returns the newest contents of a block of the volume, or `None` if the log does not have it.
+    /// Returns the newest contents of a block of the volume, or `None` if the index does not have
+    /// the block.
     ///
     /// # Errors
     /// A failed read; corruption, if the log has changed since it was walked.
@@ -169,7 +174,7 @@ impl LogIndex {
     }
 }
 
-/// Returns log blocks as ranges, of which consecutive blocks share one.
+/// Returns the ranges of consecutive log blocks.
 fn ranges(blocks: impl Iterator<Item = LogBlock>) -> Vec<Range<LogBlock>> {
     let mut ranges: Vec<Range<LogBlock>> = Vec::new();
     for block in blocks {

@@ -1,10 +1,11 @@
 //! Reads blocks of the log in a given order, with requests in flight ahead of the reader.
 //!
-//! Responsible for how far it reads ahead: as many bytes as the reader has gone through, from 128 KiB up to 8 MiB. So a short log costs
-//! few reads, and a long one waits for the device's delay only at its start. Not responsible for what the blocks mean.
+//! The stream reads ahead as many bytes as the reader has consumed, from 128 KiB up to 8 MiB. So a
+//! short log costs few reads, and a long log waits for the device's latency only at its start. The
+//! stream does not interpret the blocks.
 //!
-//! A request that fails does not fail the blocks that it was to read, because the reader may need only some of them, or none: each block
-//! is read again alone when the reader comes to it.
+//! A failed request does not fail the blocks that it covers, because the reader may not need them:
+//! each block is read again alone when the reader reaches it.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -17,30 +18,30 @@ use super::log::LogMap;
 use crate::convert::{saturating_u32, to_usize};
 use crate::error::{Error, Result};
 
-/// Requests in flight, at most.
+/// Limit of requests in flight.
 const DEPTH: u32 = 32;
 /// Limit of one request, in bytes.
 const RUN_BYTES: u64 = 1 << 20;
 /// Limits of the bytes in flight.
 const AHEAD: (u64, u64) = (128 << 10, 8 << 20);
 
-/// Blocks of the log, one after the other.
+/// A sequence of log blocks that is read ahead.
 #[derive(Debug)]
 pub(super) struct LogStream<'a> {
     map: &'a LogMap,
     queue: Box<dyn Queue>,
-    /// The blocks that no request reads yet.
+    /// Blocks that no request covers yet.
     rest: VecDeque<Range<LogBlock>>,
-    /// The runs that the reader has not left, in order. It is in the first one.
+    /// The runs that the reader has not consumed, in order. The reader is in the first one.
     runs: VecDeque<Run>,
-    /// Number of blocks of the first run that the reader has gone through.
+    /// Number of blocks of the first run that the reader has consumed.
     at: u32,
-    /// Number of runs, and of their bytes, that the reader has left.
+    /// Number of runs that the reader has consumed, and the number of their bytes.
     left: (u64, u64),
     /// Bytes in flight.
     in_flight: u64,
     done: Vec<Done>,
-    /// A block of a run that could not be read as a whole.
+    /// Buffer for a block of a run that could not be read as a whole.
     single: AlignedBuf,
 }
 
@@ -100,7 +101,7 @@ impl<'a> LogStream<'a> {
         Ok(Some((log, &self.single)))
     }
 
-    /// Drops the first run, which the reader has gone through.
+    /// Drops the first run, which the reader has consumed.
     fn leave_run(&mut self) {
         if let Some(run) = self.runs.pop_front() {
             self.left = (self.left.0 + 1, self.left.1 + self.bytes_of(run.blocks));
@@ -117,7 +118,8 @@ impl<'a> LogStream<'a> {
             let (first, most) = (range.start, (limit - self.in_flight).min(RUN_BYTES));
             let most = saturating_u32(most / u64::from(self.map.block_size)).max(1);
             let place = self.map.place(first);
-            // A block without a place is a run of its own, which fails when the reader comes to it.
+            // A block that the journal does not have is a run of its own, which fails when the
+            // reader reaches it.
             let together = place.as_ref().map_or(1, |&(_, together)| together);
             let blocks = together.min(most).min(range.end - first);
             range.start += blocks;
@@ -137,7 +139,7 @@ impl<'a> LogStream<'a> {
         }
     }
 
-    /// Waits until a request has completed.
+    /// Blocks until a request has completed.
     fn harvest(&mut self) -> Result<()> {
         let harvested = self.queue.harvest(true, &mut self.done);
         harvested.map_err(|e| Error::device("reading the journal", e))?;

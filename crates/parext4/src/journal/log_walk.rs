@@ -1,7 +1,8 @@
-//! Reads the log for recovery: finds its complete transactions, and checks their sequence numbers and checksums.
+//! Reads the log for recovery: finds its complete transactions, and checks their sequence numbers
+//! and checksums.
 //!
-//! Not responsible for what becomes of the blocks (`replay`). Invariants: each block of the log is read once at most, so the walk of a
-//! corrupt log ends; and only blocks of complete transactions are returned.
+//! The module `replay` writes the blocks. Invariants: each block of the log is read once at most,
+//! so the walk of a corrupt log ends; and only blocks of complete transactions are returned.
 //!
 //! Source: kernel documentation, "Journal (jbd2)", and the behaviour of `fs/jbd2/recovery.c`.
 
@@ -16,7 +17,7 @@ use super::log::LogMap;
 use super::log_stream::LogStream;
 use crate::error::{Error, Result};
 
-/// A block that a transaction logs. Transactions are counted from 1, the oldest.
+/// A block that a transaction logs. Transactions are numbered from 1, the oldest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoggedBlock {
     pub tag: Tag,
@@ -65,7 +66,7 @@ impl Transactions {
     }
 }
 
-/// What a scan of the log has found so far.
+/// The state of a scan of the log.
 #[derive(Debug)]
 struct Scan {
     /// Number of complete transactions.
@@ -86,12 +87,15 @@ impl Scan {
         Self { transactions: 0, ends_at_bad: false, is_doubtful: false, crc32: !0, last_commit: None }
     }
 
-    /// Decides what becomes of the transaction that a commit block of the time `seconds` ends. Returns false if the log ends before it.
+    /// Decides whether the transaction counts that ends with a commit block of the time `seconds`.
+    /// Returns false if the log ends before this transaction.
     ///
-    /// A transaction with a bad checksum ends the log if its commit block is older than the last one, and so was written before it.
-    /// Else it is corruption, because a commit block is written after all other blocks are durable. With `ASYNC_COMMIT` it may be
-    /// the last transaction, which a crash has interrupted. All this is as in jbd2, except that jbd2 refuses a first transaction
-    /// without any valid checksum, which a volume made over an old journal may have.
+    /// A transaction with a bad checksum ends the log if its commit block is older than the
+    /// previous one, because it then remains from an earlier use of the log. Otherwise a bad
+    /// checksum is corruption, because a commit block is written after all other blocks are
+    /// durable. With `ASYNC_COMMIT` the transaction may be the last one, which a crash has
+    /// interrupted. These rules are those of jbd2, except that jbd2 refuses a log whose first
+    /// transaction has no valid checksum. A volume made over an old journal may have such a log.
     ///
     /// # Errors
     /// Corruption.
@@ -124,7 +128,7 @@ struct Walk<'a> {
     tags: VecDeque<Tag>,
     blocks: Vec<LoggedBlock>,
     revokes: Vec<RevokeBlock>,
-    /// How many of `blocks` and `revokes` belong to complete transactions.
+    /// Number of blocks in `blocks` and in `revokes` that belong to complete transactions.
     complete: (usize, usize),
 }
 
@@ -148,7 +152,7 @@ impl<'a> Walk<'a> {
         !self.format.has_checksums() && self.superblock.compat().contains(JournalCompat::CHECKSUM)
     }
 
-    /// Visits the next block of the log. Returns false if the log ends before it.
+    /// Visits the next block of the log. Returns false if the log ends before this block.
     ///
     /// # Errors
     /// Corruption.
@@ -225,7 +229,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Restores the first four bytes of a block that was logged without them.
+/// Restores the first four bytes of an escaped block.
 pub(super) fn restore_escaped(tag: &Tag, bytes: &mut [u8]) {
     if tag.escaped {
         bytes[..4].copy_from_slice(&jbd2::MAGIC.to_be_bytes());

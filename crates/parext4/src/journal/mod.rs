@@ -1,24 +1,27 @@
 //! The journal: handles, the running transaction, commit and checkpoint (jbd2's protocol).
 //!
-//! Responsible for atomic and durable changes of metadata, and for when freed blocks may be allocated again (I7). Not
-//! responsible for what the blocks contain (`meta` and the objects that join a transaction), nor for file data, except
-//! that the flush of a commit makes earlier data writes durable.
+//! The journal makes changes of metadata atomic and durable, and decides when freed blocks may be
+//! allocated again (I7). It does not know the contents of the blocks (`meta` and the objects that
+//! join a transaction do), nor file data, except that the flush of a commit makes earlier data
+//! writes durable.
 //!
-//! Invariant: one transaction runs and accepts changes; at most one commits. A block reaches its home location only in a
-//! version that is durable in the log.
+//! Invariant: one transaction runs and accepts changes; at most one commits. A block reaches its
+//! home location only in a version that is durable in the log.
 //!
 //! A commit:
 //!
-//! 1. closes the gate and waits until no handle is open;
-//! 2. encodes the objects that joined, freezes the blocks, and opens the gate to the next transaction;
+//! 1. closes the gate and blocks until no handle is open;
+//! 2. encodes the objects that joined, freezes the blocks, and opens the gate to the next
+//!    transaction;
 //! 3. waits for room in the log, writes the transaction there, and flushes it (`log`);
 //! 4. adds its blocks to the blocks that wait for a checkpoint (`pending`);
-//! 5. hands the blocks that it freed to the allocator.
+//! 5. releases the blocks that it freed to the allocator.
 //!
-//! Checkpoint rounds write committed blocks to their home locations concurrently with commits (`checkpoint`).
+//! Checkpoint rounds write committed blocks to their home locations concurrently with commits
+//! (`checkpoint`).
 //!
-//! On a volume without a journal, step 3 is a flush, and step 4 writes the blocks home at once. A crash in between may
-//! leave the volume inconsistent.
+//! On a volume without a journal, step 3 is a flush, and step 4 writes the blocks to their home
+//! locations at once. A crash in between may leave the volume inconsistent.
 
 mod checkpoint;
 mod checkpoint_thread;
@@ -67,7 +70,7 @@ use transaction::{FrozenTransaction, Transaction};
 
 /// Limit of the blocks in one transaction on a volume without a journal, in bytes.
 const MAX_UNLOGGED: u32 = 32 << 20;
-/// Limit of the number of these blocks.
+/// Limit of the blocks in one transaction on a volume without a journal.
 const MAX_UNLOGGED_BLOCKS: u32 = 8192;
 
 /// Returns the limit of the number of blocks in one transaction on a volume without a journal.
@@ -77,12 +80,14 @@ fn max_unlogged(block_size: u32) -> u32 {
 
 /// The functions of the volume that the journal calls during a commit.
 pub(crate) trait CommitHooks: Send + Sync + std::fmt::Debug {
-    /// Makes deferred changes, such as timestamps, within the handle's credits. Called with the gate closed.
+    /// Makes deferred changes, such as timestamps, within the handle's credits. The commit calls it
+    /// with the gate closed.
     fn closing(&self, handle: &Handle<'_>);
     /// Receives the blocks freed by a transaction that is durable now, so that they may be allocated again (I7).
     fn released(&self, freed: &[Freed]);
-    /// Receives the objects that a transaction has encoded, which is durable now, to drop them where no thread waits: they may be the last
-    /// references to thousands of deleted inodes. Called under the commit lock.
+    /// Receives the objects that a durable transaction has encoded, and drops them where no thread
+    /// waits: they may be the last references to thousands of deleted inodes. The commit calls it
+    /// under the commit lock.
     fn encoded(&self, objects: Vec<Arc<dyn Participant>>);
 }
 
@@ -94,7 +99,7 @@ pub(crate) struct Journal {
     health: Arc<Health>,
     block_size: u32,
     max_transaction: u32,
-    /// Blocks that each handle may register beyond the credits that its user asks for.
+    /// Number of blocks that each handle may register beyond the credits that its caller asks for.
     spare: u32,
     hooks: Box<dyn CommitHooks>,
     /// Counts the handles in the running transaction.
@@ -103,14 +108,15 @@ pub(crate) struct Journal {
     /// The log, locked by the committer; `None` on a volume without a journal.
     log: CommitLock<Option<Log>>,
     checkpoint: Arc<Checkpoint>,
-    /// The last transaction that is durable and whose freed blocks the allocator has. Written under the lock of `log`.
+    /// The last transaction that is durable and whose freed blocks the allocator has. It is written
+    /// under the lock of `log`.
     committed: AtomicU64,
     first_tid: u64,
 }
 
 impl Journal {
-    /// Opens a journal over an empty log, or without a log. The first transaction is `first_tid`. Writes the journal's
-    /// superblock and flushes it.
+    /// Opens a journal with an empty log, or without a log. The first transaction is `first_tid`.
+    /// Writes the journal's superblock and flushes it.
     ///
     /// # Errors
     /// If the journal's superblock cannot be written.
@@ -165,13 +171,14 @@ impl Journal {
         (self.max_transaction / 2).saturating_sub(self.spare).max(1)
     }
 
-    /// Permits each handle to register `spare` blocks beyond the credits that its user asks for.
+    /// Permits each handle to register `spare` blocks beyond the credits that its caller asks for.
     pub(crate) fn with_spare(mut self, spare: u32) -> Self {
         self.spare = spare;
         self
     }
 
-    /// Returns the number of blocks that each handle may register beyond the credits that its user asks for.
+    /// Returns the number of blocks that each handle may register beyond the credits that its
+    /// caller asks for.
     fn spare(&self) -> u32 {
         self.spare
     }
@@ -204,7 +211,7 @@ impl Journal {
 
     /// Returns true if transaction `tid` is durable and the allocator has its freed blocks.
     pub(crate) fn is_committed(&self, tid: u64) -> bool {
-        // Pairs with the Release in `commit_running`.
+        // This load pairs with the Release in `commit_running`.
         self.committed.load(Ordering::Acquire) >= tid
     }
 
@@ -220,8 +227,8 @@ impl Journal {
     /// # Errors
     /// If the volume has stopped, or a failure of this commit stops it.
     pub(crate) fn commit(&self, tid: u64) -> Result<bool> {
-        // If `tid` is this transaction or a newer one, the commit that makes it durable flushes the device after this
-        // point, in whichever thread it runs.
+        // If `tid` is this transaction or a newer one, the commit that makes it durable flushes the
+        // device after this point, whichever thread runs the commit.
         let open = self.gate.open_tid();
         let log = self.log.lock_unless(|| self.is_committed(tid));
         self.health.check()?;
@@ -229,8 +236,8 @@ impl Journal {
         self.commit_running(&mut log).map_err(|error| self.health.stop(error))
     }
 
-    /// Makes all changes durable that were made under handles before the call. Deferred changes may not fit
-    /// ([`CommitHooks::closing`]). Blocks as [`commit`](Self::commit).
+    /// Makes all changes durable that were made under handles before the call. Deferred changes may
+    /// not fit ([`CommitHooks::closing`]). Blocks as [`commit`](Self::commit) does.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -242,7 +249,8 @@ impl Journal {
     fn commit_running(&self, log: &mut Option<Log>) -> Result<bool> {
         let Some(frozen) = self.close_running()? else { return Ok(false) };
         let written = self.write_log(log, &frozen);
-        // The device has old contents, so a stopped volume must not read the blocks again.
+        // The device has old contents of these blocks, so a stopped volume must not read them
+        // again.
         let span = written.inspect_err(|_| self.running.keep_in_memory(&frozen.blocks))?;
         self.checkpoint.add(frozen.tid, frozen.blocks, span);
         if log.is_none() {
@@ -256,7 +264,8 @@ impl Journal {
         Ok(true)
     }
 
-    /// Makes a transaction durable in the log. Without a log, makes the file data durable that the transaction may reveal.
+    /// Makes a transaction durable in the log. Without a log, flushes the file data that the
+    /// transaction may reveal.
     fn write_log(&self, log: &mut Option<Log>, frozen: &FrozenTransaction) -> Result<LogSpan> {
         let Some(log) = log else {
             self.flush()?;
@@ -321,13 +330,14 @@ impl Journal {
         committed.and_then(|_| self.checkpoint.checkpoint_all()).map_err(|error| self.health.stop(error))
     }
 
-    /// Runs `work` while neither a commit nor a checkpoint round is under way. Only `work` writes the superblocks then.
+    /// Runs `work` while neither a commit nor a checkpoint round runs, so that only `work` writes
+    /// the superblocks.
     pub(crate) fn while_idle(&self, work: impl FnOnce()) {
         let _log = self.log.lock();
         self.checkpoint.between_rounds(work);
     }
 
-    /// Commits until nothing is left to commit: the deferred changes may not fit into one transaction.
+    /// Commits until no change is left: the deferred changes may not fit into one transaction.
     fn commit_rest(&self, log: &mut Option<Log>) -> Result<()> {
         while self.commit_running(log)? {}
         Ok(())

@@ -1,10 +1,11 @@
-//! Committed blocks that are not yet at their home locations: the newest version of each, and the transactions of the log
-//! that still need them.
+//! Committed blocks that are not yet at their home locations: the newest version of each, and the
+//! transactions of the log that still need them.
 //!
-//! Responsible for the choice of the blocks of a checkpoint round, and for the number of log blocks in use. Does no I/O.
+//! Responsible for the choice of the blocks of a checkpoint round, and for the number of log blocks
+//! in use. It does no I/O.
 //!
-//! Invariant: all versions here are durable in the log. So a round may write a newer version home than the transactions
-//! of the round logged, but never one that is not committed.
+//! Invariant: all these versions are durable in the log. So a round may write a newer version of a
+//! block than its transactions logged, but never an uncommitted one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,9 +22,9 @@ pub(super) struct PendingBlocks {
     blocks: BTreeMap<u64, Newest>,
     /// The transactions of the log, the oldest first.
     transactions: VecDeque<Logged>,
-    /// Log blocks that the transactions occupy.
+    /// Number of log blocks that the transactions occupy.
     used: u32,
-    /// Blocks that a request under way writes to their home locations.
+    /// Blocks that a request in flight writes to their home locations.
     writing: BTreeSet<u64>,
 }
 
@@ -32,8 +33,8 @@ pub(super) struct PendingBlocks {
 struct Newest {
     frozen: FrozenBlock,
     tid: u64,
-    /// The oldest transaction that needs this version: neither its own version of the block nor a newer one is known to be
-    /// durable at the home location.
+    /// The oldest transaction that needs this version, because neither that transaction's own
+    /// version of the block nor a newer one is known to be durable at the home location.
     oldest: u64,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct LogSpan {
 struct Logged {
     tid: u64,
     span: LogSpan,
-    /// Home locations of its blocks.
+    /// Home locations of the transaction's blocks.
     homes: Vec<u64>,
 }
 
@@ -80,7 +81,7 @@ impl RoundPlan {
 #[derive(Debug)]
 pub(super) struct WriteRun {
     pub first: u64,
-    /// Each block with the number of the transaction that logged this version.
+    /// The blocks, each with the number of the transaction that logged this version.
     pub blocks: Vec<(FrozenBlock, u64)>,
 }
 
@@ -118,14 +119,14 @@ impl PendingBlocks {
         }
     }
 
-    /// Returns true if a request under way writes one of these blocks.
+    /// Returns true if a request in flight writes one of these blocks.
     pub(super) fn is_writing(&self, freed: &[Freed]) -> bool {
         !self.writing.is_empty()
             && freed.iter().any(|freed| self.writing.range(range(freed)).next().is_some())
     }
 
-    /// Plans the next round: the oldest transactions, until they have at least `most` blocks together. Returns `None` if
-    /// the log has no transactions.
+    /// Plans the next round: the oldest transactions, up to the one with which they have at least
+    /// `most` blocks. Returns `None` if the log has no transactions.
     pub(super) fn plan(&self, most: usize) -> Option<RoundPlan> {
         let mut plan =
             RoundPlan { last_tid: 0, homes: Vec::new(), next: 0, len: 0, start: LogBlock::default() };
@@ -142,8 +143,8 @@ impl PendingBlocks {
         (plan.last_tid > 0).then_some(plan)
     }
 
-    /// Returns the next consecutive blocks of the plan that are not at their home locations, at most 256, and notes that a
-    /// request writes them. Returns `None` after the last.
+    /// Returns the next consecutive blocks of the plan that are not at their home locations, at
+    /// most 256, and records that a request writes them. Returns `None` after the last.
     pub(super) fn begin_run(&mut self, plan: &mut RoundPlan) -> Option<WriteRun> {
         let mut run: Option<WriteRun> = None;
         while let Some(&number) = plan.homes.get(plan.next) {
@@ -161,14 +162,14 @@ impl PendingBlocks {
         run
     }
 
-    /// Notes that the request for `run` has completed.
+    /// Records that the request for `run` has completed.
     pub(super) fn end_run(&mut self, run: &WriteRun) {
         for number in run.numbers() {
             self.writing.remove(&number);
         }
     }
 
-    /// Notes that no request is under way.
+    /// Records that no request is in flight.
     pub(super) fn end_all(&mut self) {
         self.writing.clear();
     }
@@ -187,8 +188,8 @@ impl PendingBlocks {
         }
     }
 
-    /// Frees the log blocks that a plan covers. The journal's superblock says already, durably, that the log begins after
-    /// them.
+    /// Frees the log blocks that a plan covers. The journal's superblock on the device already says
+    /// that the log begins after them.
     pub(super) fn release(&mut self, plan: &RoundPlan) {
         while self.transactions.front().is_some_and(|logged| logged.tid <= plan.last_tid) {
             self.transactions.pop_front();

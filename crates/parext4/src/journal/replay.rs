@@ -1,16 +1,21 @@
-//! Replay: writes the transactions that an interrupted writer (parext4 or the kernel) left in the log to their home
-//! locations.
+//! Replay: writes the transactions that an interrupted writer (parext4 or the kernel) left in the
+//! log to their home locations.
 //!
-//! Responsible for which logged blocks are written and in which order. The caller decides where they are written (the
-//! device, or memory on a read-only volume) and flushes. Reading and checking the log is the work of `log_walk`.
+//! This module decides which logged blocks are written, and in which order. The caller decides
+//! where they are written (the device, or memory on a read-only volume) and flushes. The module
+//! `log_walk` reads and checks the log.
 //!
-//! 1. Read the log up to its last complete transaction. Note where each logged block is, and which copies have a bad checksum.
-//! 2. Keep the last copy of each block, and drop the blocks that a later transaction, or that of this copy, revokes.
-//! 3. Check that no copy of a block that is not revoked has a bad checksum, and that no block belongs to the journal.
-//! 4. Write the last copies, each block once, sorted by their numbers, with many requests in flight.
+//! 1. Read the log up to its last complete transaction. Note where each logged block is, and which
+//!    copies have a bad checksum.
+//! 2. Keep the last copy of each block, and drop the blocks that the transaction of this copy, or a
+//!    later one, revokes.
+//! 3. Check that no copy of a block that is not revoked has a bad checksum, and that no block
+//!    belongs to the journal.
+//! 4. Write the last copies, each block once, sorted by their numbers, with many requests in
+//!    flight.
 //!
-//! Steps 1 and 4 read the log. They need 32 bytes of memory for each logged block, 8 MiB for what is read ahead, and in step 4 at most
-//! 32 MiB for the blocks that are written together.
+//! Steps 1 and 4 read the log. They need 32 bytes of memory for each logged block, 8 MiB for blocks
+//! that are read ahead, and in step 4 at most 32 MiB for blocks that are written together.
 //!
 //! Invariant: nothing is written unless steps 1 to 3 found the log correct.
 //!
@@ -30,7 +35,7 @@ use super::requests::{BlockWrite, write_sorted};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
-/// What a log holds.
+/// The results of reading a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recovered {
     /// Sequence number for the next transaction.
@@ -39,14 +44,15 @@ pub(crate) struct Recovered {
     pub transactions: u32,
     /// Number of blocks that a replay writes.
     pub blocks: u64,
-    /// True if the log may have blocks of later transactions, which do not count.
+    /// True if the log may contain blocks of later transactions, which do not count.
     pub has_later: bool,
 }
 
 /// Reads and checks the journal's superblock.
 ///
 /// # Errors
-/// If it cannot be read, is corrupt, or needs a journal feature that parext4 lacks ([`Error::Unsupported`]).
+/// If the superblock cannot be read, is corrupt, or needs a journal feature that parext4 lacks
+/// ([`Error::Unsupported`]).
 pub(crate) fn read_superblock(map: &LogMap) -> Result<JournalSuperblock> {
     let mut bytes = AlignedBuf::zeroed(map.block_size as usize);
     let (offset, _) = map.place(map.superblock)?;
@@ -117,10 +123,11 @@ pub(crate) fn write_home(device: &Arc<dyn Device>, block_size: u32, blocks: &[Ne
     write_sorted(device, "replaying the journal", &writes)
 }
 
-/// Returns the newest sequence number in a log that is not replayed, or the next one of an empty log.
+/// Returns the newest sequence number in a log that is not replayed, or the next one of an empty
+/// log.
 ///
-/// The next transaction must get a greater number. Then recovery does not mistake blocks of the old log for blocks that
-/// follow that transaction.
+/// The next transaction must get a greater number, so that recovery does not mistake blocks of the
+/// old log for blocks that follow that transaction.
 ///
 /// # Errors
 /// If the log cannot be read.

@@ -5,7 +5,7 @@ use parext4_device::{AlignedBuf, Device, Done, Op, Request, Segment, open_queue}
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
-/// Requests that are made as the device has room for them.
+/// A sequence of requests, each made when the device queue has room for it.
 pub(super) trait Requests {
     /// Returns the next request; `None` after the last.
     fn next(&mut self) -> Option<Request>;
@@ -14,8 +14,8 @@ pub(super) trait Requests {
     fn end(&mut self, done: Done) -> Result<()>;
 }
 
-/// Performs `requests` by a queue with `depth` of them in flight. Returns once all have completed, and makes no further request after a
-/// failure.
+/// Performs `requests` through a queue, up to `depth` at a time. Returns once all have completed,
+/// and makes no further request after a failure.
 ///
 /// # Errors
 /// The first failure.
@@ -37,7 +37,7 @@ pub(super) fn perform(device: &Arc<dyn Device>, depth: u32, requests: &mut impl 
     }
 }
 
-/// Requests in flight of [`write_sorted`].
+/// Number of requests in flight of [`write_sorted`].
 const DEPTH: u32 = 64;
 /// Limit of one write, in blocks.
 const RUN: usize = 256;
@@ -45,10 +45,12 @@ const RUN: usize = 256;
 /// Contents of a block, and their offset on the device in bytes.
 pub(super) type BlockWrite = (u64, Arc<AlignedBuf>);
 
-/// Writes blocks to a device. They are sorted by their offsets, which differ. Writes consecutive blocks by one request.
+/// Writes blocks to a device. They must be sorted by their offsets, which differ. Writes
+/// consecutive blocks by one request.
 ///
 /// # Errors
-/// A failed write, with what it was `doing`. Which of the other writes have been made is undefined.
+/// A failed write, whose error names the operation `doing`. Which of the other writes were made is
+/// undefined.
 pub(super) fn write_sorted(
     device: &Arc<dyn Device>,
     doing: &'static str,

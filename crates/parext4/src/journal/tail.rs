@@ -1,7 +1,8 @@
 //! The tail of the log: where recovery begins, as recorded in the journal's superblock.
 //!
-//! Writes the journal's superblock and nothing else. Which transactions may leave the log is decided by `checkpoint`.
-//! Invariant: before the tail moves, the caller has flushed the home locations of the transactions that leave the log.
+//! This module writes only the journal's superblock. The module `checkpoint` decides which
+//! transactions may leave the log. Invariant: before the tail moves, the caller has flushed the
+//! home locations of the transactions that leave the log.
 
 use std::io::IoSlice;
 
@@ -37,7 +38,8 @@ impl LogTail {
         self.superblock.log_end() - self.superblock.first()
     }
 
-    /// Makes recovery replay the log from block `start`, where transaction `tid` will begin. Durable with the next flush.
+    /// Makes recovery replay the log from block `start`, where transaction `tid` will begin. The
+    /// change is durable with the next flush.
     pub(super) fn begin(&mut self, start: LogBlock, tid: u64) -> Result<()> {
         self.write(Some(start), tid)
     }
@@ -49,8 +51,8 @@ impl LogTail {
         self.flush()
     }
 
-    /// Writes an empty log with the error number cleared, and flushes. The open has copied an error recorded there to
-    /// the volume's superblock.
+    /// Writes an empty log with the error number cleared, and flushes. The open has copied an error
+    /// that was recorded there to the volume's superblock.
     pub(super) fn close(&mut self, next_tid: u64) -> Result<()> {
         self.superblock.set_errno(0);
         self.empty(next_tid)
@@ -68,7 +70,8 @@ impl LogTail {
         self.superblock.set_sequence(sequence(next_tid));
         let mut written = self.superblock.clone();
         if start.is_none() {
-            // As jbd2: implementations without fast commits can then use the journal.
+            // As jbd2 does, clears the feature, so that implementations without fast commits can
+            // use the journal.
             written.set_incompat(written.incompat() - JournalIncompat::FAST_COMMIT);
         }
         let (offset, _) = self.map.place(self.map.superblock)?;

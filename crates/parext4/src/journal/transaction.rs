@@ -1,7 +1,8 @@
-//! The contents of the running transaction: blocks to write, objects to encode, blocks to free and to revoke.
+//! The contents of the running transaction: blocks to write, objects to encode, blocks to free and
+//! to revoke.
 //!
-//! Not responsible for when a transaction closes (`gate`) and where it is written (`log`). Invariant: a frozen block does
-//! not change any more, because its contents are copied on the next write.
+//! The module `gate` decides when a transaction closes, and `log` writes it. Invariant: a frozen
+//! block does not change any more, because its contents are copied on the next write.
 
 use parext4_device::AlignedBuf;
 use parext4_format::FsBlock;
@@ -13,8 +14,8 @@ use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
 
-/// Number of participants from which a transaction is committed before new handles enter: no handle enters while the
-/// participants are encoded, which takes about 1 µs each.
+/// Number of participants from which on a transaction is committed before new handles enter: no
+/// handle can enter while the participants are encoded, which takes about 1 µs each.
 pub(super) const MAX_PARTICIPANTS: usize = 8 << 10;
 
 /// An object whose authoritative state is in memory. It is encoded into its blocks once a transaction, at the close.
@@ -67,7 +68,8 @@ pub(super) struct FrozenTransaction {
 
 #[derive(Clone, Debug)]
 pub(super) struct FrozenBlock {
-    /// Keeps the block in the metadata cache until it is at its home location.
+    /// The block, which this reference keeps in the metadata cache until it is at its home
+    /// location.
     pub block: Arc<MetaBlock>,
     pub bytes: Arc<AlignedBuf>,
 }
@@ -78,7 +80,8 @@ impl Transaction {
         Self { contents, participants: Padded(AtomicUsize::new(0)) }
     }
 
-    /// Returns true if the transaction has [`MAX_PARTICIPANTS`] or more. Handles that are open may add more.
+    /// Returns true if the transaction has [`MAX_PARTICIPANTS`] or more. Open handles may still add
+    /// participants.
     pub(super) fn is_crowded(&self) -> bool {
         self.participants.0.load(Ordering::Relaxed) >= MAX_PARTICIPANTS
     }
@@ -130,7 +133,8 @@ impl Transaction {
             .map(|block| FrozenBlock { bytes: block.freeze(), block })
             .collect();
         blocks.sort_unstable_by_key(|frozen| frozen.block.number());
-        // A block that was revoked and then used again has new contents here, which a revocation would hide from the replay.
+        // A block that was revoked and then used again has new contents in this transaction, which
+        // a revocation would hide from the replay.
         let is_logged =
             |number: &FsBlock| blocks.binary_search_by_key(number, |frozen| frozen.block.number()).is_ok();
         revoked.retain(|number| !is_logged(number));

@@ -1,7 +1,7 @@
 //! One metadata block in memory: copy-on-write contents and their registration in a transaction.
 //!
-//! Not responsible for where the contents come from (`cache`) and how they are sealed (`kind`). Invariant: contents change
-//! from missing to loaded or failed once, and a failed block is never used.
+//! The module `cache` provides the contents, and `kind` seals them. Invariant: contents change from
+//! missing to loaded or failed once, and a failed block is never used.
 
 use parext4_device::AlignedBuf;
 use parext4_format::FsBlock;
@@ -21,7 +21,7 @@ pub(crate) struct MetaBlock {
     contents: RwLock<BlockContents>,
     /// The last transaction in which this block was registered (`journal::Handle::register`).
     registered: AtomicU64,
-    /// The block was freed. The transaction in which it is registered must not write it.
+    /// True if the block was freed. The transaction in which it is registered must not write it.
     forgotten: AtomicBool,
     _charge: Charge,
 }
@@ -29,10 +29,11 @@ pub(crate) struct MetaBlock {
 /// The contents of a block.
 #[derive(Debug)]
 enum BlockContents {
-    /// The first reader has not loaded them from the device yet.
+    /// The first reader has not loaded the contents from the device yet.
     Missing,
     Loaded(Arc<AlignedBuf>),
-    /// They could not be loaded. This is final: the cache makes another block for the number.
+    /// The contents could not be loaded. This is final: the cache makes another block for the
+    /// number.
     Failed,
 }
 
@@ -110,8 +111,9 @@ impl MetaBlock {
 
     /// Registers the block in transaction `tid`. Returns false if it was registered there already.
     ///
-    /// A load comes before the swap, so that threads which change one block repeatedly share its cache line. Relaxed: the
-    /// transaction's list, which is locked, orders what depends on the result, and only one transaction runs at a time.
+    /// A load comes before the swap, so that threads which change one block repeatedly share its
+    /// cache line. Relaxed suffices: dependent accesses are ordered by the lock of the
+    /// transaction's list, and only one transaction runs at a time.
     pub(crate) fn register_in(&self, tid: u64) -> bool {
         self.registered.load(Ordering::Relaxed) != tid && self.registered.swap(tid, Ordering::Relaxed) != tid
     }
@@ -121,7 +123,7 @@ impl MetaBlock {
         self.forgotten.store(true, Ordering::Release);
     }
 
-    /// Returns true if the block was freed. Pairs with the store in `forget`.
+    /// Returns true if the block was freed. The load pairs with the store in `forget`.
     pub(crate) fn is_forgotten(&self) -> bool {
         self.forgotten.load(Ordering::Acquire)
     }

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::memory::{Budget, Evict, Shards};
 use crate::sync::Arc;
 
-/// Bytes that a block occupies besides its contents: up to one page that the memory allocator loses by aligning them for
-/// the device, the block itself, the counts of two references, and the entry in the cache.
+/// Bytes that a block occupies besides its contents: up to one page of padding for alignment, the
+/// block itself, the counts of two references, and the entry in the cache.
 const OVERHEAD: usize = 4096 + 256;
 
 /// The metadata blocks in memory.
@@ -47,7 +47,8 @@ impl MetaCache {
         self.blocks.budget()
     }
 
-    /// Returns a block. Reads and verifies it if it is not in memory. Blocks on the device, and while another thread reads it.
+    /// Returns a block. Reads and verifies it if it is not in memory. Blocks on the device, and
+    /// while another thread reads the block.
     ///
     /// # Errors
     /// A failed read; a bad checksum; [`Error::Corrupt`] if the block is in use as another kind.
@@ -55,7 +56,8 @@ impl MetaCache {
         self.loaded(number, kind, || None, || self.read_device(number, kind))
     }
 
-    /// Returns a zeroed block in memory, without reading the device. For a block that was just allocated.
+    /// Returns a zeroed block in memory, without reading the device. The caller has just allocated
+    /// the block.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the block is in use as another kind.
@@ -64,7 +66,8 @@ impl MetaCache {
         self.loaded(number, kind, || Some(zeroed()), || Ok(zeroed()))
     }
 
-    /// Returns a block. If it is not in memory, adds it with `contents`, or if that returns `None` loads it with `load`.
+    /// Returns a block. If it is not in memory, adds it with `contents`, or if `contents` returns
+    /// `None`, loads it with `load`.
     fn loaded(
         &self,
         number: FsBlock,
@@ -79,7 +82,7 @@ impl MetaCache {
                 return Ok(block);
             }
             self.drop_failed(&block);
-            // If another thread failed, this thread tries itself, with a new entry.
+            // If another thread failed to load the block, this thread tries with a new entry.
             loaded?;
         }
     }
@@ -92,7 +95,8 @@ impl MetaCache {
         }
     }
 
-    /// Removes an entry that could not be loaded. Its kind may have come from a corrupt structure.
+    /// Removes the entry of a block that could not be loaded. Its kind may have come from a corrupt
+    /// structure.
     fn drop_failed(&self, block: &Arc<MetaBlock>) {
         let number = block.number().get();
         let failed = self.blocks.shard(number).remove_if(number, |entry| Arc::ptr_eq(entry, block));
@@ -144,7 +148,8 @@ impl Evict for MetaCache {
     }
 
     fn evict(&self) {
-        // A new reference is acquired only under the lock of the shard, which is held here.
+        // A thread acquires a new reference only under the lock of the shard, which this thread
+        // holds.
         self.blocks.evict(|block| Arc::strong_count(block) == 1);
     }
 }

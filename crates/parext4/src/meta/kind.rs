@@ -5,10 +5,11 @@ use parext4_format::{ChecksumSeed, FsBlock, InodeNo, dir_entry, extent, htree, o
 
 use crate::error::Result;
 
-/// What a metadata block contains, and for which inode.
+/// The contents of a metadata block, and the inode to which it belongs.
 ///
-/// If two structures refer to one block as different kinds, or as blocks of different inodes, the volume is corrupt. The
-/// seeds are `Some` with `metadata_csum`; the seed of an inode's block is the inode's own.
+/// If two structures refer to one block as different kinds, or as blocks of different inodes, the
+/// volume is corrupt. The seeds are `Some` with `metadata_csum`; the seed of an inode's block is
+/// the inode's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     /// The block that contains the superblock, at this byte offset in the block.
@@ -51,7 +52,8 @@ impl BlockKind {
         Ok(())
     }
 
-    /// Writes the block's checksum. Called once for each transaction, when the block is frozen.
+    /// Writes the block's checksum. The commit calls it once for each transaction, when it freezes
+    /// the block.
     pub(crate) fn seal(self, number: FsBlock, bytes: &mut [u8]) {
         match self {
             Self::Superblock(offset) => {

@@ -1,11 +1,11 @@
 //! Metadata blocks in memory: their contents, a cache of them, and their checksums.
 //!
-//! Responsible for reading blocks, for verifying their checksums on read and writing them at commit. Not responsible for
-//! what the blocks mean (the parsers in `format` and the modules that own the structures), nor for writing them to the
-//! device (`journal`).
+//! This module reads blocks, verifies their checksums on read, and writes the checksums at commit.
+//! The parsers in `format` and the modules that own the structures interpret the blocks, and
+//! `journal` writes them to the device.
 //!
-//! Invariants: a block is in memory at most once. Contents are copy-on-write, so a reader or a commit keeps the version
-//! that it has read. Only a journal handle changes contents.
+//! Invariants: a block is in memory at most once. Contents are copy-on-write, so a reader or a
+//! commit keeps the version that it has read. Only a journal handle changes contents.
 
 mod block;
 mod cache;

@@ -19,17 +19,17 @@ use crate::sync::atomic::Ordering;
 /// threads allocated the blocks it had not reached and freed blocks where it had been.
 pub(super) const MAX_SEARCHES: u32 = 64;
 
-/// What an allocation does with the blocks that it finds. They are removed from the free extents in any case.
+/// The use of the blocks that an allocation finds. They leave the free extents in any case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AllocMode<'h> {
-    /// Marks them in use under this handle.
+    /// The allocation marks the blocks in use under this handle.
     InUse(&'h Handle<'h>),
-    /// Claims them: they stay free in the bitmap and in the counters, until
+    /// The allocation claims the blocks: they stay free in the bitmap and in the counters, until
     /// [`use_claimed`](Allocator::use_claimed) or [`release_claimed`](Allocator::release_claimed).
     Claim,
 }
 
-/// Contiguous blocks.
+/// A run of contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub start: FsBlock,
@@ -37,12 +37,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Returns the blocks `run` of `group`.
+    /// Returns `run` of `group` as blocks of the volume.
     pub(super) fn in_group(layout: &Layout, group: GroupNo, run: GroupRun) -> Self {
         Self { start: layout.group_start(group) + u64::from(run.start), len: run.len }
     }
 
-    /// Returns the group of the blocks, which are all of one group, and their numbers in it.
+    /// Returns the group of the run and the run in that group. All its blocks are in one group.
     pub(super) fn group(self, layout: &Layout) -> (GroupNo, GroupRun) {
         let (group, start) = layout.group_of(self.start);
         (group, GroupRun { start, len: self.len })
@@ -87,7 +87,8 @@ impl Allocator {
             return Err(Error::NoSpace);
         }
         let mut runs = Runs::new();
-        // The last end of a run, so that metadata does not block the growth of the file that it belongs to.
+        // Allocates from the last end of a run, so that metadata does not block the growth of its
+        // file.
         let found = self.find(AllocMode::InUse(handle), self.cluster_of(goal), 1, End::Last, &mut runs);
         match runs.first() {
             Some(run) => {
@@ -114,8 +115,9 @@ impl Allocator {
         self.allocate_metadata(handle, goal, &mut self.reserve_data(1, credentials)?)
     }
 
-    /// Finds claimed blocks: first contiguous ones in a group or a window, then any from the goal on. Returns at least one block or
-    /// an error. Away from the goal, takes the end `end` of a run.
+    /// Finds claimed blocks: first contiguous ones in a group or a window, then any free blocks
+    /// from the goal on. Returns at least one block or an error. Away from the goal, allocates from
+    /// the end `end` of a run.
     pub(super) fn find(
         &self,
         mode: AllocMode<'_>,
@@ -136,8 +138,8 @@ impl Allocator {
             }
         }
         for search in 0..MAX_SEARCHES {
-            // The first search may miss blocks that are moving into or out of a window, or are being discarded. Later searches
-            // wait for these blocks.
+            // The first search may miss blocks that move into or out of a window, or that are being
+            // discarded. Later searches wait for these blocks.
             let _trim = (search > 0).then(|| self.wait_for_trim());
             let _windows = match search {
                 0 => None,
@@ -206,21 +208,21 @@ impl Allocator {
         })
     }
 
-    /// Returns how many blocks at the end of a run may be freed in one step of [`super::FREE_CREDITS`]: the blocks in the last two
-    /// groups.
+    /// Returns the number of blocks at the end of a run that may be freed in one step of
+    /// [`super::FREE_CREDITS`]: the blocks in the last two groups.
     pub(crate) fn freeable_tail(&self, start: FsBlock, len: u32) -> u32 {
         let (_, offset) = self.layout.group_of(start + u64::from(len.saturating_sub(1)));
         len.min((offset + 1).saturating_add(self.layout.blocks_per_group))
     }
 
-    /// Returns how many blocks at the start of a run may be marked in use in one step of [`super::FREE_CREDITS`]: the
-    /// blocks in its first group.
+    /// Returns the number of blocks at the start of a run that may be marked in use in one step of
+    /// [`super::FREE_CREDITS`]: the blocks in its first group.
     pub(crate) fn usable_head(&self, start: FsBlock, len: u32) -> u32 {
         let (_, offset) = self.layout.group_of(start);
         len.min(self.layout.blocks_per_group - offset)
     }
 
-    /// Reads the bitmaps that have the blocks of a run, of at most 64 groups.
+    /// Reads the bitmaps of the groups of a run, at most 64.
     ///
     /// # Errors
     /// Corruption of a group, a failed read.
@@ -230,8 +232,8 @@ impl Allocator {
         groups.try_for_each(|(group, _)| self.group(group).read_block_bitmap(&self.cache))
     }
 
-    /// Reads the bitmap from which [`allocate_metadata`](Self::allocate_metadata) takes a block for this goal, unless other threads use
-    /// the group up first.
+    /// Reads the bitmap from which [`allocate_metadata`](Self::allocate_metadata) allocates for
+    /// this goal, unless other threads fill the group first.
     ///
     /// # Errors
     /// Corruption of a group, a failed read.
@@ -260,8 +262,9 @@ impl Allocator {
         Ok(())
     }
 
-    /// Returns clusters of data to `claim` that `handle` has allocated from it, and that nothing refers to. They are allocatable at once:
-    /// they were free in the last durable state, too (I7).
+    /// Adds clusters of data to `claim` again that `handle` has allocated from it, and that nothing
+    /// refers to. They are allocatable at once, because they were free in the last durable state,
+    /// too (I7).
     ///
     /// # Errors
     /// As [`free_data`](Self::free_data).
@@ -343,8 +346,8 @@ impl Allocator {
             let clusters = self.clusters_of(freed.start, freed.len);
             self.release_to_groups(clusters);
             self.unclaim_released(u64::from(clusters.len));
-            // Last, because a thread that found no space gives up if no block is held and none was released. Release pairs with
-            // the Acquire in `has_held_blocks`.
+            // This is the last step, because a thread that found no space gives up if no block is
+            // held and none was released. Release pairs with the Acquire in `has_held_blocks`.
             self.held.fetch_sub(u64::from(clusters.len), Ordering::Release);
         }
     }

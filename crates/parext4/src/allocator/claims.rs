@@ -1,24 +1,29 @@
 //! Claims of blocks by operations in flight, and the threads that wait for these claims to end.
 //!
-//! Responsible for telling a thread that found no space whether blocks may come back without it. Not responsible for what the thread
-//! does meanwhile: [`map_update::space`](crate::map_update) decides that.
+//! This module tells a thread that found no space whether other threads may return blocks.
+//! [`map_update::space`](crate::map_update) decides what the thread does meanwhile.
 //!
-//! An operation claims more blocks than it uses at last: a conversion claims the most that it may need, and a request that fails
-//! in part releases the rest. So a claim that fails while other claims are in flight does not mean that the volume is full (H40).
+//! An operation may claim more blocks than it uses: a conversion claims the most that it may need,
+//! and a request that fails in part releases the rest. So a claim that fails while other claims are
+//! in flight does not mean that the volume is full (H40).
 //!
-//! 1. A thread counts its claim before it takes blocks from the counter, and ends it after it has returned them. So a thread that finds
-//!    too few unclaimed blocks also finds the claims that have them.
-//! 2. A thread whose claim has failed becomes a [`Waiter`], and tries again. From its attempt on, its [`Ledger`] counts the blocks that other
-//!    threads return.
-//! 3. If the attempt fails, it waits until all claims have ended that began before the failure. If they have returned fewer blocks than it
-//!    lacked, no end of them can have been enough: the volume is full. Claims that began later have only blocks that the attempt has
-//!    seen or that the earlier claims returned, so it neither waits for them nor counts what they return. The exception are claims that
-//!    get blocks which were claimed before: it waits for all of these.
+//! 1. A thread counts its claim before it subtracts blocks from the counter, and ends the claim
+//!    after it has added unused blocks again. So a thread that finds too few unclaimed blocks also
+//!    finds the claims that hold the others.
+//! 2. A thread whose claim has failed becomes a [`Waiter`], and retries. From its attempt on, its
+//!    [`Ledger`] counts the blocks that other threads return.
+//! 3. If the attempt fails, the waiter blocks until all claims have ended that began before the
+//!    failure. If these have returned fewer blocks than the attempt lacked, the volume is full.
+//!    Claims that began later hold only blocks that the attempt has seen or that the earlier claims
+//!    returned, so the waiter neither waits for them nor counts the blocks that they return. The
+//!    exception are claims that get blocks which were claimed before: the waiter waits for all of
+//!    these.
 //!
-//! **Epochs** tell earlier claims from later ones, as in sleepable RCU. A claim counts in the epoch in which it began. A waiter notes the
-//! epoch `E` of its failure, and begins epoch `E + 1`, once epoch `E - 1` has no claims in flight. When `E` has none either, all earlier
-//! claims have ended. So claims in flight belong to the current epoch or to the one before, two sets of counters are enough, and any
-//! number of waiters can use the same epochs.
+//! **Epochs** tell earlier claims from later ones, as in sleepable RCU. A claim counts in the epoch
+//! in which it began. A waiter notes the epoch `E` of its failure, and begins epoch `E + 1`, once
+//! epoch `E - 1` has no claims in flight. When epoch `E` has no claims in flight either, all
+//! earlier claims have ended. So claims in flight belong to the current epoch or to the one before,
+//! two sets of counters are enough, and any number of waiters can use the same epochs.
 
 use std::time::Duration;
 
@@ -28,14 +33,15 @@ use crate::stripes::{Stripes, number_of_thread};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, Rank, thread_local, yield_now};
 
-/// Interval at which a waiting thread checks what causes no event, such as the last use of a removed file.
+/// Interval at which a waiting thread checks for causes without an event, such as the last use of a
+/// removed file.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 thread_local! {
     static ATTEMPT: std::cell::Cell<Attempt> = const { std::cell::Cell::new(Attempt::NEW) };
 }
 
-/// What a thread has done in an attempt.
+/// The results of a thread's attempt.
 #[derive(Clone, Copy)]
 struct Attempt {
     /// The fewest blocks that a failed claim lacked.
@@ -61,9 +67,10 @@ impl Epoch {
 /// The claims in flight, and their waiters.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// By the parity of their epoch.
+    /// Number of claims in flight, by the parity of their epoch.
     in_flight: [Stripes<AtomicI64, 16>; 2],
-    /// The claims in flight that have blocks which were claimed before, as for dirty pages, whatever their epoch.
+    /// Number of claims in flight, of any epoch, that hold blocks which were claimed before, as for
+    /// dirty pages.
     attached: Stripes<AtomicI64, 16>,
     epoch: AtomicU64,
     waiters: AtomicU32,
@@ -71,12 +78,12 @@ pub(super) struct Claims {
     changed: Condvar,
 }
 
-/// What other threads have done since a waiting thread began its last attempt.
+/// Changes by other threads since a waiting thread began its last attempt.
 #[derive(Debug)]
 struct Ledger {
-    /// The number of the waiting thread. The claims that it returns itself tell it nothing.
+    /// The number of the waiting thread. Claims that it returns itself do not count.
     thread: usize,
-    /// The epoch in which the attempt failed, `None` before that.
+    /// The epoch in which the attempt failed; `None` before that.
     failed: Option<Epoch>,
     /// Number of blocks that came back, except for blocks of claims that began after the failure.
     returned: u64,
@@ -123,7 +130,7 @@ impl Claims {
         self.attached.mine().fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Ends what [`begin_attached`](Self::begin_attached) began, before the end of the claim.
+    /// Undoes [`begin_attached`](Self::begin_attached), before the end of the claim.
     pub(super) fn end_attached(&self) {
         self.attached.mine().fetch_sub(1, Ordering::SeqCst);
     }
@@ -139,8 +146,9 @@ impl Claims {
         self.note_returned(0, None);
     }
 
-    /// Counts `blocks` that can be claimed again, and wakes the waiting threads. They are blocks of a claim that began in `epoch`; `None` if
-    /// they were claimed or in use before that. Costs a load if no thread waits.
+    /// Counts `blocks` that can be claimed again, and wakes the waiting threads. `epoch` is the
+    /// epoch in which their claim began; `None` if they were claimed or in use before that. Costs a
+    /// load if no thread waits.
     pub(super) fn note_returned(&self, blocks: u64, epoch: Option<Epoch>) {
         self.note(|ledger, is_own| {
             ledger.events += u64::from(!is_own);
@@ -159,7 +167,8 @@ impl Claims {
         });
     }
 
-    /// Changes the ledgers by `change`, which learns whether a ledger is the caller's, and wakes the waiting threads.
+    /// Calls `change` with each ledger, and with true if the ledger is the caller's own. Wakes the
+    /// waiting threads.
     fn note(&self, change: impl Fn(&mut Ledger, bool)) {
         // SeqCst: a thread that begins to wait after this load sees the blocks that were returned before it.
         if self.waiters.load(Ordering::SeqCst) == 0 {
@@ -183,7 +192,7 @@ impl Claims {
     fn have_ended(&self, epoch: Epoch) -> bool {
         let next = epoch.next();
         if self.epoch() == epoch {
-            // The epoch before, which has the same parity as the next one.
+            // This is the epoch before, which has the same parity as the next one.
             if guarded!(Fault::EpochUnfinished, !self.is_empty(next)) {
                 return false;
             }
@@ -210,15 +219,15 @@ pub(crate) struct Seen(u64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     epoch: Epoch,
-    /// The fewest blocks that one of its claims lacked.
+    /// The fewest blocks that a claim of the attempt lacked.
     pub lacking: u64,
-    /// Number of blocks that it has freed.
+    /// Number of blocks that the attempt has freed.
     freed: u64,
 }
 
 impl Failure {
-    /// Returns the number of blocks that must come back before another attempt can succeed. The blocks that the failed one has freed itself
-    /// come back in addition.
+    /// Returns the number of blocks that must come back before another attempt can succeed. It
+    /// includes the blocks that the failed attempt has freed itself, which come back in any case.
     pub(crate) fn missing(&self) -> u64 {
         self.lacking.saturating_add(self.freed)
     }
@@ -231,13 +240,15 @@ impl Waiter<'_> {
         look(own.expect("a waiter has a ledger"))
     }
 
-    /// Begins an attempt. All blocks are counted that other threads return from now on, and all that commits make allocatable.
+    /// Begins an attempt. From now on counts all blocks that other threads return, and all that
+    /// commits make allocatable.
     pub(crate) fn begin_attempt(&self) {
         forget_lacking();
         self.with(|ledger| (ledger.failed, ledger.returned) = (None, 0));
     }
 
-    /// Notes that the attempt has failed. Returns `None` if no claim was too large, so that more blocks would not help.
+    /// Records that the attempt has failed. Returns `None` if no claim failed, so that more blocks
+    /// would not help.
     pub(crate) fn fail_attempt(&self) -> Option<Failure> {
         let Attempt { lacking, freed } = ATTEMPT.with(std::cell::Cell::get);
         let lacking = lacking?;
@@ -251,8 +262,9 @@ impl Waiter<'_> {
         attached == 0 && self.claims.have_ended(failure.epoch)
     }
 
-    /// Returns the number of blocks that other threads have returned since the attempt began, except for blocks that they claimed
-    /// after it had failed, plus the blocks that commits have made allocatable.
+    /// Returns the number of blocks that other threads have returned since the attempt began, plus
+    /// the blocks that commits have made allocatable. Blocks that were claimed after the attempt
+    /// had failed do not count.
     pub(crate) fn returned(&self) -> u64 {
         self.with(|ledger| ledger.returned)
     }
@@ -262,15 +274,16 @@ impl Waiter<'_> {
         self.with(|ledger| Seen(ledger.events))
     }
 
-    /// Blocks until another thread has caused an event since `seen`, at most for the interval after which other causes are checked.
+    /// Blocks until another thread has caused an event since `seen`, but at most for
+    /// [`CHECK_INTERVAL`].
     pub(crate) fn wait(&self, seen: Seen) {
         self.block_while(|ledger| ledger.events == seen.0);
     }
 
-    /// Blocks for the interval after which other causes are checked, whatever happens. The caller has paused `times` before.
+    /// Blocks for [`CHECK_INTERVAL`], whatever happens. The caller has paused `times` before.
     pub(crate) fn pause(&self, times: u32) {
         if cfg!(shuttle) {
-            // In a model no time passes.
+            // In a model no time passes, so this yields.
             (0..=times).for_each(|_| yield_now());
         } else {
             self.block_while(|_| true);
@@ -295,7 +308,7 @@ impl Drop for Waiter<'_> {
 }
 
 impl Allocator {
-    /// Counts events from now on, for a thread that has found no space and is about to try again.
+    /// Begins to count events, for a thread that has found no space and is about to retry.
     pub(crate) fn begin_waiting(&self) -> Waiter<'_> {
         let thread = number_of_thread();
         let ledger = Ledger { thread, failed: None, returned: 0, events: 0 };
@@ -305,7 +318,7 @@ impl Allocator {
     }
 }
 
-/// Notes that a claim of this thread failed because of `blocks` that were lacking.
+/// Records that a claim of this thread failed because `blocks` were lacking.
 pub(super) fn note_lacking(blocks: u64) {
     ATTEMPT.with(|attempt| {
         let Attempt { lacking, freed } = attempt.get();
@@ -313,12 +326,13 @@ pub(super) fn note_lacking(blocks: u64) {
     });
 }
 
-/// Notes that this thread has freed `blocks`, which wait for a commit.
+/// Records that this thread has freed `blocks`, which wait for a commit.
 pub(super) fn note_freed(blocks: u64) {
     ATTEMPT.with(|attempt| attempt.set(Attempt { freed: attempt.get().freed + blocks, ..attempt.get() }));
 }
 
-/// Returns the fewest blocks that a failed claim of this thread lacked since [`forget_lacking`], `None` if no claim failed.
+/// Returns the fewest blocks that a failed claim of this thread lacked since [`forget_lacking`];
+/// `None` if no claim failed.
 pub(crate) fn lacking() -> Option<u64> {
     ATTEMPT.with(std::cell::Cell::get).lacking
 }

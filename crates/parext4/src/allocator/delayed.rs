@@ -1,8 +1,9 @@
 //! Delayed allocation: space reserved for dirty pages, whose blocks are allocated at write-back.
 //!
-//! Responsible for the claims of such data and of the tree blocks that will map it. Invariant: for `n` delayed blocks, `n` plus
-//! one block for each 32 of them, rounded up, are claimed. With `bigalloc`, one cluster is claimed for
-//! each cluster that gets any of the `n` blocks, instead of the blocks. The file lists these clusters.
+//! This module claims blocks for such data and for the tree blocks that will map it. Invariant: for
+//! `n` delayed blocks, `n` plus one block for each 32 of them, rounded up, are claimed. With
+//! `bigalloc`, the claim for the data is one cluster for each cluster that gets any of the `n`
+//! blocks. The file lists these clusters.
 
 use super::{Allocator, Reservation};
 use crate::convert::saturating_u32;
@@ -14,7 +15,7 @@ use crate::sync::atomic::Ordering;
 /// split is half full, so each data block could become an extent of its own.
 const PER_TREE_BLOCK: u64 = 32;
 
-/// Clusters that the tree of a contiguous write may take nevertheless.
+/// Number of clusters that are kept free for the tree of a contiguous write.
 const SPARE: u64 = 8;
 
 /// Returns the number of tree blocks to claim for `data` blocks.
@@ -23,13 +24,14 @@ fn tree_blocks(data: u64) -> u64 {
 }
 
 impl Allocator {
-    /// Claims space for `blocks` of data that will be written back, of a caller with `credentials`. The tree blocks may come from the pool.
+    /// Claims space for `blocks` of data that will be written back, of a caller with `credentials`.
+    /// The tree blocks may come from the pool.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::Error::NoSpace). So the writer gets the error, and not the write-back.
+    /// [`NoSpace`](crate::Error::NoSpace). So the writer gets the error, and write-back does not.
     pub(crate) fn delay(&self, blocks: u32, credentials: Credentials) -> Result<()> {
         let blocks = u64::from(blocks);
-        // Rounded up, because another thread may pass the next multiple first.
+        // Both numbers are rounded up, because another thread may pass the next multiple first.
         let (data, tree) = (saturating_u32(self.data(blocks)), saturating_u32(tree_blocks(blocks)));
         let mut claim = self.reserve_both(data, tree, credentials)?;
         let before = self.delayed.fetch_add(blocks, Ordering::Relaxed);
@@ -57,7 +59,8 @@ impl Allocator {
         claim
     }
 
-    /// Delays a cluster again, out of `claim`. If its claim was used, it is claimed even if that exceeds the free clusters.
+    /// Delays a cluster again, out of `claim`. If the claim has no blocks left, claims the cluster
+    /// even if that exceeds the free clusters.
     pub(crate) fn delay_cluster_again(&self, claim: &mut Reservation<'_>) {
         if !claim.take(1) {
             self.unclaimed.fetch_sub(1, Ordering::Acquire);
@@ -68,7 +71,8 @@ impl Allocator {
     /// Ends the delay of `blocks` of data, which are about to be allocated or are not needed any more. Returns their claim.
     pub(crate) fn undelay(&self, blocks: u32) -> Reservation<'_> {
         let blocks = u64::from(blocks);
-        // First, so that a thread that waits for space finds the blocks delayed or claimed.
+        // This comes first, so that a thread that waits for space finds the blocks delayed or
+        // claimed.
         let mut claim = self.begin_attaching();
         let before = self.delayed.fetch_sub(blocks, Ordering::SeqCst);
         claim.put_back(saturating_u32(self.claim_of(before.saturating_sub(blocks), blocks)));
@@ -88,8 +92,8 @@ impl Allocator {
         }
     }
 
-    /// Returns true if `bytes` of data of a caller with `credentials` fit into holes once all delayed blocks have turned out to need no tree
-    /// blocks.
+    /// Returns true if `bytes` of data of a caller with `credentials` fit into holes, provided that
+    /// the delayed blocks need no tree blocks.
     pub(crate) fn fits_without_trees(&self, bytes: u64, credentials: Credentials) -> bool {
         let trees = tree_blocks(self.delayed.load(Ordering::Relaxed));
         let clusters = bytes.div_ceil(self.layout.cluster_bytes()) + SPARE;
@@ -103,13 +107,14 @@ impl Allocator {
         self.blocks_in(self.data(blocks) + clusters + tree_blocks(blocks))
     }
 
-    /// Returns the claim of `blocks` that are added to `before` blocks. The sum does not depend on the order in which threads add and
-    /// remove blocks.
+    /// Returns the number of blocks to claim when `blocks` are added to `before` blocks. The sum
+    /// does not depend on the order in which threads add and remove blocks.
     fn claim_of(&self, before: u64, blocks: u64) -> u64 {
         self.data(blocks) + tree_blocks(before + blocks) - tree_blocks(before)
     }
 
-    /// Returns the number of units that are claimed for the data of `blocks`, without the clusters that are claimed beside.
+    /// Returns the number of units that are claimed for the data of `blocks`, without the clusters
+    /// that are claimed separately.
     fn data(&self, blocks: u64) -> u64 {
         if self.layout.cluster_bits == 0 { blocks } else { 0 }
     }

@@ -8,7 +8,7 @@ use crate::layout::GroupRun;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     First,
-    /// The last blocks of the last run, away from blocks that are allocated at the first end.
+    /// The last blocks of the last run, away from blocks that are allocated from the first end.
     Last,
 }
 
@@ -16,14 +16,15 @@ pub(super) enum End {
 #[derive(Debug, Default)]
 pub(super) struct FreeExtents {
     by_start: BTreeMap<u32, u32>,
-    /// `(len, start)`: the best fit is the first entry with at least the requested length.
+    /// The runs as `(len, start)`: the best fit is the first entry with at least the requested
+    /// length.
     by_len: BTreeSet<(u32, u32)>,
 }
 
 impl FreeExtents {
     /// Estimates the memory of the runs, in bytes.
     pub(super) fn memory(&self) -> usize {
-        // One entry in each tree. The nodes of a tree are about two thirds full.
+        // Each run has one entry in each tree. The nodes of a tree are about two thirds full.
         self.by_start.len() * 3 * size_of::<(u32, u32)>()
     }
 
@@ -31,8 +32,9 @@ impl FreeExtents {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// Removes `want` contiguous blocks: at `goal` if they are free, otherwise the first blocks of the best fit, or the last blocks of
-    /// the last run that is long enough, as `end` says. Returns `None` if no run is long enough.
+    /// Removes `want` contiguous blocks: at `goal` if they are free, otherwise, depending on `end`,
+    /// the first blocks of the best fit or the last blocks of the last run that is long enough.
+    /// Returns `None` if no run is long enough.
     pub(super) fn take_whole(&mut self, goal: Option<u32>, want: u32, end: End) -> Option<GroupRun> {
         let at_goal = goal.and_then(|goal| self.at(goal)).filter(|run| run.len >= want);
         let fits = || match end {
@@ -48,7 +50,8 @@ impl FreeExtents {
         Some(taken)
     }
 
-    /// Removes up to `want` blocks: from `goal` on if it is free, otherwise from the largest run.
+    /// Removes up to `want` blocks: from `goal` on if that block is free, otherwise from the
+    /// largest run.
     pub(super) fn take_part(&mut self, goal: Option<u32>, want: u32) -> Option<GroupRun> {
         let run = goal.and_then(|goal| self.at(goal)).or_else(|| self.largest_run())?;
         let taken = GroupRun { start: run.start, len: run.len.min(want) };

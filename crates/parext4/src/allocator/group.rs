@@ -35,17 +35,18 @@ pub(super) struct Group {
     /// The block that contains this group's descriptor, and the offset in it.
     desc_block: Arc<MetaBlock>,
     desc_offset: usize,
-    /// The descriptor as read at open. Its variable fields are in `blocks` and `inodes`.
+    /// The descriptor as it was read at open. Its variable fields are in `blocks` and `inodes`.
     desc: GroupDesc,
     pub(super) blocks: Mutex<Blocks>,
     pub(super) inodes: Mutex<Inodes>,
     joined: AtomicU64,
-    /// Hints, read without the lock to skip groups that cannot serve a request. Relaxed suffices: they order nothing, and a
-    /// search that fails is repeated without hints.
+    /// Hints that are read without the lock, to skip groups that cannot serve a request. Relaxed
+    /// suffices: they order no other accesses, and a search that fails is repeated without hints.
     pub(super) largest_hint: AtomicU32,
     pub(super) free_inodes_hint: AtomicU32,
     pub(super) used_dirs_hint: AtomicU32,
-    /// When a bitmap was last used, by the clock of the budget; `NEVER` if none is in memory.
+    /// The time of the last use of a bitmap, by the clock of the budget; `NEVER` if none is in
+    /// memory.
     used_at: AtomicU64,
 }
 
@@ -57,8 +58,9 @@ pub(super) struct Blocks {
     checksum: u32,
     bitmap: Option<Arc<MetaBlock>>,
     pub(super) free: FreeExtents,
-    /// Number of blocks that are free in the bitmap but not in `free`: blocks of windows, claimed blocks, blocks being discarded, and blocks
-    /// freed by a transaction that is not durable. While it is above zero, the bitmap and `free` stay in memory.
+    /// Number of blocks that are free in the bitmap but not in `free`: blocks of windows, claimed
+    /// blocks, blocks being discarded, and blocks freed by a transaction that is not durable. While
+    /// the number is above zero, the bitmap and `free` stay in memory.
     in_windows: u32,
     /// The memory of `free`, charged to the metadata budget while the bitmap is in memory.
     charge: Option<Charge>,
@@ -73,7 +75,8 @@ pub(super) struct Inodes {
     pub(super) uninit: bool,
     checksum: u32,
     pub(super) bitmap: Option<Arc<MetaBlock>>,
-    /// Whether the bitmap was in memory, and could be read since, so that numbers may be given to new inodes.
+    /// True if the bitmap was in memory and no later read of it has failed, so that new inodes may
+    /// get numbers.
     pub(super) was_loaded: bool,
 }
 
@@ -100,7 +103,7 @@ impl Group {
         let inodes = Inodes {
             free_count: desc.free_inodes,
             used_dirs: desc.used_dirs,
-            // A group that was never used has no inodes, whatever the number says.
+            // A group that was never used has no inodes, whatever the field says.
             table_unused: if uninit(GroupFlags::INODE_UNINIT) {
                 layout.inodes_per_group
             } else {
@@ -117,7 +120,7 @@ impl Group {
             superblock: Arc::clone(superblock),
             desc_block,
             desc_offset,
-            // The upper bound, until the bitmap is read.
+            // This is the upper bound, until the bitmap is read.
             largest_hint: AtomicU32::new(desc.free_blocks),
             free_inodes_hint: AtomicU32::new(desc.free_inodes),
             used_dirs_hint: AtomicU32::new(desc.used_dirs),
@@ -137,9 +140,9 @@ impl Group {
         self.desc.inode_table
     }
 
-    /// Allocates up to `want` contiguous blocks: at `goal` (an offset in the group) if they are free there, otherwise from another
-    /// free run. With `whole`, allocates all `want` blocks or none, from that end of the run. Returns `None` if there is no such
-    /// run.
+    /// Allocates up to `want` contiguous blocks: at `goal` (an offset in the group) if they are
+    /// free there, otherwise from another free run. With `whole`, allocates all `want` blocks or
+    /// none, from the given end of the run. Returns `None` if there is no such run.
     pub(super) fn take(
         self: &Arc<Self>,
         cache: &MetaCache,
@@ -180,8 +183,8 @@ impl Group {
         self.touch(handle);
     }
 
-    /// Frees blocks in the bitmap and the counters. They become allocatable by [`release`](Self::release). Returns false, with nothing
-    /// changed, if a block is free already.
+    /// Frees blocks in the bitmap and the counters. [`release`](Self::release) makes them
+    /// allocatable. Returns false, with nothing changed, if a block is free already.
     pub(super) fn free(
         self: &Arc<Self>,
         cache: &MetaCache,

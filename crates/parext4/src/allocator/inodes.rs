@@ -53,8 +53,9 @@ impl Allocator {
         group.load_inodes(&self.cache, &mut group.inodes.lock())
     }
 
-    /// Returns true if the number `ino` may be given to a new inode. Reads the bitmap only if it was in memory before. Returns false if
-    /// it cannot be read: no number is given to an inode while the bitmap is not in memory.
+    /// Returns true if a new inode may get the number `ino`. Reads the bitmap only if it was in
+    /// memory before. Returns false if the bitmap cannot be read: no inode gets a number while the
+    /// bitmap is not in memory.
     ///
     /// # Errors
     /// Corruption: the volume has no such inode.
@@ -136,7 +137,8 @@ impl Allocator {
         Ok(Some((ino, block)))
     }
 
-    /// Marks inode `ino` of `group` in use, with its number in the group. Returns its table block, in which the inode is zeroed.
+    /// Marks inode `ino` of `group`, which has number `index` in it, as in use. Returns its table
+    /// block, in which the inode is zeroed.
     pub(super) fn take_inode_at(
         &self,
         handle: &Handle<'_>,
@@ -146,7 +148,8 @@ impl Allocator {
         is_dir: bool,
     ) -> Result<Arc<MetaBlock>> {
         let bitmap = group.load_inodes(&self.cache, inodes)?;
-        // Still under the group's lock, so that the first of two new inodes in one fresh block zeroes it.
+        // This is still under the group's lock, so that the first of two new inodes in one fresh
+        // block zeroes it.
         let block = self.prepare_table_block(handle, ino, index, &bitmap.snapshot())?;
         handle.change(&bitmap, |bytes| bitmap::set_range(bytes, index, 1));
         inodes.free_count = inodes.free_count.saturating_sub(1);

@@ -1,7 +1,8 @@
 //! A block for data that is on the device before a transaction allocates the block.
 //!
-//! Responsible for keeping the block from other requests meanwhile. Like a window, a kept block exists only in memory: it is not
-//! among the free extents of its group, but free in the bitmap, so a crash leaves it free.
+//! This module keeps the block from other requests meanwhile. Like a window, a kept block exists
+//! only in memory: it is not in the free extents of its group, but free in the bitmap, so a crash
+//! leaves it free.
 
 use parext4_format::FsBlock;
 
@@ -53,14 +54,15 @@ impl Drop for KeptBlock<'_> {
 }
 
 impl Allocator {
-    /// Keeps a free block, at `goal` or after it if possible, for the data of a caller with `credentials`.
+    /// Keeps a free block for the data of a caller with `credentials`: at `goal`, or after it if
+    /// possible.
     ///
     /// # Errors
     /// [`Error::NoSpace`]. Corruption of a group.
     pub(crate) fn keep_block(&self, goal: FsBlock, credentials: Credentials) -> Result<KeptBlock<'_>> {
         let claim = self.reserve_data(1, credentials)?;
         for search in 0..MAX_SEARCHES {
-            // As in `find`: later searches wait for blocks that the first may miss.
+            // As in `find`, later searches wait for blocks that the first may miss.
             let _trim = (search > 0).then(|| self.wait_for_trim());
             let _windows = match search {
                 0 => None,

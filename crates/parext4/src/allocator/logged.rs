@@ -11,7 +11,8 @@ use crate::meta::{MetaBlock, MetaCache};
 use crate::sync::Arc;
 
 impl Allocator {
-    /// Returns the parts of a run of blocks, rounded out to clusters, each in one group, that [`claim_logged`](Self::claim_logged) takes.
+    /// Splits a run of blocks, rounded out to clusters, into parts for
+    /// [`claim_logged`](Self::claim_logged), each in one group.
     ///
     /// # Errors
     /// Corruption: blocks outside the volume, or of the file system itself.
@@ -21,9 +22,9 @@ impl Allocator {
         Ok(parts.map(|(group, run)| self.blocks_of(Run::in_group(&self.units, group, run))))
     }
 
-    /// Marks those blocks of `run` in use that are free. `run` lies in one group, and none of its blocks was freed by a
-    /// transaction that is not durable. Returns the blocks that were free. Registers at most
-    /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks.
+    /// Marks the free blocks of `run` as in use. `run` lies in one group, and none of its blocks
+    /// was freed by a transaction that is not durable. Returns the blocks that were free. Registers
+    /// at most [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks.
     ///
     /// # Errors
     /// Corruption of the group.
@@ -39,8 +40,8 @@ impl Allocator {
         Ok(claimed.into_iter().map(blocks).collect())
     }
 
-    /// Allocates inode number `ino`, which is free. Returns its table block, in which the inode is zeroed. Registers at most
-    /// [`INODE_CREDITS`](super::INODE_CREDITS) blocks.
+    /// Allocates the free inode number `ino`. Returns its table block, in which the inode is
+    /// zeroed. Registers at most [`INODE_CREDITS`](super::INODE_CREDITS) blocks.
     ///
     /// # Errors
     /// Corruption: the volume has no such inode, or its group is corrupt.
@@ -63,7 +64,7 @@ impl Allocator {
 }
 
 impl Group {
-    /// Marks the free blocks of `run` in use. Returns them.
+    /// Marks the free blocks of `run` as in use, and returns them.
     fn take_free_of(
         self: &Arc<Self>,
         cache: &MetaCache,

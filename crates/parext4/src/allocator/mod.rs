@@ -1,19 +1,22 @@
 //! The allocator of blocks and inodes.
 //!
-//! Responsible for the free space of all block groups, in memory and in the bitmaps and counters. Not responsible for the
-//! files that use the blocks. Invariants: a request first claims its number of blocks from one atomic counter and then finds
-//! them, so a request that has claimed cannot run out of space half-way; freed blocks become allocatable only after the
-//! transaction that freed them is durable (I7).
+//! It manages the free space of all block groups, in memory and in the bitmaps and counters. It
+//! does not know the files that use the blocks. Invariants: a request first claims its number of
+//! blocks from one atomic counter and then finds them, so a request that has claimed blocks cannot
+//! run out of space half-way; freed blocks become allocatable only after the transaction that freed
+//! them is durable (I7).
 //!
-//! Each group has one lock for its blocks and one for its inodes. The last blocks of the volume are kept for metadata that
-//! completions need (I5, H10), as ext4's reserved clusters are.
+//! Each group has one lock for its blocks and one for its inodes. The last blocks of the volume are
+//! kept for metadata that completions need (I5, H10), as ext4's reserved clusters are.
 //!
-//! A file that grows, or is filled in any order, gets *windows*: free blocks kept for a region of the file, so that they are
-//! contiguous although other files allocate at the same time. Windows exist in memory only. If a request finds no other
-//! blocks, the oldest windows are reclaimed, so windows never cause a lack of space.
+//! A file that grows, or is filled in any order, gets *windows*: free blocks kept for a region of
+//! the file, so that they are contiguous although other files allocate at the same time. Windows
+//! exist in memory only. If a request finds no other blocks, the oldest windows are reclaimed, so
+//! windows never cause a lack of space.
 //!
-//! With `bigalloc` the unit of allocation is the cluster. Inside this module every number of blocks, of the volume and of a file, then
-//! counts clusters, and [`units`] converts at the boundary: callers pass and get blocks. Reservations and claims count clusters.
+//! With `bigalloc` the unit of allocation is the cluster. Inside this module, every number of
+//! blocks of the volume or of a file then counts clusters, and [`units`] converts at the boundary:
+//! callers pass and get blocks. Reservations and claims count clusters.
 
 mod blocks;
 mod claims;
@@ -72,12 +75,13 @@ pub(crate) const INODE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 2;
 /// The runs that an allocation returns.
 pub(crate) type Runs = SmallVec<[Run; 4]>;
 
-/// How an open volume allocates.
+/// Options for the allocations of an open volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocationOptions {
-    /// Requests for fewer blocks of data are allocated one block at a time. `None`: all requests are.
+    /// Requests for fewer blocks of data are allocated one block at a time. `None` applies that to
+    /// all requests.
     pub serialize_from: Option<u32>,
-    /// Data may use the blocks that are otherwise for metadata only.
+    /// True if data may use the blocks that are otherwise for metadata only.
     pub fill_completely: bool,
 }
 
@@ -106,7 +110,7 @@ pub(crate) struct Allocator {
     shared_goal: AtomicU64,
     /// Number of data blocks with delayed allocation.
     delayed: AtomicU64,
-    /// Number of clusters claimed for them, with `bigalloc`.
+    /// Number of clusters claimed for these data blocks, with `bigalloc`.
     delayed_clusters: AtomicU64,
     /// Number of blocks freed by transactions that are not durable.
     held: AtomicU64,
@@ -115,7 +119,8 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
-    /// Returns an allocator with the descriptors `descs`, which were read and checked. `desc_blocks` are their blocks, in order.
+    /// Returns an allocator. `descs` are the checked descriptors, and `desc_blocks` their blocks,
+    /// in order.
     pub(crate) fn new(
         layout: Arc<Layout>,
         cache: Arc<MetaCache>,
@@ -140,7 +145,7 @@ impl Allocator {
                 Arc::new(Group::new(number, &units, superblock, block, offset, desc))
             })
             .collect();
-        // The pool of ext4_reserve_clusters: 2 % of the volume, at most 4096 clusters.
+        // The pool is that of `ext4_reserve_clusters`: 2 % of the volume, at most 4096 clusters.
         let most = if options.fill_completely { 0 } else { 4096 };
         let pool = i64::try_from((units.blocks_count / 50).min(most)).unwrap_or(0);
         let reserved = superblock.reserved_blocks() >> layout.cluster_bits;
@@ -182,17 +187,20 @@ impl Allocator {
 
     /// Returns true if directories should use as few blocks as possible, because the volume is to be filled and has little space.
     pub(crate) fn packs_directories(&self) -> bool {
-        // A directory cannot grow so large then that a search without an index takes long.
+        // With so few blocks free, a directory cannot grow so large that a search without an index
+        // takes long.
         const FEW: i64 = 4096;
         self.options.fill_completely && self.unclaimed.load(Ordering::Relaxed) < FEW
     }
 
-    /// Returns how many of `free` blocks are available for data of users other than root, for which `reserved` blocks are kept.
+    /// Returns the number of `free` blocks that are available for data of users other than root.
+    /// `reserved` blocks are kept for root.
     pub(crate) fn available(&self, free: u64, reserved: u64) -> u64 {
         free.saturating_sub(self.blocks_in(self.pool.cast_unsigned()) + reserved)
     }
 
-    /// Returns the number of blocks that are reserved, except for delayed blocks. Exact only while no thread reserves or frees blocks.
+    /// Returns the number of blocks that are reserved, except for delayed blocks. The number is
+    /// exact only while no thread reserves or frees blocks.
     pub(crate) fn reserved_blocks(&self) -> i64 {
         let free = self.counts.free_blocks() >> self.layout.cluster_bits;
         let unclaimed = self.unclaimed.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Allocation of one block at a time from one goal shared by all files, so that concurrent requests interleave. A baseline for
-//! comparisons (`ResearchOptions::serialize_allocation_from`).
+//! Allocation of one block at a time from one goal shared by all files, so that concurrent requests
+//! interleave. It is a baseline for comparisons (`ResearchOptions::serialize_allocation_from`).
 
 use parext4_format::FsBlock;
 
@@ -25,7 +25,7 @@ impl Allocator {
         let (mut group, mut groups) = (None, 0);
         let mut left = want;
         while found.is_ok() && left > 0 && runs.len() < MAX_RUNS && groups < MAX_GROUPS {
-            // Relaxed suffices: this is a hint, and two threads may get the same goal.
+            // Relaxed suffices: the counter is a hint, and two threads may get the same goal.
             let goal = FsBlock(self.shared_goal.fetch_add(1, Ordering::Relaxed));
             let mut block = Runs::new();
             found = self.find(mode, goal, 1, End::First, &mut block);

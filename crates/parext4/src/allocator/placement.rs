@@ -1,6 +1,7 @@
 //! The place and the size of a new window.
 //!
-//! Responsible for choosing the region of the file and the free run. Not responsible for the table of windows.
+//! This module chooses the region of the file and the free run. It does not manage the table of
+//! windows.
 
 use parext4_format::{BlockRange, FileBlock, FsBlock, GroupNo};
 
@@ -15,7 +16,8 @@ use crate::sync::atomic::Ordering;
 const MAX_BLOCKS: u32 = 16384;
 /// Minimum number of blocks in a window.
 const MIN_BLOCKS: u32 = 8;
-/// A window's size is the free space divided by the number of open windows (at least [`EXPECTED`]) and by [`SHARES`].
+/// Smallest number of windows by which the free space is divided. A window's size is the free space
+/// divided by the number of open windows, at least this number, and by [`SHARES`].
 const EXPECTED: usize = 16;
 const SHARES: usize = 4;
 /// A window that would be smaller than its size divided by this factor is placed elsewhere.
@@ -33,8 +35,8 @@ struct Requirements {
     region: BlockRange,
     /// Minimum number of blocks.
     least: u32,
-    /// Number of file blocks before the region for which room is left before the window: if threads write a new file side by side,
-    /// any of them may come first.
+    /// Number of file blocks before the region for which free space stays before the window: if
+    /// threads write a new file side by side, any of them may come first.
     lead: u32,
 }
 
@@ -53,7 +55,7 @@ impl Allocator {
         let mut table = self.windows.lock();
         let size = self.window_size(table.len().saturating_sub(file.len()));
         let region = region(file, map, next.start(), size);
-        // If the request takes the whole region, nothing would be left for the window.
+        // If the request uses the whole region, nothing would be left for the window.
         if size < MIN_BLOCKS || next.len() >= region.len() {
             return Ok(false);
         }
@@ -73,7 +75,8 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Returns the goal for file block `at`, outside any window: next to the blocks that the file has.
+    /// Returns the goal for file block `at` outside any window: beside the blocks that the file
+    /// has.
     pub(super) fn goal_beside(
         &self,
         file: &Windows,
@@ -131,7 +134,8 @@ impl Allocator {
                 let led = skip.saturating_add(needs.lead);
                 let skip = if led.saturating_add(part.count()) <= run.len { led } else { skip };
                 let room = run.len - skip;
-                // Cover the region from its start if `next` then fits, otherwise only the part from `next` on.
+                // The window covers the region from its start if `next` then fits, otherwise only
+                // the part from `next` on.
                 if before.count().saturating_add(needs.next.count()) > room {
                     part = from_next;
                 }
@@ -144,8 +148,9 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Returns a group that probably has a free run of at least `least` blocks: the first from `near` on whose largest run is three
-    /// quarters of a group, otherwise the group with the largest run.
+    /// Returns a group that probably has a free run of at least `least` blocks: the first from
+    /// `near` on whose largest run is at least three quarters of a group, otherwise the group with
+    /// the largest run.
     fn roomiest_group(&self, near: GroupNo, least: u32) -> Option<GroupNo> {
         let plenty = self.units.blocks_per_group / 4 * 3;
         let mut best = (least.max(1) - 1, None);

@@ -1,7 +1,7 @@
 //! Requests of blocks for the holes of a file.
 //!
-//! Responsible for deciding whether the blocks come from windows of the file or from free extents. Not responsible for
-//! searching free extents: [`blocks`](super::blocks) does that.
+//! This module decides whether the blocks come from windows of the file or from free extents.
+//! [`blocks`](super::blocks) searches the free extents.
 
 use parext4_format::{BlockRange, FileBlock, FsBlock, GroupNo};
 use smallvec::SmallVec;
@@ -14,13 +14,14 @@ use super::{AllocMode, Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs};
 use crate::credentials::Credentials;
 use crate::error::Result;
 
-/// If the first write to an empty file requests at most this number of blocks, it may be the whole file and gets no window.
+/// If the first write to an empty file requests at most this number of blocks, it may be the whole
+/// file, and the file gets no window.
 const SMALL_FILE: u32 = 16;
 
 /// The expected growth of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// None: directories, and preallocated blocks.
+    /// No growth is expected: directories, and preallocated blocks.
     Exact,
     /// The file is written. More writes are expected unless this one writes the whole file.
     Write,
@@ -28,7 +29,7 @@ pub(crate) enum Growth {
     Append,
 }
 
-/// Where the blocks of an allocation come from.
+/// The source of the blocks of an allocation.
 #[derive(Debug)]
 pub(crate) enum BlockSource<'c, 'a> {
     /// An earlier claim, as for dirty pages. Blocks that it lacks are claimed, also from the pool.
@@ -49,7 +50,7 @@ pub(crate) struct BlockRequest<'a, M> {
     pub map: &'a M,
     /// The holes to fill, in ascending order. No two are in one cluster, and the file has no block in their clusters.
     pub holes: &'a [BlockRange],
-    /// The goal of the first block, by the file's map or by the group of its inode.
+    /// The goal of the first block: from the file's map, or from the group of its inode.
     pub goal: FsBlock,
 }
 
@@ -73,15 +74,16 @@ impl Allocator {
         self.options.serialize_from.is_some_and(|least| want >= least)
     }
 
-    /// Allocates the clusters of the holes of a request, in the order of the holes. They come from windows of the file, or else from free
-    /// extents, contiguous if possible and at the goal if it is free.
+    /// Allocates the clusters of the holes of a request, in the order of the holes. They come from
+    /// windows of the file, or else from free extents, contiguous if possible and at the goal if it
+    /// is free.
     ///
-    /// Returns at least one block. Returns fewer than requested if they would come from more groups than the handle has
-    /// credits for ([`super::ALLOCATE_CREDITS`]), or where windows end.
+    /// Returns at least one block. Returns fewer than requested if all would come from more groups
+    /// than the handle has credits for ([`super::ALLOCATE_CREDITS`]), or if windows end.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace), with nothing changed, if fewer blocks are available than requested. Corruption
-    /// of a group.
+    /// [`Error::NoSpace`](crate::Error::NoSpace), with nothing changed, if fewer blocks are
+    /// available than requested. Corruption of a group.
     pub(crate) fn allocate<'a, M: Neighbours>(
         &'a self,
         mode: AllocMode<'_>,
@@ -119,7 +121,8 @@ impl Allocator {
         self.finish_allocation(mode, claim, runs, found)
     }
 
-    /// Allocates blocks from windows of the file, and opens windows as needed. Stops at the first block that no window has.
+    /// Allocates blocks from windows of the file, and opens windows as needed. Stops at the first
+    /// block that no window covers.
     fn take_from_windows<M: Neighbours>(
         &self,
         mode: AllocMode<'_>,
@@ -181,8 +184,9 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Allocates blocks for `blocks`, or for the first of them, from the window that covers their start. Returns `Ok(None)` if its
-    /// group would exceed the limit of groups. Removes a window that was reclaimed.
+    /// Allocates blocks for `blocks`, or for the first of them, from the window that covers their
+    /// start. Returns `Ok(None)` if the window's group would exceed the limit of groups. Removes a
+    /// window that was reclaimed.
     fn take_from_window(
         &self,
         mode: AllocMode<'_>,

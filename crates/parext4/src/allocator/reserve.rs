@@ -11,8 +11,8 @@ use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
 
-/// Claimed blocks that a later step needs (I5). Dropping it releases the blocks that were not used. Until then it counts as a
-/// [claim in flight](super::claims) if it had any.
+/// Claimed blocks that a later step needs (I5). Dropping it releases the unused blocks. Until then
+/// it counts as a [claim in flight](super::claims), unless it never had any blocks.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reservation<'a> {
@@ -21,16 +21,17 @@ pub(crate) struct Reservation<'a> {
     counted: Option<Counted>,
 }
 
-/// How a reservation counts as a claim in flight.
+/// The record of a reservation that counts as a claim in flight.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// When it began to count.
+    /// Epoch in which the reservation began to count.
     epoch: Epoch,
-    /// Whether blocks were claimed before that.
+    /// True if the reservation has blocks that were claimed before that.
     has_earlier: bool,
 }
 
-/// A reservation that borrows nothing. It still counts as a claim in flight, and must be [resumed](Allocator::resume).
+/// A reservation that does not borrow the volume. It still counts as a claim in flight, and must be
+/// [resumed](Allocator::resume).
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct SuspendedReservation {
@@ -39,7 +40,7 @@ pub(crate) struct SuspendedReservation {
 }
 
 impl SuspendedReservation {
-    /// Returns true if it has no blocks.
+    /// Returns true if the reservation has no blocks.
     pub(crate) fn is_empty(self) -> bool {
         self.blocks == 0
     }
@@ -67,7 +68,8 @@ impl<'a> Reservation<'a> {
         Ok(())
     }
 
-    /// Has the reservation count as a claim in flight. `has_earlier` says whether it gets blocks that were claimed before.
+    /// Makes the reservation count as a claim in flight. `has_earlier` is true if it gets blocks
+    /// that were claimed before.
     fn count(&mut self, has_earlier: bool) {
         let begin = || Counted { epoch: self.allocator.claims.begin(), has_earlier: false };
         let counted = self.counted.get_or_insert_with(begin);
@@ -76,8 +78,8 @@ impl<'a> Reservation<'a> {
         }
     }
 
-    /// Removes `blocks` from the reservation, to allocate them, or because another owner keeps them claimed. Returns false, without
-    /// effect, if it has fewer.
+    /// Removes `blocks` from the reservation, to allocate them, or because another owner keeps them
+    /// claimed. Returns false, without effect, if the reservation has fewer.
     pub(crate) fn take(&mut self, blocks: u32) -> bool {
         let enough = self.blocks >= blocks;
         if enough {
@@ -91,7 +93,8 @@ impl<'a> Reservation<'a> {
         self.blocks += blocks;
     }
 
-    /// Returns all blocks but `most`. Blocks that were [attached](Allocator::attach) are not among them.
+    /// Releases all blocks but `most`. The caller makes sure that no [attached](Allocator::attach)
+    /// blocks are among them.
     pub(crate) fn release_over(&mut self, most: u32) {
         let over = self.blocks.saturating_sub(most);
         self.blocks -= over;
@@ -111,7 +114,8 @@ impl<'a> Reservation<'a> {
         self.blocks += other.detach();
     }
 
-    /// Returns the number of blocks, which stay claimed until [`Allocator::attach`].
+    /// Ends the reservation and returns its number of blocks, which stay claimed until
+    /// [`Allocator::attach`].
     pub(crate) fn detach(mut self) -> u32 {
         std::mem::take(&mut self.blocks)
     }
@@ -122,7 +126,7 @@ impl<'a> Reservation<'a> {
         SuspendedReservation { blocks, counted: if blocks > 0 { self.counted.take() } else { None } }
     }
 
-    /// Returns true if it has at least `blocks`.
+    /// Returns true if the reservation has at least `blocks`.
     pub(crate) fn has(&self, blocks: u32) -> bool {
         self.blocks >= blocks
     }
@@ -217,8 +221,8 @@ impl Allocator {
         Reservation::claim(self, data + more, leave.max(0))
     }
 
-    /// Returns true if a claim of `blocks` for data may fail soon: if there are fewer than twice as many, and some for other writers. A
-    /// cluster counts as one block.
+    /// Returns true if a claim of `blocks` for data may fail soon: if data has fewer than twice as
+    /// many unclaimed blocks, and 1024 for other writers. A cluster counts as one block.
     pub(crate) fn is_short_of(&self, blocks: u64, credentials: Credentials) -> bool {
         const MARGIN: i64 = 1024;
         let wanted = i64::try_from(blocks).unwrap_or(i64::MAX).saturating_mul(2).saturating_add(MARGIN);
@@ -230,7 +234,8 @@ impl Allocator {
         rest_of(self.unclaimed.load(Ordering::SeqCst), blocks, self.left_by_data(credentials)).is_some()
     }
 
-    /// Returns true if an operation may reserve `blocks` of which it will use few. If the volume is to be filled, it may not.
+    /// Returns true if an operation may reserve `blocks` of which it will use few. On a volume that
+    /// is to be filled it may not.
     pub(crate) fn has_plenty(&self, blocks: u32, credentials: Credentials) -> bool {
         !self.options.fill_completely && !self.is_short_of(blocks.into(), credentials)
     }
@@ -264,7 +269,8 @@ impl Allocator {
             .map_err(|free| lacks(free, blocks, leave))
     }
 
-    /// Releases a claim, or counts blocks that became allocatable. They must be in their groups before.
+    /// Releases a claim, or counts blocks that became allocatable. The caller has added them to
+    /// their groups before.
     pub(super) fn unclaim(&self, blocks: u64) {
         self.unclaim_of(blocks, None);
     }
@@ -275,19 +281,22 @@ impl Allocator {
         self.claims.note_released(blocks);
     }
 
-    /// Like [`unclaim`](Self::unclaim). All the blocks were claimed in `epoch` or later, `None` if it is not known when.
+    /// Like [`unclaim`](Self::unclaim). All the blocks were claimed in `epoch` or later; `None` if
+    /// the epoch is not known.
     fn unclaim_of(&self, blocks: u64, epoch: Option<Epoch>) {
         self.unclaimed.fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::SeqCst);
         self.claims.note_returned(blocks, epoch);
     }
 }
 
-/// Returns what a claim of `blocks` leaves of `free` blocks, if that is at least `leave`.
+/// Returns the number of blocks that a claim of `blocks` leaves of `free` blocks, if that is at
+/// least `leave`.
 fn rest_of(free: i64, blocks: u64, leave: i64) -> Option<i64> {
     free.checked_sub(i64::try_from(blocks).ok()?).filter(|&rest| rest >= leave)
 }
 
-/// Returns the error of a claim of `blocks` out of `free` blocks, of which it may leave no fewer than `leave`. Notes what is lacking.
+/// Returns the error of a claim of `blocks` out of `free` blocks, of which it may leave no fewer
+/// than `leave`. Records the number of lacking blocks.
 fn lacks(free: i64, blocks: u64, leave: i64) -> Error {
     let needed = i64::try_from(blocks).unwrap_or(i64::MAX).saturating_add(leave);
     note_lacking(needed.saturating_sub(free).max(1).unsigned_abs());

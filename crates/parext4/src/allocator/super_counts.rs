@@ -30,7 +30,8 @@ pub(crate) struct SuperCounts {
 }
 
 impl SuperCounts {
-    /// Returns counters that start at the values in `superblock`. The caller has made these agree with the group descriptors.
+    /// Returns counters that start at the values in `superblock`. The caller has made these values
+    /// agree with the group descriptors.
     pub(crate) fn new(block: Arc<MetaBlock>, offset: usize, superblock: Superblock) -> Self {
         Self {
             block,
@@ -122,7 +123,8 @@ impl SuperCounts {
         self.superblock.lock().set_label(label);
     }
 
-    /// Changes the superblock outside any transaction. Returns its block, which the caller writes.
+    /// Changes the superblock outside any transaction. Returns its block; the caller writes that to
+    /// the device.
     pub(crate) fn change_directly(&self, f: impl FnOnce(&mut Superblock)) -> &MetaBlock {
         f(&mut self.superblock.lock());
         let superblock = self.current();
@@ -164,9 +166,9 @@ impl Participant for SuperCounts {
 
 /// A counter that many threads change under their handles.
 ///
-/// Relaxed suffices: the commit that reads it has waited for all handles, and the journal's gate orders that. The value
-/// saturates, because the next open would refuse a wrapped one. The groups check their counters against the bitmaps, so that
-/// does not happen.
+/// Relaxed suffices: the commit that reads it has waited for all handles, and the journal's gate
+/// orders that. The value saturates, because the next open would refuse a wrapped one. It cannot
+/// saturate while the groups check their counters against the bitmaps.
 #[derive(Debug)]
 struct Count {
     at_open: u64,

@@ -1,9 +1,10 @@
 //! Discarding free blocks on the device.
 //!
-//! Responsible for keeping blocks from being allocated while the device discards them: a run of free blocks is removed from its
-//! group's free extents meanwhile. Not responsible for when blocks are discarded. Invariant: at most one run is removed at a
-//! time. The group's lock is not held meanwhile, so commits and allocations in the group continue. A thread that finds no free
-//! block waits until the run is returned ([`Allocator::wait_for_trim`]).
+//! This module keeps blocks from being allocated while the device discards them: a run of free
+//! blocks leaves its group's free extents meanwhile. The caller decides when blocks are discarded.
+//! Invariant: at most one run is removed at a time. The group's lock is not held meanwhile, so
+//! commits and allocations in the group continue. A thread that finds no free block waits until the
+//! run is returned ([`Allocator::wait_for_trim`]).
 
 use std::ops::Range;
 
@@ -17,10 +18,11 @@ use crate::layout::GroupRun;
 use crate::sync::Rank;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Maximum number of blocks in a run that is out of its group. It bounds how long a thread waits for the run.
+/// Maximum number of blocks in a run that is out of its group. The number bounds the time that a
+/// thread waits for the run.
 const MAX_RUN: u32 = 16384;
 
-/// Held while a run is removed from its group.
+/// The lock that a thread holds while a run is removed from its group.
 #[derive(Debug)]
 pub(super) struct Trimming(Mutex<()>);
 

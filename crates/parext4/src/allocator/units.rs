@@ -22,7 +22,7 @@ impl Allocator {
     pub(super) fn clusters_of(&self, start: FsBlock, len: u32) -> Run {
         let first = self.cluster_of(start);
         let end = self.layout.round_to_clusters(start.get() + u64::from(len)) >> self.layout.cluster_bits;
-        // There are no more of them than blocks.
+        // There are no more clusters than blocks.
         Run { start: first, len: saturating_u32(end - first.get()) }
     }
 

@@ -14,7 +14,7 @@ use crate::fault::{Fault, guarded};
 use crate::sync::Mutex;
 use crate::sync::Rank;
 
-/// Block `run.start + n` is kept for file block `first + n`.
+/// A window, in which block `run.start + n` is kept for file block `first + n`.
 #[derive(Debug)]
 pub(super) struct Window {
     /// Sequence number: a window opened later has a higher one.
@@ -47,8 +47,9 @@ impl Window {
         (self.run.start + block.to_u64()).checked_sub(self.first.to_u64())
     }
 
-    /// Removes the blocks for `blocks`, from their start up to the first one that is not free. Returns `Ok(None)` if the start has
-    /// none, and `Err` if the window was reclaimed. The window covers the start.
+    /// Removes the blocks for `blocks`, from their start up to the first one that is not free.
+    /// Returns `Ok(None)` if the first of them is not free, and `Err` if the window was reclaimed.
+    /// The window covers the start.
     pub(super) fn take(&self, blocks: BlockRange) -> Result<Option<Run>, Reclaimed> {
         let at = blocks.start() - self.first;
         let mut rest = self.rest.lock();
@@ -86,7 +87,7 @@ impl Window {
     }
 }
 
-/// The window was reclaimed.
+/// Error: the window was reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reclaimed;
 

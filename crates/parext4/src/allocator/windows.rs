@@ -107,7 +107,7 @@ impl Allocator {
             return;
         }
         let mut table = self.windows.lock();
-        // The blocks of windows are clusters.
+        // Windows count in clusters.
         let from = from.to_u64() >> self.layout.cluster_bits;
         file.retain(|window| {
             let keep = window.blocks().end() <= from;

@@ -1,5 +1,5 @@
-//! Evicts the bitmaps and free extents of groups that are not in use. The next use reads the bitmap and builds the free
-//! extents again.
+//! Evicts the bitmaps and free extents of groups that are not in use. The next use of a group reads
+//! its bitmap and builds its free extents again.
 
 use super::{Group, Inodes};
 use crate::allocator::Allocator;
@@ -19,8 +19,9 @@ impl Group {
         self.blocks.lock().bitmap.is_some() || self.inodes.lock().bitmap.is_some()
     }
 
-    /// Drops each bitmap that is at home and unreferenced, with the free extents, unless another thread holds the
-    /// group's locks. A group of which something stays counts as used `now`, so that other groups are examined first.
+    /// Drops each bitmap that is at its home location and has no other references, with the free
+    /// extents, unless another thread holds the group's locks. If the group keeps a bitmap, it
+    /// counts as used `now`, so that other groups are examined first.
     fn evict(&self, now: u64) {
         // `try_lock`, because the caller may hold this group's lock, or another group's.
         let (Some(mut blocks), Some(mut inodes)) = (self.blocks.try_lock(), self.inodes.try_lock()) else {
@@ -41,8 +42,9 @@ impl Group {
     }
 }
 
-/// Returns true if only the group and the cache hold a bitmap. A transaction that changes a bitmap holds it until it is
-/// written home; so if none does, the descriptor has the bitmap's checksum.
+/// Returns true if only the group and the cache hold a bitmap. A transaction that changes a bitmap
+/// holds it until it is at its home location. So if no transaction holds it, the descriptor has the
+/// bitmap's checksum.
 fn is_idle(bitmap: &Arc<MetaBlock>) -> bool {
     Arc::strong_count(bitmap) <= 2
 }

@@ -1,4 +1,4 @@
-//! Blocks kept for a window: out of the free extents, but not in use.
+//! Blocks kept for a window: they are not in the free extents, but not in use either.
 
 use super::Group;
 use crate::allocator::free_extents::FreeExtents;
@@ -9,8 +9,8 @@ use crate::meta::MetaCache;
 use crate::sync::Arc;
 
 impl Group {
-    /// Removes the free run that `choose` returns from the free extents, in memory only. [`release`](Self::release) adds the part back
-    /// that is not [used](Self::mark_used).
+    /// Removes the free run that `choose` returns from the free extents, in memory only.
+    /// [`release`](Self::release) adds the blocks back that were not [used](Self::mark_used).
     pub(in crate::allocator) fn keep_for_window(
         &self,
         cache: &MetaCache,

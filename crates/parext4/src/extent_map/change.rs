@@ -1,6 +1,6 @@
 //! A change of the map: a range of file blocks, and its new mapping.
 //!
-//! Responsible for describing one change of one leaf. Not responsible for applying it.
+//! This module describes one change of one leaf, and does not apply it.
 
 use parext4_format::extent::Extent;
 use parext4_format::{BlockRange, FileBlock};
@@ -8,12 +8,13 @@ use smallvec::SmallVec;
 
 use super::extents::cut;
 
-/// A change of the map: `blocks` are mapped by `new`, or become a hole. They lie within one extent, or in a
-/// hole if `kind` is [`ChangeKind::Fill`]. So the change concerns one leaf.
+/// A change of the map: `blocks` are mapped by `new`, or become a hole. They lie within one extent,
+/// or in a hole if `kind` is [`ChangeKind::Fill`]. So the change concerns one leaf.
 ///
-/// The number of new nodes is bounded: the leaf gets at most two entries more and splits at most once, because two
-/// nodes have room for more than `capacity + 2`. Then its parent gets one entry more and splits at most once, and so on up
-/// to the root, which moves its entries into one new node below. In a tree of depth `d` a change adds at most `d + 1` nodes
+/// The number of new nodes is bounded: the leaf gets at most two entries more and splits at most
+/// once, because two nodes have room for more than `capacity + 2`. Then its parent gets one entry
+/// more and splits at most once, and so on up to the root. The root moves its entries into one new
+/// node below it. In a tree of depth `d` a change adds at most `d + 1` nodes
 /// ([`Plan::blocks`](super::Plan) is the exact number), and changes `d` existing nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
@@ -48,7 +49,7 @@ impl Change {
         Self { blocks: extent.blocks(), new: Some(extent), kind }
     }
 
-    /// Returns the extents for the range, which replace the parts of `replaced` in it.
+    /// Returns the new extents of the range, which replace the parts of `replaced` in it.
     pub(super) fn replacement(&self, replaced: &[Extent]) -> SmallVec<[Extent; 3]> {
         match self.kind {
             ChangeKind::Cut => replaced.iter().filter_map(|&extent| cut(extent, self.blocks)).collect(),
@@ -67,8 +68,8 @@ impl Change {
         self.kind == ChangeKind::Fill
     }
 
-    /// Returns true if the change concerns only the leaf of these `extents`: it fills a hole after the leaf's first extent,
-    /// so that the leaf's key stays, or it changes one of the extents.
+    /// Returns true if the change concerns only the leaf of these `extents`: it fills a hole after
+    /// the leaf's first extent, which keeps the leaf's key, or changes one of the extents.
     pub(super) fn stays_within(&self, extents: &[Extent]) -> bool {
         let at = extents.partition_point(|extent| extent.end() <= self.blocks.start().to_u64());
         match self.kind {
@@ -84,9 +85,11 @@ impl Change {
         self.kind == ChangeKind::Convert && self.new.is_some_and(|extent| !extent.unwritten)
     }
 
-    /// Returns how many of the `free` entries of a leaf are reserved for marks, as a number of marks.
+    /// Returns the number of marks for which entries are reserved, out of the `free` entries of a
+    /// leaf.
     pub(super) fn entries_for_marks(&self, free: usize) -> usize {
-        // Folding a mark adds at most two entries. Where holes are filled, each new extent adds one as well.
+        // Folding a mark adds at most two entries. Where holes are filled, each new extent adds one
+        // more.
         if self.kind == ChangeKind::Fill { free / 3 } else { free / 2 }
     }
 }

@@ -1,24 +1,27 @@
 //! The table of the regions of one file. Readers find the slot of a region without a lock.
 //!
-//! Responsible for the slots. Not responsible for the regions in them, which `view` builds and publishes.
+//! This module manages the slots. The module `view` builds and publishes the regions in them.
 //!
-//! The first region has a slot in the table itself, because most files are no larger. The slots of the others are in chunks of 64,
-//! because an empty slot costs 8 bytes, and dropping it checks what each thread is loading. 64 chunks make a group. So an
-//! insertion copies only the list of the groups, of which a file has at most 1024.
+//! The first region has a slot in the table itself, because most files have only one region. The
+//! slots of all other regions are in chunks of 64, because an empty slot costs 8 bytes, and
+//! dropping a slot checks the loads of all threads. 64 chunks make a group. So an insertion copies
+//! only the list of the groups, of which a file has at most 1024.
 //!
-//! Invariants: a group or a chunk is published once, with empty slots, and stays until the table is dropped. Its memory is counted
-//! before it is published.
+//! Invariants: a group or a chunk is published once, with empty slots, and stays until the table is
+//! dropped. Its memory is counted before it is published.
 
 use std::sync::atomic::Ordering;
 
-// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+// once_cell's memory orders are visible to ThreadSanitizer, unlike those inside
+// `std::sync::OnceLock`.
 use once_cell::race::OnceBox;
 use parext4_format::{BlockRange, FileBlock};
 
 use super::region::{BLOCKS, Region};
 use crate::sync::{Arc, Swap, SwapOption};
 
-// Not the type of `sync`: the order of its changes has no effect that a model could find, because only the sum matters.
+// This is not the type of `sync`: only the sum matters, so a model could not observe the order of
+// the changes.
 type Bytes = std::sync::atomic::AtomicUsize;
 
 /// Slots in a chunk.
@@ -33,13 +36,13 @@ type Group = [OnceBox<Chunk>; GROUP];
 #[derive(Debug)]
 pub(super) struct ChunkTable {
     first: Slot,
-    /// Indexed by the number of the group.
+    /// The groups, indexed by number.
     groups: Swap<Vec<Option<Arc<Group>>>>,
     /// Memory of groups and of chunks that are full, in bytes.
     memory: Bytes,
 }
 
-/// The place of the slot of a region that is not the first.
+/// The position of the slot of a region that is not the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlotPosition {
     group: usize,
@@ -48,7 +51,7 @@ struct SlotPosition {
 }
 
 impl SlotPosition {
-    /// Returns the place of the region of `block`; `None` for the first region.
+    /// Returns the position of the region of `block`; `None` for the first region.
     fn of(block: FileBlock) -> Option<Self> {
         let region = (block.get() / BLOCKS).checked_sub(1)? as usize;
         let chunk = region / CHUNK;
@@ -70,12 +73,13 @@ impl ChunkTable {
         Some(f(&chunk[place.slot]))
     }
 
-    /// Calls `f` with the slot of the region of `block`, which is added if there is none. No other thread may add a slot meanwhile.
+    /// Calls `f` with the slot of the region of `block`, and adds the slot if there is none. No
+    /// other thread may add a slot meanwhile.
     pub(super) fn with_or_insert<R>(&self, block: FileBlock, f: impl FnOnce(&Slot) -> R) -> R {
         let Some(place) = SlotPosition::of(block) else { return f(&self.first) };
         let group = self.group_or_insert(place.group);
         let chunk = group[place.chunk].get_or_init(|| {
-            /// Estimate of what a region refers to.
+            /// Estimated memory of a region and the memory that it refers to, in bytes.
             const REGION_BYTES: usize = size_of::<Region>() + 256;
             self.count(size_of::<Chunk>() + CHUNK * REGION_BYTES);
             Box::new(std::array::from_fn(|_| SwapOption::new(None)))
@@ -97,7 +101,8 @@ impl ChunkTable {
         group
     }
 
-    /// Calls `f` with the first block and the slot of each region that `blocks` overlap and that has a slot.
+    /// Calls `f` with the first block and the slot of each region that overlaps `blocks` and has a
+    /// slot.
     pub(super) fn for_each_in(&self, blocks: BlockRange, mut f: impl FnMut(FileBlock, &Slot)) {
         let groups = self.groups.load();
         let Some(last) = blocks.last().map(region_of) else { return };
@@ -146,7 +151,7 @@ pub(super) fn region_of(block: FileBlock) -> FileBlock {
     FileBlock(block.get() - block.get() % BLOCKS)
 }
 
-/// Returns the first block of each region that `blocks` overlap.
+/// Returns the first block of each region that overlaps `blocks`.
 pub(super) fn regions(blocks: BlockRange) -> impl Iterator<Item = FileBlock> {
     let last = blocks.last().map(region_of);
     let first = last.map(|_| region_of(blocks.start()));

@@ -1,7 +1,6 @@
 //! The context of a change: the transaction, the metadata cache, and the blocks for new nodes.
 //!
-//! Responsible for allocating and counting the blocks of nodes. Not responsible for reserving them: the caller has done
-//! so (I5).
+//! This module allocates and counts the blocks of nodes. The caller has reserved them (I5).
 
 use parext4_format::FsBlock;
 use smallvec::SmallVec;

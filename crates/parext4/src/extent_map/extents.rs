@@ -3,7 +3,7 @@
 use parext4_format::extent::{self, Extent};
 use parext4_format::{BlockRange, FileBlock};
 
-/// Returns the two extents as one, or `None` if they are not contiguous or too long for the format.
+/// Joins two extents. Returns `None` if they are not contiguous or too long for the format.
 pub(super) fn join(a: Extent, b: Extent) -> Option<Extent> {
     let max = if a.unwritten { extent::MAX_UNWRITTEN } else { extent::MAX_WRITTEN };
     let fits = a.unwritten == b.unwritten

@@ -1,8 +1,8 @@
 //! One leaf of the tree: its extents, and the [`Marks`] over them.
 //!
-//! Responsible for changing the extents of one leaf and for folding marks into them. Not responsible for splitting a
-//! leaf or for encoding it: [`node`](super::node) does both. Invariant: a list of extents never changes; a change
-//! replaces the list.
+//! This module changes the extents of one leaf, and folds marks into them. [`node`](super::node)
+//! splits and encodes leaves. Invariant: a list of extents never changes; a change replaces the
+//! list.
 
 use std::ops::Range;
 
@@ -17,16 +17,17 @@ use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
 use crate::sync::{Arc, Guard, Mutex, Swap, SwapOption};
 
-/// A leaf that is a block splits early if less than one entry in this number is free, so that marks have room.
+/// A leaf that is a block splits early if fewer than one in this number of its entries are free, so
+/// that marks have room.
 const FREE_SHARE: usize = 8;
 
 /// A leaf of the tree, with its current version.
 #[derive(Debug)]
 pub(super) struct Leaf {
-    /// Sorted and disjoint.
+    /// The extents, sorted and disjoint.
     extents: Swap<Vec<Extent>>,
     marks: SwapOption<Marks>,
-    /// Held by a thread that changes the leaf while it holds the map's lock shared.
+    /// The lock of a thread that changes the leaf while it holds the map's lock shared.
     changing: Mutex<()>,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct Leaf {
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub after: Vec<Extent>,
-    /// The marks that stay in force. `None` if they were folded into `after`.
+    /// The marks that stay in force; `None` if they were folded into `after`.
     pub marks: Option<Arc<Marks>>,
 }
 
@@ -105,9 +106,9 @@ impl Leaf {
         Outcome { after: splice(&folded, change, pins).apply(&folded), marks: None }
     }
 
-    /// Applies a change that concerns this leaf alone. Returns false without applying it if transaction `tid` has not
-    /// registered the leaf, if another leaf is concerned, or if the leaf would have to split. The marks may be retired
-    /// even then.
+    /// Applies a change that concerns this leaf alone. Returns false without applying it if
+    /// transaction `tid` has not registered the leaf, if the change concerns another leaf, or if
+    /// the leaf would have to split. Even then the marks may be retired.
     ///
     /// `capacity` is the maximum number of entries. Blocks while another thread changes the leaf.
     pub(super) fn change(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> bool {
@@ -116,7 +117,7 @@ impl Leaf {
         if !registered || !change.stays_within(&self.extents()) {
             return false;
         }
-        // The thread that held the leaf before may have armed a set with room for a mark.
+        // The thread that held the lock before may have armed a set with room for a mark.
         if change.is_markable() && self.mark(tid, change.blocks) == Marking::Done {
             return true;
         }
@@ -143,7 +144,7 @@ impl Leaf {
     }
 }
 
-/// Returns how many entries of a leaf should stay free if it is a block.
+/// Returns the number of entries that should stay free in a leaf that is a block.
 pub(super) fn kept_free(capacity: usize) -> usize {
     capacity / FREE_SHARE
 }
@@ -168,7 +169,7 @@ fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
             }
             marks.next();
         }
-        // An extent that was not split must not be joined either: it may be pinned.
+        // An extent that was not split must not be joined either, because it may be pinned.
         if at == u64::from(extent.logical.get()) && extent.unwritten {
             out.push(extent);
         } else {
@@ -214,8 +215,8 @@ impl Pins {
 /// The extents that replace the entries `range` of a leaf.
 pub(super) struct Splice {
     pub range: Range<usize>,
-    /// At most the left neighbour, the left rest, the new extent, the right rest and the right neighbour. Neighbours
-    /// are joined where the format allows it.
+    /// The new extents: at most the left neighbour, the left rest, the new extent, the right rest
+    /// and the right neighbour. Neighbours are joined where the format allows it.
     pub extents: SmallVec<[Extent; 5]>,
 }
 

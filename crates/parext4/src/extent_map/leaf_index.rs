@@ -1,11 +1,11 @@
 //! The leaf index: all leaves of the tree in two levels of sorted lists.
 //!
-//! Responsible for finding the leaf of a file block without a lock. Not responsible for the contents of the leaves, which
-//! change in place. Invariant: an index never changes. When a leaf is added or removed, a new index replaces it, which
-//! shares the lists of all nodes that did not change.
+//! The index finds the leaf of a file block without a lock. It does not contain the extents of the
+//! leaves, which change in place. Invariant: an index never changes. When a leaf is added or
+//! removed, a new index replaces it, which shares the lists of all nodes that did not change.
 //!
-//! A reader of an old index finds leaves that were split or removed meanwhile in their last version, with their marks
-//! retired.
+//! In an old index, a reader finds the last version of leaves that were split or removed meanwhile,
+//! with their marks retired.
 
 use parext4_format::extent::Extent;
 use parext4_format::{BlockRange, FileBlock};
@@ -18,7 +18,7 @@ use crate::sync::Arc;
 pub(super) struct LeafIndex {
     /// The first file block of each group. The first group also covers the blocks before it.
     firsts: Vec<FileBlock>,
-    /// At least one group.
+    /// The groups, at least one.
     groups: Vec<Arc<LeafGroup>>,
     /// Number of leaves.
     pub leaves: usize,
@@ -31,7 +31,7 @@ pub(super) struct LeafIndex {
 pub(super) struct LeafGroup {
     /// The first file block of each leaf.
     firsts: Vec<FileBlock>,
-    /// At least one leaf.
+    /// The leaves, at least one.
     leaves: Vec<Arc<Leaf>>,
 }
 

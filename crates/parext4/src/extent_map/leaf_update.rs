@@ -1,9 +1,10 @@
 //! Changes that stay within one leaf.
 //!
-//! Responsible for filling holes and converting blocks in a leaf that the transaction has already registered. Not
-//! responsible for any other change: [`writer`](super::writer) makes all other changes. Most filled holes, and most conversions that
-//! found no room for a [mark](super::marks), stay within one leaf. Such changes hold the map's lock shared and the lock of
-//! their leaf, so threads change different leaves of one file in parallel.
+//! This module fills holes and converts blocks in a leaf that the transaction has already
+//! registered. [`writer`](super::writer) makes all other changes. Most filled holes, and most
+//! conversions that found no room for a [mark](super::marks), stay within one leaf. Such changes
+//! hold the map's lock shared and the lock of their leaf, so threads change different leaves of one
+//! file in parallel.
 
 use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
@@ -14,13 +15,15 @@ use super::view::SharedView;
 use crate::mapping::BlockState;
 
 impl ExtentMap {
-    /// Maps `extent`, which is a hole, in transaction `tid`, if the change stays within one leaf. Returns true if it was
-    /// mapped; the inode has then joined the transaction.
+    /// Maps `extent`, which is a hole, in transaction `tid`, if the change stays within one leaf.
+    /// Returns true if `extent` was mapped; the inode has then joined the transaction.
     pub(crate) fn fill_in_leaf(&self, tid: u64, extent: Extent) -> bool {
         self.change_leaf(tid, &Change::fill(extent), |view| view.fill(extent))
     }
 
-    /// Converts `blocks`, if the change stays within one leaf. They are unwritten, and the caller holds their range. Returns true if it was converted; the inode has then joined the transaction.
+    /// Converts `blocks`, if the change stays within one leaf. The blocks are unwritten, and the
+    /// caller holds their range. Returns true if the blocks were converted; the inode has then
+    /// joined the transaction.
     pub(crate) fn convert_in_leaf(&self, tid: u64, blocks: BlockRange) -> bool {
         let len = blocks.count();
         let run = self.run(blocks.start(), len);

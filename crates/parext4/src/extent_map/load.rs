@@ -1,7 +1,7 @@
 //! Reading an extent tree from the device.
 //!
-//! Responsible for all checks that keep a corrupt or malicious tree harmless (I9). Not responsible for the format of a
-//! node: `parext4_format::extent` parses it.
+//! This module makes all checks that keep a corrupt or malicious tree harmless (I9).
+//! `parext4_format::extent` parses the nodes.
 
 use parext4_format::extent::{self, Extent, ExtentNode, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
@@ -14,12 +14,14 @@ use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaCache};
 
 impl ExtentMap {
-    /// Reads the tree with the root `i_block`, an inode's, and with nodes of kind `kind`.
+    /// Reads the tree with the root `i_block` and nodes of kind `kind`.
     ///
-    /// The walk ends on any input: each child has a lower depth than its parent, and keys ascend, so no node can appear
-    /// twice. With `disjoint`, a block that is used twice is reported as corruption. A write to it would change another place
-    /// of the file or the tree, and it would be freed twice. Without it, the extents map at most as many blocks as the volume has, unless
-    /// the volume has shared blocks: the view of a file takes memory for all that is mapped.
+    /// The walk ends on any input: each child has a lower depth than its parent, and keys ascend,
+    /// so no node can appear twice. With `disjoint`, a block that is used twice is reported as
+    /// corruption. A write to such a block would change another place of the file or the tree, and
+    /// it would be freed twice. Without `disjoint`, the extents may map at most as many blocks as
+    /// the volume has, unless the volume has shared blocks, because the view of a file uses memory
+    /// for each mapped block.
     ///
     /// # Errors
     /// Returns an error for corruption and for a failed read.
@@ -110,8 +112,8 @@ impl Loader<'_> {
         Ok(Node::new(block, content))
     }
 
-    /// Adds the clusters of `extent`, except the first if the extent before it has blocks there too. Otherwise a cluster would be freed
-    /// with the first of its blocks (H38).
+    /// Adds the clusters of `extent`, except the first one if the previous extent has blocks in it,
+    /// too. Otherwise a cluster would be freed with the first of its blocks (H38).
     fn add_clusters(&mut self, extent: &Extent) -> Result<()> {
         let layout = self.layout;
         let clusters = layout.clusters_of(extent.blocks());
@@ -159,9 +161,9 @@ fn check_disjoint(mut runs: Vec<(u64, u32)>) -> Result<()> {
     }
 }
 
-/// Checks that the key of an index entry is the first block mapped below. Encoding writes it so. The kernel maintains it
-/// (`ext4_ext_correct_indexes`, `ext4_ext_rm_idx`) and rejects other keys (`ext4_valid_extent_entries`), and e2fsck
-/// reports them.
+/// Checks that the key of an index entry is the first block mapped below. The encoder writes such
+/// keys. The kernel maintains them (`ext4_ext_correct_indexes`, `ext4_ext_rm_idx`) and rejects
+/// other keys (`ext4_valid_extent_entries`), and e2fsck reports other keys.
 fn check_key(entry: &IndexEntry, child: &Node) -> Result<()> {
     let (key, first) = (entry.logical, child.first());
     if key != first {

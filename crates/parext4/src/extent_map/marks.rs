@@ -1,20 +1,20 @@
 //! Marks: ranges of a leaf that are written although their extents are unwritten.
 //!
-//! Responsible for recording such ranges without a lock. Not responsible for the extents: [`leaf`](super::leaf) folds the
-//! marks into them. A conversion without a mark copies the leaf under a lock; a mark costs one fetch-and-add and one
-//! compare-and-swap.
+//! This module records such ranges without a lock. [`leaf`](super::leaf) folds the marks into the
+//! extents. A conversion without a mark copies the leaf under a lock; a mark costs one
+//! fetch-and-add and one compare-and-swap.
 //!
 //! | State of a set | Meaning | Ends |
 //! |---|---|---|
 //! | armed | accepts marks under handles of one transaction | when it is full, or retired |
 //! | retired | accepts no marks; keeps the marks that it has | when the leaf's next version replaces it |
 //!
-//! Marks are *folded* into the extents when the leaf changes so that they cannot stay, when the set is full, or when the
-//! transaction closes. The thread that *arms* a set has registered the leaf's block and joined the inode, so a mark needs
-//! neither.
+//! Marks are *folded* into the extents when a change of the leaf does not permit them to stay, when
+//! the set is full, or when the transaction closes. The thread that *arms* a set has registered the
+//! leaf's block and joined the inode, so a mark needs neither.
 //!
-//! Invariant: an armed leaf has room for two more entries for each mark, so folding needs no block, no credit and no
-//! split (I5).
+//! Invariant: an armed leaf has room for two more entries for each mark, so folding needs no block,
+//! no credit and no split (I5).
 
 use parext4_format::BlockRange;
 use smallvec::SmallVec;
@@ -26,7 +26,7 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Maximum number of marks of one leaf.
 const MAX_MARKS: usize = 128;
 
-/// Bit of a slot that accepts no mark any more.
+/// Bit of a slot that accepts no more marks.
 const RETIRED: u64 = 1 << 63;
 /// Value of `next` in a retired set; larger than any slot.
 const CLOSED: usize = usize::MAX / 2;
@@ -59,7 +59,8 @@ pub(super) enum Marking {
 }
 
 impl Marks {
-    /// Returns a set for transaction `tid` with `room` marks, at most 128; `None` if `room` is 0.
+    /// Returns a set for transaction `tid` with room for `room` marks, at most 128; `None` if
+    /// `room` is 0.
     pub(super) fn armed(tid: u64, room: usize) -> Option<Arc<Self>> {
         let slots = || std::array::from_fn(|_| AtomicU64::new(0));
         let room = room.min(MAX_MARKS);
@@ -70,7 +71,7 @@ impl Marks {
         self.armed == tid
     }
 
-    /// Returns true if the set accepts no marks. A plan that was dropped also leaves a retired set.
+    /// Returns true if the set accepts no marks. A dropped plan may also leave a retired set.
     fn is_retired(&self) -> bool {
         self.next.load(Ordering::Relaxed) >= CLOSED
     }
@@ -91,14 +92,15 @@ impl Marks {
         if guarded!(Fault::MarkAnyTransaction, !self.is_armed_for(tid)) {
             return Marking::Refused;
         }
-        // Relaxed suffices: the counter only assigns slots, and the slot publishes the mark. The load first avoids writing
-        // to the cache line of a full set.
+        // Relaxed suffices: the counter only assigns slots, and the slot publishes the mark. The
+        // load avoids a write to the cache line of a full set.
         let mut at = self.next.load(Ordering::Relaxed);
         if at < self.room {
             at = self.next.fetch_add(1, Ordering::Relaxed);
         }
         match self.slots[..self.room].get(at) {
-            // Release pairs with the Acquire in `iter`. The exchange fails only if `retire` came first.
+            // Release pairs with the Acquire in `iter`. The exchange fails only if `retire` set the
+            // bit before.
             Some(slot) => {
                 match slot.compare_exchange(0, pack(blocks), Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => Marking::Done,
@@ -110,11 +112,12 @@ impl Marks {
         }
     }
 
-    /// Retires the set. Its marks stay, for readers of this version of the leaf.
+    /// Retires the set. Its marks stay valid for readers of this version of the leaf.
     pub(super) fn retire(&self) {
         let claimed = self.next.swap(CLOSED, Ordering::Relaxed).min(self.room);
         for slot in &self.slots[..claimed] {
-            // A thread that claimed the slot has either marked it before this, or finds it retired.
+            // A thread that claimed the slot has either stored its mark before this step, or finds
+            // the slot retired.
             slot.fetch_or(RETIRED, Ordering::AcqRel);
         }
     }

@@ -1,8 +1,8 @@
 //! The extent map of one file: the mapping from file blocks to volume blocks, as a tree in memory.
 //!
-//! Responsible for looking up, changing, loading and encoding the mapping. Not responsible for allocating or freeing
-//! the mapped blocks: [`map_update`](crate::map_update) does that. Invariant: the tree in memory is authoritative; the nodes on
-//! the device are encoded from it, one block for each node.
+//! The module looks up, changes, loads and encodes the mapping. [`map_update`](crate::map_update)
+//! allocates and frees the mapped blocks. Invariant: the tree in memory is authoritative; the nodes
+//! on the device are encoded from it, one block for each node.
 //!
 //! | Operation | Locks | Effect |
 //! |---|---|---|
@@ -51,7 +51,8 @@ pub(crate) use writer::{Plan, Writer};
 const ROOT_CAPACITY: usize = 4;
 /// Maximum depth of an extent tree in the format.
 const MAX_DEPTH: u16 = 5;
-/// Maximum attempts to mark a leaf while another thread changes it, which takes about a microsecond.
+/// Maximum number of attempts to mark a leaf while another thread changes it, which takes about a
+/// microsecond.
 const MARK_TRIES: u32 = 200;
 
 /// The extent map of one file.
@@ -108,8 +109,8 @@ impl ExtentMap {
         found.unwrap_or_else(|| self.lookup_uncached(block, max))
     }
 
-    /// Like [`lookup`](Self::lookup), for a block whose region is not in the view: builds the region if any of it from
-    /// `block` on is mapped. Acquires the view exclusively to do so.
+    /// Like [`lookup`](Self::lookup), for a block whose region is not in the view: builds the
+    /// region if a block of it at or after `block` is mapped, with the view locked exclusively.
     #[cold]
     fn lookup_uncached(&self, block: FileBlock, max: u32) -> Mapping {
         let hole = |len| Mapping { logical: block, len, state: BlockState::Hole };
@@ -147,8 +148,8 @@ impl ExtentMap {
         })
     }
 
-    /// Returns the part of the [`run`](Self::run) from the first of `blocks` that lies in `blocks` and ends no later than the
-    /// first extent that ends after that block.
+    /// Returns the run that begins with the first of `blocks`, cut to `blocks` and to the end of
+    /// the first extent that ends after that block.
     pub(crate) fn run_in_extent(&self, blocks: BlockRange) -> Mapping {
         let whole = self.extent_from(blocks.start()).map_or(FileBlock::LIMIT, |extent| extent.end());
         let part = BlockRange::clamped(blocks.start().to_u64(), whole.min(blocks.end()));
@@ -181,7 +182,7 @@ impl ExtentMap {
 
     /// Estimates the memory that the map uses, in bytes.
     pub(crate) fn memory(&self) -> usize {
-        /// Estimate for the lists of leaves and the overhead of the memory allocator.
+        /// Estimated bytes for the lists of leaves and the overhead of the memory allocator.
         const BESIDES: usize = 512;
         let leaf_index = self.leaf_index.load();
         let extents = match leaf_index.depth {
@@ -202,12 +203,12 @@ impl ExtentMap {
         saturating_u32(leaf_index.leaves).saturating_mul(u32::from(leaf_index.depth))
     }
 
-    /// Marks blocks of `run` from its first one on as written, under a handle of transaction `tid`. Returns the number of blocks
-    /// marked; the caller must convert the remaining blocks by a change of the leaf. Acquires no lock unless a region is
-    /// being built.
+    /// Marks blocks of `run` from its first one on as written, under a handle of transaction `tid`.
+    /// Returns the number of blocks marked; the caller must convert the remaining blocks by a
+    /// change of the leaf. Acquires no lock unless a region is being built.
     ///
-    /// `run` is unwritten, and the caller holds its range. If the result is above zero, the inode has
-    /// joined the transaction.
+    /// The blocks of `run` are unwritten, and the caller holds their range. If the result is above
+    /// zero, the inode has joined the transaction.
     pub(crate) fn mark(&self, tid: u64, run: &Mapping) -> u32 {
         let mut rest = run.blocks();
         while !rest.is_empty() {
@@ -268,8 +269,9 @@ impl ExtentMap {
         2 * (u32::from(depth) + 2)
     }
 
-    /// Encodes the root into the inode's `i_block` and each dirty node into its block, and folds all marks. Acquires the
-    /// map and the view exclusively. No handle is open, so no mark is being set.
+    /// Encodes the root into the inode's `i_block` and each dirty node into its block, and folds
+    /// all marks. Locks the map and the view exclusively. No handle is open, so no thread sets a
+    /// mark.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
         let mut tree = self.tree.write();
         let exclusive = self.view.lock_exclusive();
@@ -278,10 +280,10 @@ impl ExtentMap {
         #[cfg(any(debug_assertions, shuttle))]
         self.check_view();
     }
-    /// Panics if the view differs from the leaves. No mark is being set, because no handle is open.
+    /// Panics if the view differs from the leaves. No handle is open, so no thread sets a mark.
     #[cfg(any(test, debug_assertions, shuttle))]
     fn check_view(&self) {
-        // A panicking thread may leave a view that differs.
+        // A panicking thread may leave a view that differs from the leaves.
         let agrees = std::thread::panicking() || self.view.agrees(&self.leaf_index.load());
         assert!(agrees, "the view differs from the leaves");
     }

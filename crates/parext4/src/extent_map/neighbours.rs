@@ -1,4 +1,4 @@
-//! The allocator's view of the map, which places new blocks next to the blocks of the file.
+//! The allocator's queries of the map, by which it places new blocks beside the blocks of the file.
 
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 

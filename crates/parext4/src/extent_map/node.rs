@@ -1,7 +1,7 @@
 //! The nodes of the tree.
 //!
-//! Responsible for [changing](apply), [shifting](shift) and [encoding](encode) nodes. Not responsible for lookups:
-//! readers use the leaf index and the view. All functions require the map's lock, exclusively to change a node.
+//! This module [changes](apply), [shifts](shift) and [encodes](encode) nodes. Lookups use the leaf
+//! index and the view. All functions require the map's lock, exclusively to change a node.
 
 mod apply;
 mod encode;
@@ -29,7 +29,7 @@ pub(super) struct Tree {
     /// Maximum number of entries in a node that is a block.
     pub capacity: usize,
     kind: BlockKind,
-    /// Consecutive conversions that changed a leaf stored in the root.
+    /// Number of consecutive conversions that changed a leaf stored in the root.
     pub conversions: u32,
     pub pins: Pins,
 }
@@ -38,13 +38,16 @@ pub(super) struct Tree {
 #[derive(Debug)]
 pub(super) struct Node {
     block: Option<FsBlock>,
-    /// The block to encode into when the transaction closes, if the node is dirty.
+    /// The block for the next encoding of the node, at the close of the transaction; `None` if the
+    /// node is clean.
     dirty: Option<Arc<MetaBlock>>,
     /// True if a node below may be dirty.
     dirty_below: bool,
-    /// The first file block mapped below; `0` if none. Cached, because a descent compares it in many children.
+    /// The first file block mapped below; `0` if none. It is cached, because a descent compares it
+    /// in many children.
     first: FileBlock,
-    /// The leaves directly below, for the leaf index. `None` if they changed since they were last listed.
+    /// The leaves directly below, for the leaf index. `None` if the leaves changed since they were
+    /// last listed.
     listed: Option<Arc<LeafGroup>>,
     content: Content,
 }
@@ -52,7 +55,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) enum Content {
     Leaf(Arc<Leaf>),
-    /// Never empty, except temporarily in the root.
+    /// The children. Never empty, except temporarily in the root.
     Index(Vec<Node>),
 }
 

@@ -1,9 +1,9 @@
 //! A region: the mapping of 1024 file blocks, as readers see it.
 //!
-//! Responsible for one version of a region: the runs of volume blocks, and a bitmap of the written blocks. Not
-//! responsible for which version readers find: the [view](super::view) publishes it. Invariant: the runs of a version
-//! never change. A mapped or unmapped block creates a new version. All versions share the bitmap, so a conversion
-//! sets bits and needs no new version.
+//! One version of a region consists of the runs of volume blocks, and of a bitmap of the written
+//! blocks. The [view](super::view) publishes the version that readers find. Invariant: the runs of
+//! a version never change. To map or unmap a block creates a new version. All versions share the
+//! bitmap, so a conversion sets bits and needs no new version.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::mapping::{BlockState, Mapping};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// File blocks in a region. Copying a region costs less than copying a leaf.
+/// Number of file blocks in a region. Copying a region costs less than copying a leaf.
 pub(super) const BLOCKS: u32 = 1024;
 const WORDS: usize = BLOCKS as usize / 64;
 
@@ -26,9 +26,10 @@ const WORDS: usize = BLOCKS as usize / 64;
 #[derive(Debug)]
 pub(super) struct Region {
     first: FileBlock,
-    /// Sorted and disjoint. Runs that are contiguous in the file and on the volume are merged, whatever their state.
+    /// The runs, sorted and disjoint. Runs that are contiguous in the file and on the volume are
+    /// merged, whatever their state.
     runs: SmallVec<[RegionRun; 2]>,
-    /// `None` if every mapped block is written.
+    /// The written blocks; `None` if every mapped block is written.
     written: Option<Arc<Bits>>,
 }
 
@@ -51,7 +52,7 @@ impl RegionRun {
 #[derive(Default)]
 struct LeafContents {
     runs: SmallVec<[RegionRun; 2]>,
-    /// Written ranges relative to the start of the region, unsorted. They may overlap.
+    /// Written ranges, relative to the start of the region, unsorted. They may overlap.
     written: SmallVec<[Range<u32>; 8]>,
     any_unwritten: bool,
 }
@@ -130,7 +131,8 @@ impl Region {
         Mapping { logical: block, len, state }
     }
 
-    /// Returns how many of the `len` mapped blocks from `at` have the state of the first, and whether they are written.
+    /// Returns the number of the `len` mapped blocks from `at` that have the state of the first
+    /// one, and whether they are written.
     fn state(&self, at: u32, len: u32) -> (u32, bool) {
         self.written.as_ref().map_or((len, true), |bits| bits.state(at, len))
     }
@@ -212,7 +214,7 @@ fn blocks_of(first: FileBlock) -> BlockRange {
 /// Returns the part of `blocks` within the region that begins at `first`, relative to its start.
 fn within_region(first: FileBlock, blocks: BlockRange) -> Range<u32> {
     let part = blocks_of(first).intersection(blocks);
-    // An empty part may lie after the region.
+    // An empty part may be after the region.
     let at = (part.start() - first).min(BLOCKS);
     at..at + part.count()
 }
@@ -244,7 +246,8 @@ impl Bits {
         bits
     }
 
-    /// Returns how many of the `len` bits from `at` equal the first bit, and the value of that bit.
+    /// Returns the number of the `len` bits from `at` that equal the first bit, and the value of
+    /// that bit.
     fn state(&self, at: u32, len: u32) -> (u32, bool) {
         let (mut next, end) = (at, at + len);
         let mut first = None;

@@ -1,7 +1,7 @@
 //! The extents that move to other file blocks when a range is removed from a file or inserted.
 //!
-//! Responsible for computing the new extents of each leaf, and for the part that remains to be moved. Not responsible
-//! for the nodes. Invariant: extents keep their order, because they move into a hole.
+//! This module computes the new extents of each leaf, and the part that remains to be moved. It
+//! does not change nodes. Invariant: extents keep their order, because they move into a hole.
 
 use parext4_format::extent::Extent;
 use parext4_format::{BlockRange, FileBlock};
@@ -26,7 +26,7 @@ impl Shift {
         first < self.end && self.start < end
     }
 
-    /// Returns the moving part of `extent` at its new place, or `None` if nothing of it moves.
+    /// Returns the moving part of `extent` at its new place, or `None` if no part of it moves.
     pub(super) fn moved(&self, extent: Extent) -> Option<Extent> {
         let piece = cut(extent, BlockRange::clamped(self.start, self.end))?;
         let at = piece.logical.get();
@@ -56,7 +56,7 @@ impl Shift {
         out
     }
 
-    /// Advances past a leaf, whose `extents` before the move are given.
+    /// Advances past a leaf. `extents` are its extents before the move.
     pub(super) fn advance_past(&mut self, extents: &[Extent]) {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         if self.up {

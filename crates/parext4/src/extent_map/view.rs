@@ -1,8 +1,9 @@
 //! The view: the [regions](Region) that lookups read without locks.
 //!
-//! Responsible for building regions from the leaves, publishing them and replacing them. Not responsible for the
-//! leaves, nor for the table of the regions (`chunk_table`). Invariant: no region is built from leaves that are being
-//! changed, because both a thread that builds a region and a thread that changes leaves hold the view's lock.
+//! This module builds regions from the leaves, publishes them and replaces them. It does not change
+//! leaves; `chunk_table` is the table of the regions. Invariant: no region is built from leaves
+//! that are being changed, because a thread that builds a region and a thread that changes leaves
+//! hold the view's lock.
 //!
 //! | Thread | Lock of the view |
 //! |---|---|
@@ -11,9 +12,9 @@
 //! | changes one leaf, replaces regions by compare-and-swap | shared |
 //! | builds a region, or makes any other change | exclusive |
 //!
-//! A region is built on the first lookup in it, so the view uses memory only for the parts of a file that are used. A
-//! region without mapped blocks is not stored. A reader may still hold an old version. That is safe: nothing inside the
-//! range it has locked can have changed (I2).
+//! A region is built on the first lookup in it, so the view uses memory only for the parts of a
+//! file that are used. A region without mapped blocks is not stored. A reader may still hold an old
+//! version. That is safe: no block inside the range that it has locked can have changed (I2).
 
 use parext4_format::extent::Extent;
 use parext4_format::{BlockRange, FileBlock};
@@ -66,8 +67,9 @@ impl View {
         self.replace(extent.blocks(), |_, region| region.with_filled(extent));
     }
 
-    /// Replaces each published region that the file blocks `changed` overlap by the result of `next`, which gets the
-    /// region's first block and current version. Calls `next` again if another thread replaced the region meanwhile.
+    /// Replaces each published region that overlaps the file blocks `changed` by the result of
+    /// `next`, which gets the region's first block and current version. Calls `next` again if
+    /// another thread replaced the region meanwhile.
     fn replace(&self, changed: BlockRange, next: impl Fn(FileBlock, &Region) -> Option<Arc<Region>>) {
         self.regions.for_each_in(changed, |first, slot| slot.update(|region| next(first, region)));
     }
@@ -108,19 +110,20 @@ impl View {
 }
 
 impl SharedView<'_> {
-    /// Maps `extent` in the published regions. It was a hole.
+    /// Maps `extent`, which was a hole, in the published regions.
     pub(super) fn fill(&self, extent: Extent) {
         self.view.fill(extent);
     }
 }
 
 impl ExclusiveView<'_> {
-    /// Maps `extent` in the published regions. It was a hole.
+    /// Maps `extent`, which was a hole, in the published regions.
     pub(super) fn fill(&self, extent: Extent) {
         self.view.fill(extent);
     }
 
-    /// Calls `f` with the region of `block`, and builds it first if needed. Returns `None` if nothing in it is mapped.
+    /// Calls `f` with the region of `block`, and builds it first if needed. Returns `None` if the
+    /// region is a hole.
     pub(super) fn find_or_build<R>(
         &self,
         leaves: &LeafIndex,
@@ -135,12 +138,12 @@ impl ExclusiveView<'_> {
         })
     }
 
-    /// Rebuilds the published regions that `changed` touches, after blocks were mapped, unmapped or moved. The caller
-    /// holds the ranges of the blocks that were mapped.
+    /// Rebuilds the published regions that overlap `changed`, after blocks were mapped, unmapped or
+    /// moved. The caller holds the ranges of the blocks that were mapped.
     pub(super) fn rebuild(&self, leaves: &LeafIndex, changed: BlockRange) {
         self.view.replace(changed, |first, before| {
             let whole = changed.covers(BlockRange::starting_at(first).take(BLOCKS));
-            // A region that changed as a whole is built on its next lookup.
+            // The next lookup builds a region that changed as a whole.
             if whole { None } else { Region::build(leaves, first, Some(before), changed) }
         });
     }

@@ -1,12 +1,13 @@
 //! Changes of the map under its exclusive lock.
 //!
-//! Responsible for planning a change and applying it. Not responsible for reserving blocks: the caller reserves the
-//! blocks that the plan counts (I5). Invariant: the view and the leaf index agree with the leaves when the lock is
-//! released.
+//! This module plans a change and applies it. The caller reserves the blocks that the plan counts
+//! (I5). Invariant: the view and the leaf index agree with the leaves when the lock is released.
 //!
 //! 1. The caller acquires the lock ([`ExtentMap::lock`]) and plans a change (`plan_...`).
-//! 2. The caller checks that its reservation has [`Plan::blocks`] blocks and its handle enough credits.
-//! 3. [`Writer::carry_out`] or [`Writer::remove`] allocates the blocks, changes the nodes and updates the view.
+//! 2. The caller checks that its reservation has [`Plan::blocks`] blocks and its handle enough
+//!    credits.
+//! 3. [`Writer::carry_out`] or [`Writer::remove`] allocates the blocks, changes the nodes and
+//!    updates the view.
 
 use std::ops::Deref;
 
@@ -30,7 +31,7 @@ use crate::sync::{Arc, WriteGuard};
 /// entries and almost no room for marks.
 const EARLY_GROWTH: u32 = 16;
 
-/// A planned change. Valid until the [`Writer`] that made it is dropped or applies a change.
+/// A planned change. It is valid until the [`Writer`] that made it is dropped or applies a change.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Plan {
@@ -71,8 +72,8 @@ impl<'a> Writer<'a> {
         self.plan(tid, Change::fill(extent), false, false)
     }
 
-    /// Plans replacing the part of one extent that maps the blocks of `extent`. `spare` is true if the reservation is
-    /// that of [`ExtentMap::worst_case`] and so has blocks for early growth.
+    /// Plans replacing the part of one extent that maps the blocks of `extent`. `spare` is true if
+    /// the caller has reserved [`ExtentMap::worst_case`] blocks, which suffice for early growth.
     ///
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
@@ -119,7 +120,8 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// An error means corruption or a failed read; the volume must stop.
     pub(crate) fn carry_out(&mut self, edit: &mut Edit<'_, '_>, plan: Plan) -> Result<()> {
-        // Allocate all blocks before the first change, so that the change cannot fail for lack of space half-way.
+        // All blocks are allocated before the first change, so that the change cannot fail for lack
+        // of space half-way.
         let blocks = edit.allocate_nodes(plan.blocks)?;
         let exclusive = self.map.view.lock_exclusive();
         let tree = &mut *self.tree;

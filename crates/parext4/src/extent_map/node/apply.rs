@@ -1,7 +1,7 @@
 //! Changing, splitting, adding and removing nodes.
 //!
-//! Responsible for carrying one change to the leaf that it concerns, and for the nodes above. Not responsible for the new
-//! contents of the leaf: [`Tree::outcome`] computes them. Invariant: a change adds at most the nodes that its plan counted.
+//! This module applies one change to its leaf and to the nodes above. [`Tree::outcome`] computes
+//! the new contents of the leaf. Invariant: a change adds at most the nodes that its plan counted.
 
 use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
@@ -17,11 +17,11 @@ use crate::extent_map::marks::Marks;
 use crate::meta::BlockKind;
 use crate::sync::Arc;
 
-/// The context of one change on its way through the nodes.
+/// The context of one change while it is applied to the nodes.
 pub(in crate::extent_map) struct ChangeContext<'e, 'a, 'r> {
     edit: &'e mut Edit<'a, 'r>,
     change: Change,
-    /// The new contents of the leaf. `None` once the leaf has them.
+    /// The new contents of the leaf. `None` once they are stored in the leaf.
     outcome: Option<Outcome>,
     kind: BlockKind,
     capacity: usize,
@@ -85,7 +85,8 @@ impl Node {
             self.touch(work)?;
             return self.split_leaf(work, extents).map(Some);
         }
-        // With the old index, a reader would search the leaf before this one for the blocks before `first`.
+        // With the old index, a reader would search for the blocks before `first` in the previous
+        // leaf.
         let first = extents.first().map_or(FileBlock::MAX, |extent| extent.logical);
         work.reshaped |= first > self.first;
         if extents.is_empty() {

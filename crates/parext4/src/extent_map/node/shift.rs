@@ -1,7 +1,7 @@
 //! Moving extents to other file blocks, leaf by leaf.
 //!
-//! Responsible for registering and changing the nodes. Not responsible for the new extents: [`Shift`] computes them.
-//! Invariant: no node is added or removed; only the keys and the contents of the leaves change.
+//! This module registers and changes the nodes. [`Shift`] computes the new extents. Invariant: no
+//! node is added or removed; only the keys and the contents of the leaves change.
 
 use parext4_format::FileBlock;
 
@@ -11,7 +11,7 @@ use crate::journal::Handle;
 use crate::mapping::Shift;
 use crate::meta::{BlockKind, MetaCache};
 
-/// The context of a shift on its way through the nodes.
+/// The context of a shift while it is applied to the nodes.
 struct ShiftContext<'a> {
     handle: &'a Handle<'a>,
     cache: &'a MetaCache,
@@ -66,7 +66,7 @@ impl Node {
 
     fn shift_leaf(&mut self, work: &mut ShiftContext<'_>) -> Result<bool> {
         let Content::Leaf(leaf) = &self.content else { return Ok(true) };
-        // Credits for the leaf and its ancestors.
+        // The credits are for the leaf and its ancestors.
         if !work.handle.ensure(work.depth) {
             return Ok(false);
         }

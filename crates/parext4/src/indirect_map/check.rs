@@ -7,13 +7,14 @@ use super::IndirectMap;
 use super::nodes::{check_disjoint, runs};
 use crate::error::Result;
 
-/// Number of runs up to which the check finds blocks that appear below two indirect blocks.
+/// Largest number of runs up to which the check finds blocks that appear below two indirect blocks.
 const MAX_RUNS: usize = 1 << 20;
 
 impl IndirectMap {
-    /// Reads all leaves from that of `start` on and the blocks above them, which checks each of them, and checks that no block
-    /// appears twice in these leaves, unless they have more than 2^20 runs. Keeps no leaf in memory that was not there. No block
-    /// is unmapped meanwhile.
+    /// Reads and checks the leaf of `start`, all later leaves, and the blocks above them. Also
+    /// checks that no block appears twice in these leaves, unless they have more than 2^20 runs.
+    /// Adds no leaf to the leaves in memory. The caller makes sure that no block is unmapped
+    /// meanwhile.
     ///
     /// # Errors
     /// Corruption, a failed read.

@@ -23,7 +23,8 @@ pub(crate) struct Released {
 }
 
 impl IndirectMap {
-    /// Adds the pointer blocks to `missing` that are missing between the inode and `block`, and are not reserved yet.
+    /// Adds to `missing` the pointer blocks between the inode and `block` that do not exist and are
+    /// not reserved yet.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`]; a corrupt pointer block.
@@ -49,7 +50,9 @@ impl IndirectMap {
         Ok(())
     }
 
-    /// Notes that a block is reserved for each of the `missing` pointer blocks. Returns how many of them no other thread has noted. The caller holds the map's lock since it found them missing.
+    /// Records that a block is reserved for each of the `missing` pointer blocks. Returns the
+    /// number of those that no other thread has recorded. The caller has held the map's lock since
+    /// it found them missing.
     pub(crate) fn reserve_missing(&self, missing: &[PointerBlock]) -> u32 {
         if missing.is_empty() {
             return 0;
@@ -58,7 +61,8 @@ impl IndirectMap {
         saturating_u32(missing.iter().filter(|&&block| nodes.reserved.insert(block)).count())
     }
 
-    /// Returns the pointer blocks that a leaf needs and that do not exist, the leaf first. Those above are in memory.
+    /// Returns the pointer blocks that a leaf needs and that do not exist, the leaf first. The
+    /// existing ones above are in memory.
     pub(super) fn missing<'n>(
         &self,
         nodes: &'n super::Nodes,

@@ -5,8 +5,8 @@ use parext4_format::indirect::{self, PointerBlock};
 use super::IndirectMap;
 
 impl IndirectMap {
-    /// Encodes the pointers in the inode into its `i_block`, and each changed pointer block into its block. Acquires the map
-    /// exclusively. No handle is open, so no block is being converted.
+    /// Encodes the pointers in the inode into its `i_block`, and each changed pointer block into
+    /// its block. Locks the map exclusively. No handle is open, so no block is being converted.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
         let _changing = self.changing.write();
         let nodes = self.nodes.read();

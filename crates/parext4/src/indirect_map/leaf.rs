@@ -1,7 +1,8 @@
 //! A leaf in memory: the volume blocks of consecutive file blocks, and which of them are claimed.
 //!
-//! Responsible for the state of single blocks, which readers load without a lock. Not responsible for the pointer block
-//! that stores the leaf. Invariant: a block changes only under the map's lock, by a thread that holds the block's range.
+//! A leaf has the state of single blocks, which readers load without a lock. It does not read or
+//! write the pointer block that stores it. Invariant: a block changes only under the map's lock, by
+//! a thread that holds the block's range.
 
 use parext4_format::indirect::{PointerPosition, Shape};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
@@ -10,8 +11,8 @@ use crate::convert::saturating_u32;
 use crate::mapping::{BlockState, Mapping};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-// Not the types of `sync`, which the model checker observes: a leaf has 256 pointers or more, and the checker would spend all its
-// steps on them. The range lock guards each pointer.
+// These are not the types of `sync`, which the model checker schedules: a leaf has 256 pointers or
+// more, and the checker would spend all its steps on them. The range lock guards each pointer.
 type Pointer = std::sync::atomic::AtomicU32;
 type Bits = std::sync::atomic::AtomicU64;
 
@@ -28,13 +29,13 @@ pub(super) struct Leaf {
     used: AtomicU32,
     /// Number of pointers that are claims.
     claims: AtomicU32,
-    /// The block that stores the leaf; 0 if there is none, or if it is the inode's.
+    /// The block that stores the leaf; 0 if there is none, or if the inode stores the leaf.
     block: AtomicU32,
     /// The last transaction that has registered the block.
     registered: AtomicU64,
 }
 
-/// A change of blocks of a leaf. No block is in more than one of the two states before it.
+/// A change of the state of blocks of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
     Claim(FsBlock),
@@ -79,7 +80,8 @@ impl Leaf {
 
     /// Returns true if transaction `tid` has registered the leaf's block.
     pub(super) fn is_registered(&self, tid: u64) -> bool {
-        // Relaxed suffices: the transaction is the caller's own, so it is open, and its contents are locked.
+        // Relaxed suffices: the transaction is the caller's own, so it is open, and a lock guards
+        // its contents.
         self.registered.load(Ordering::Relaxed) == tid
     }
 
@@ -96,7 +98,8 @@ impl Leaf {
     }
 
     fn state(&self, at: usize) -> BlockState {
-        // The pointer first: a thread that maps a hole sets the bit before the pointer.
+        // The pointer is loaded first, because a thread that maps a hole sets the bit before the
+        // pointer.
         let Some(pointer) = self.pointers.get(at) else { return BlockState::Hole };
         match pointer.load(Ordering::Acquire) {
             0 => BlockState::Hole,
@@ -153,7 +156,7 @@ impl Leaf {
         Some(run)
     }
 
-    /// Returns where `block` would continue the blocks before it in the leaf.
+    /// Returns the volume block with which `block` would continue the blocks before it in the leaf.
     pub(super) fn goal(&self, block: FileBlock) -> Option<FsBlock> {
         let at = (block.to_u64().min(self.blocks.end()) - self.blocks.start().to_u64()) as usize;
         let before = (0..at).rev().find(|&before| self.pointers[before].load(Ordering::Acquire) != 0)?;
@@ -162,7 +165,7 @@ impl Leaf {
         Some(FsBlock(pointer + distance))
     }
 
-    /// Changes `blocks`, which lie in the leaf and are all in the state that `change` begins with.
+    /// Changes `blocks`, which lie in the leaf and are all in the state from which `change` starts.
     pub(super) fn change(&self, blocks: BlockRange, change: Change) {
         let first = (blocks.start() - self.blocks.start()) as usize;
         let count = blocks.count();
@@ -202,7 +205,7 @@ impl Leaf {
         self.pointers.iter().map(|pointer| pointer.load(Ordering::Acquire)).collect()
     }
 
-    /// Returns the pointers as the device stores them: claimed blocks are holes there.
+    /// Returns the pointers as the device stores them: claimed blocks are stored as holes.
     pub(super) fn stored(&self) -> impl Iterator<Item = u32> {
         (0..self.pointers.len()).map(|at| match self.state(at) {
             BlockState::Written(block) => saturating_u32(block.get()),

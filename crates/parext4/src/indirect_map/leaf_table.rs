@@ -1,15 +1,17 @@
 //! The leaves in memory, by number. Readers find a leaf without a lock.
 //!
-//! Responsible for the slots. Not responsible for when a leaf is added or removed: the map's locks decide that. The table has the
-//! form of the tree: a branch for the leaves below the double indirect block, and one for each block below the triple indirect
-//! block. A slot costs 8 bytes, and dropping it checks what each thread is loading, so slots are made for 64 leaves at a time.
+//! The table has the slots. The map adds and removes leaves under its locks. The table has the form
+//! of the tree: a branch for the leaves below the double indirect block, and one for each block
+//! below the triple indirect block. A slot costs 8 bytes, and dropping a slot checks the loads of
+//! all threads, so slots are created for 64 leaves at a time.
 //!
-//! Invariants: a branch or a chunk is published once, with empty slots, and stays until the table is dropped. Its memory is
-//! counted before it is published.
+//! Invariants: a branch or a chunk is published once, with empty slots, and stays until the table
+//! is dropped. Its memory is counted before it is published.
 
 use std::sync::atomic::Ordering;
 
-// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+// once_cell's memory orders are visible to ThreadSanitizer, unlike those inside
+// `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
 use parext4_format::FileBlock;
 use parext4_format::indirect::Shape;
@@ -18,8 +20,8 @@ use super::leaf::Leaf;
 use crate::convert::to_usize;
 use crate::sync::{Arc, SwapOption};
 
-// Not the type of `sync`: the model checker would switch threads at it, inside the initialisation of a cell, which blocks
-// other threads in a way that the checker does not know.
+// This is not the type of `sync`: the model checker would switch threads at it, inside the
+// initialisation of a cell, which blocks other threads in a way that the checker does not know.
 type Bytes = std::sync::atomic::AtomicUsize;
 
 const CHUNK: usize = 64;
@@ -30,7 +32,7 @@ type Branch = OnceCell<Box<[OnceCell<Chunk>]>>;
 
 #[derive(Debug)]
 pub(super) struct LeafTable {
-    /// Leaf 0. Most files have no other.
+    /// Leaf 0. Most files have no other leaf.
     first: SwapOption<Leaf>,
     /// The leaves below the double indirect block.
     double: Branch,
@@ -53,14 +55,14 @@ impl LeafTable {
         }
     }
 
-    /// Returns the number of a leaf in its branch, and of its branch below the triple indirect block, if it is there. The leaf is
-    /// not leaf 0.
+    /// Returns the number of a leaf in its branch, and the number of its branch if that is below
+    /// the triple indirect block. The leaf is not leaf 0.
     fn place(&self, leaf: u32) -> (usize, Option<usize>) {
         let (at, pointers) = (leaf as usize - 1, 1 << self.bits);
         (at & (pointers - 1), at.checked_sub(pointers).map(|at| at >> self.bits))
     }
 
-    /// Calls `f` with a leaf. Returns `None` if it is not in memory.
+    /// Calls `f` with a leaf. Returns `None` if the leaf is not in memory.
     #[inline]
     pub(super) fn with<R>(&self, leaf: u32, f: impl FnOnce(&Arc<Leaf>) -> R) -> Option<R> {
         if leaf == 0 {

@@ -1,12 +1,14 @@
-//! The map of a file with indirect blocks: the mapping from file blocks to volume blocks, in memory.
+//! The map of a file with indirect blocks: the mapping from file blocks to volume blocks, in
+//! memory.
 //!
-//! Responsible for looking up, changing, reading and encoding the mapping. Not responsible for allocating or freeing
-//! blocks: [`map_update`](crate::map_update) does that. Invariant: the leaves and nodes in memory are authoritative; pointer
-//! blocks on the device are encoded from them, once for each transaction.
+//! The module looks up, changes, reads and encodes the mapping. [`map_update`](crate::map_update)
+//! allocates and frees the blocks. Invariant: the leaves and nodes in memory are authoritative;
+//! pointer blocks on the device are encoded from them, once for each transaction.
 //!
-//! The format has no unwritten blocks. So a hole that is about to be written gets a *claimed* block, which exists in memory
-//! only: the allocator has removed it from its free extents, but its bit in the bitmap and the pointer to it are unset. Lookups
-//! return it as unwritten. The conversion sets the bit and the pointer, once the data is on the device (I1). A pointer block
+//! The format has no unwritten blocks. So a hole that is about to be written gets a *claimed*
+//! block, which exists in memory only: the allocator has removed it from its free extents, but its
+//! bit in the bitmap and the pointer to it are unset. Lookups return it as unwritten. The
+//! conversion sets the bit and the pointer, once the data is on the device (I1). A pointer block
 //! that the conversion will need is reserved when the first block below it is claimed (I5).
 //!
 //! | Operation | Locks | Effect |
@@ -47,10 +49,11 @@ use nodes::{Nodes, Source};
 
 pub(crate) use writer::{LeafPart, Writer};
 
-/// When the leaves in memory have more bytes than this, the map drops the leaves that it can read again.
+/// Limit of the memory of leaves, in bytes. Above it, the map drops the leaves that it can read
+/// again.
 const MAX_LEAF_BYTES: usize = 20 << 20;
 
-/// Returns the number of leaves that have [`MAX_LEAF_BYTES`].
+/// Returns the number of leaves that occupy [`MAX_LEAF_BYTES`].
 fn max_leaves(shape: Shape) -> usize {
     if cfg!(shuttle) { 2 } else { MAX_LEAF_BYTES / Leaf::memory(shape.pointers()) }
 }
@@ -70,7 +73,7 @@ pub(crate) struct IndirectMap {
     claims: AtomicU64,
 }
 
-/// Which blocks are in memory.
+/// The pointer blocks in memory.
 #[derive(Debug, Default)]
 struct InMemory {
     /// The changed pointer blocks, which the transaction has registered.
@@ -79,7 +82,7 @@ struct InMemory {
     leaves: BTreeSet<u32>,
     /// The length of `leaves` at which it is cleaned next.
     clean_at: usize,
-    /// How often leaves were dropped that can be read again.
+    /// Number of times that leaves were dropped that can be read again.
     drops: u64,
 }
 
@@ -150,7 +153,7 @@ impl IndirectMap {
     /// As [`lookup`](Self::lookup).
     pub(crate) fn run(&self, block: FileBlock, max: u32) -> Result<Mapping> {
         let mut run = self.lookup(block, max)?;
-        // A tree of large blocks reaches to the last block that a file can have.
+        // With large blocks, the tree reaches to the last block that a file can have.
         while run.len < max
             && let Some(next) = block.checked_add(run.len)
             && run.join(&self.lookup(next, max - run.len)?)
@@ -217,15 +220,15 @@ impl IndirectMap {
         }
     }
 
-    /// Adds a leaf to the leaves in memory, unless another thread has added it. Returns the leaf in memory. The caller holds the
-    /// nodes, and the map's lock, so that no leaf is dropped.
+    /// Adds a leaf to the leaves in memory, unless another thread has added it. Returns the leaf in
+    /// memory. The caller has locked the nodes, and the map, so that no leaf is dropped.
     fn keep(&self, number: u32, leaf: Leaf) -> Arc<Leaf> {
         self.add(&mut self.in_memory.lock(), number, leaf)
     }
 
-    /// Like [`keep`](Self::keep), for a leaf that the caller has read without the map's lock, after it had seen the count `drops`.
-    /// Returns `None` if leaves were dropped meanwhile: another thread may have changed this leaf and dropped it, so the caller's
-    /// copy may be old.
+    /// Like [`keep`](Self::keep), for a leaf that the caller has read without the map's lock, after
+    /// it had loaded the count `drops`. Returns `None` if leaves were dropped meanwhile: another
+    /// thread may have changed this leaf and dropped it, so the caller's copy may be old.
     fn keep_read(&self, number: u32, leaf: Leaf, drops: u64) -> Option<Arc<Leaf>> {
         let mut in_memory = self.in_memory.lock();
         let may_be_old = in_memory.drops != drops && self.leaves.get(number).is_none();
@@ -248,7 +251,8 @@ impl IndirectMap {
         leaf
     }
 
-    /// Drops the leaves that can be read again, unless a thread changes the map. A thread that is reading one keeps it.
+    /// Drops the leaves that can be read again, unless a thread changes the map. A thread that is
+    /// reading such a leaf keeps its reference.
     fn drop_unused(&self, in_memory: &mut InMemory) {
         let changing = self.changing.try_write();
         if guarded!(Fault::LeavesDroppedInUse, changing.is_none()) {
@@ -268,7 +272,7 @@ impl IndirectMap {
         *clean_at = (2 * leaves.len()).max(max_leaves(self.source.shape));
     }
 
-    /// Returns the last leaf that maps one of `blocks`; the blocks in the inode count as a leaf.
+    /// Returns the last leaf that maps one of `blocks`; the pointers in the inode count as a leaf.
     fn last_leaf(&self, blocks: BlockRange) -> Result<Option<Arc<Leaf>>> {
         let Some(last) = blocks.last() else { return Ok(None) };
         if let PointerPosition::Leaf(last, _) = self.source.shape.place(last) {

@@ -1,4 +1,4 @@
-//! The allocator's view of the map, which places new blocks next to the blocks of the file.
+//! The allocator's queries of the map, by which it places new blocks beside the blocks of the file.
 
 use parext4_format::indirect::PointerPosition;
 use parext4_format::{FileBlock, FsBlock};
@@ -41,7 +41,7 @@ impl Neighbours for IndirectMap {
     fn run_len(&self, at: FileBlock, most: u32) -> u32 {
         match self.run(at, most.max(1)) {
             Ok(run) if most > 0 => run.len,
-            // An unreadable block after this one only limits the window.
+            // If the blocks after this one cannot be read, only the window gets smaller.
             Ok(_) | Err(_) => most.min(1),
         }
     }

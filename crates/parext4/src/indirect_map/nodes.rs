@@ -1,8 +1,9 @@
 //! The pointer blocks above the leaves, and the leaves that have no block.
 //!
-//! Responsible for reading these blocks when they are first needed, with all checks that keep a corrupt or malicious tree
-//! harmless (I9). Not responsible for the leaves in memory. Invariant: `known` are the numbers of all pointer blocks to which
-//! a block in memory points, so no pointer block is used twice, and no leaf that is read after it maps one as data.
+//! This module reads these blocks when they are first needed, with all checks that keep a corrupt
+//! or malicious tree harmless (I9). It does not manage the leaves in memory. Invariant: `known` has
+//! the numbers of all pointer blocks to which a block in memory points. So no pointer block is used
+//! twice, and no leaf that is read later maps a pointer block as data.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,7 +16,7 @@ use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaCache};
 use crate::sync::Arc;
 
-/// Where pointer blocks are read from.
+/// The source of pointer blocks: the cache and the layout of the volume.
 #[derive(Debug)]
 pub(super) struct Source {
     pub shape: Shape,
@@ -95,7 +96,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Notes pointer blocks.
+    /// Adds pointer blocks to `known`. Returns an error if one is there already.
     fn learn(&mut self, pointers: &[u32]) -> Result<()> {
         let mut used = pointers.iter().filter(|&&pointer| pointer != 0);
         match used.find(|&&pointer| !self.known.insert(pointer)) {
@@ -117,14 +118,14 @@ impl Nodes {
         match shape.holder(block) {
             Holder::Root(index) => Some(self.root[index]),
             Holder::Block(holder, index) => match self.loaded.get(&holder) {
-                // A block past the reach of the map, as of a damaged size, has no pointer.
+                // A block past the end of the map, which a damaged size may name, has no pointer.
                 Some(node) => Some(node.pointers.get(index).copied().unwrap_or(0)),
                 None => self.pointer(shape, holder).filter(|&pointer| pointer == 0),
             },
         }
     }
 
-    /// Like [`pointer`](Self::pointer), and reads the blocks above.
+    /// Like [`pointer`](Self::pointer), but first reads the blocks above.
     pub(super) fn loaded_pointer(&mut self, source: &Source, block: PointerBlock) -> Result<u32> {
         if let Holder::Block(holder, _) = source.shape.holder(block) {
             self.load(source, holder)?;
@@ -167,7 +168,7 @@ impl Nodes {
         self.loaded.values().map(of_node).sum::<usize>() + self.known.capacity() * 8
     }
 
-    /// Sets the pointer to a pointer block, whose holder is in memory.
+    /// Sets the pointer to a pointer block. The block that holds the pointer is in memory.
     fn set_pointer(&mut self, shape: Shape, block: PointerBlock, to: u32) {
         let (slot, used) = match shape.holder(block) {
             Holder::Root(index) => (&mut self.root[index], None),
@@ -186,7 +187,7 @@ impl Nodes {
         }
     }
 
-    /// Adds a pointer block, which is new. Its holder is in memory.
+    /// Adds a new pointer block. The block that holds its pointer is in memory.
     pub(super) fn add(&mut self, shape: Shape, block: PointerBlock, number: u32) {
         self.set_pointer(shape, block, number);
         if let PointerBlock::Leaf(leaf) = block {
@@ -219,8 +220,8 @@ impl Nodes {
         self.unlinked.remove(&leaf);
     }
 
-    /// Releases the reservations of the leaves for which `is_unneeded` is true, and of the blocks above that no other reserved leaf
-    /// needs. Returns their number.
+    /// Releases the reservations of the leaves for which `is_unneeded` is true, and of the blocks
+    /// above them that no other reserved leaf needs. Returns their number.
     pub(super) fn release_reserved(&mut self, shape: Shape, is_unneeded: impl Fn(u32) -> bool) -> u32 {
         let before = self.reserved.len();
         let is_kept = |block: &PointerBlock| !matches!(block, PointerBlock::Leaf(leaf) if is_unneeded(*leaf));
@@ -233,8 +234,8 @@ impl Nodes {
         saturating_u32(before - self.reserved.len())
     }
 
-    /// Returns true if a block above the leaves is in memory and has no pointers, and if no leaf needs it that is in memory or
-    /// reserved.
+    /// Returns true if a block above the leaves is in memory and has no pointers, and no leaf below
+    /// it is in memory or reserved.
     pub(super) fn is_empty(&self, shape: Shape, block: PointerBlock) -> bool {
         let is_below = |below| path(shape, below).skip(1).any(|above| above == block);
         self.loaded.get(&block).is_some_and(|node| node.used == 0)
@@ -323,7 +324,8 @@ impl Nodes {
     }
 }
 
-/// Returns the block below the triple indirect block through which a leaf is reached, and the index there.
+/// Returns the block below the triple indirect block on the path to a leaf, and the index of the
+/// leaf in it.
 fn below_triple(shape: Shape, leaf: u32) -> (usize, usize) {
     match shape.holder(PointerBlock::Leaf(leaf)) {
         Holder::Block(PointerBlock::Middle(number), index) => (number as usize, index),
@@ -338,7 +340,7 @@ fn leaf_below(shape: Shape, block: PointerBlock, index: usize) -> Option<u32> {
     }
 }
 
-/// Returns `block`, and the pointer blocks above it through which it is reached.
+/// Returns `block`, and the pointer blocks on the path above it.
 pub(super) fn path(shape: Shape, block: PointerBlock) -> impl Iterator<Item = PointerBlock> {
     std::iter::successors(Some(block), move |&block| match shape.holder(block) {
         Holder::Root(_) => None,

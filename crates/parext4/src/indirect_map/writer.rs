@@ -1,7 +1,7 @@
 //! Changes of the map.
 //!
-//! Responsible for changing leaves and adding and removing pointer blocks under the map's lock. Not responsible for the
-//! blocks themselves: the caller allocates and frees them.
+//! This module changes leaves, and adds and removes pointer blocks, under the map's lock. The
+//! caller allocates and frees the blocks.
 
 use parext4_format::indirect::{Holder, PointerBlock, PointerPosition};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
@@ -28,11 +28,11 @@ pub(crate) struct Writer<'a> {
 enum Lock<'a> {
     Shared(#[expect(dead_code, reason = "held")] ReadGuard<'a, ()>),
     Exclusive(#[expect(dead_code, reason = "held")] WriteGuard<'a, ()>),
-    /// While it changes from shared to exclusive.
+    /// Unlocked, while the lock changes from shared to exclusive.
     Released,
 }
 
-/// Blocks that one leaf maps. Valid while the map is locked.
+/// Blocks that one leaf maps. It is valid while the map is locked.
 #[derive(Debug)]
 pub(crate) struct LeafPart {
     leaf: Arc<Leaf>,
@@ -108,8 +108,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds the leaf's block to the handle's transaction. The inode has joined it. The leaf has a block, or is stored in the
-    /// inode.
+    /// Adds the leaf's block to the handle's transaction. The inode has joined that transaction.
+    /// The leaf has a block, or is stored in the inode.
     pub(crate) fn register(&self, handle: &Handle<'_>, part: &LeafPart) -> Result<()> {
         let leaf = &part.leaf;
         if let Some(number) = leaf.number(self.map.source.shape)
@@ -147,7 +147,7 @@ impl Writer<'_> {
         map.nodes.write().release_reserved(map.source.shape, is_unmapped)
     }
 
-    /// Acquires the map exclusively instead of shared. Other threads may change it in between.
+    /// Locks the map exclusively instead of shared. Other threads may change the map in between.
     pub(crate) fn make_exclusive(&mut self) {
         if !matches!(self.lock, Lock::Exclusive(_)) {
             self.lock = Lock::Released;
@@ -155,14 +155,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds the [missing](Self::missing) pointer blocks, in `blocks`. The map is locked exclusively.
+    /// Adds the [missing](Self::missing) pointer blocks, which are stored in `blocks`. The map is
+    /// locked exclusively.
     pub(crate) fn link(&self, handle: &Handle<'_>, part: &LeafPart, blocks: &[FsBlock]) -> Result<()> {
         let (map, shape) = (self.map, self.map.source.shape);
         let Some(number) = part.leaf.number(shape) else { return Ok(()) };
         let mut nodes = map.nodes.write();
         let mut missing: SmallVec<[PointerBlock; 3]> = map.missing(&nodes, number).collect();
         debug_assert_eq!(missing.len(), blocks.len(), "the map was not locked");
-        // From the top down, so that the holder of each pointer exists.
+        // Pointer blocks are added from the top down, so that the holder of each pointer exists.
         missing.reverse();
         for (block, at) in missing.into_iter().zip(blocks) {
             let at = saturating_u32(at.get());
@@ -178,8 +179,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Removes the leaf of `part` if all its blocks are holes, and then the pointer blocks above that are empty. Adds the
-    /// numbers of their blocks to `freed`. The map is locked exclusively.
+    /// Removes the leaf of `part` if all its blocks are holes, and then the pointer blocks above it
+    /// that are empty. Adds their block numbers to `freed`. The map is locked exclusively.
     pub(crate) fn unlink(
         &self,
         handle: &Handle<'_>,
@@ -214,7 +215,8 @@ impl Writer<'_> {
 }
 
 impl LeafPart {
-    /// Returns the mapping of the first of the blocks and of blocks after it in the same state.
+    /// Returns the mapping of the first of the blocks, and of the following blocks in the same
+    /// state.
     pub(crate) fn first_run(&self) -> Mapping {
         self.leaf.lookup(self.blocks.start(), self.blocks.count())
     }
@@ -258,7 +260,7 @@ impl IndirectMap {
         Ok(())
     }
 
-    /// Removes a pointer block that is empty, and the blocks above it that are empty then.
+    /// Removes an empty pointer block, and the blocks above it that become empty.
     fn remove(
         &self,
         handle: &Handle<'_>,

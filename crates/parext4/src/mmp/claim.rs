@@ -6,14 +6,17 @@
 //! | e2fsck | repair the volume | fails |
 //! | any other number | use the volume, or be gone | waits; if the number has not changed, writes its own and waits again |
 //!
-//! After the last wait the number must still be its own. All waits are left out if the open of the device has fenced the owner. If
-//! its lock was free, nothing keeps the machine from writing that the block names: it may have lost the lock unfenced. So this machine
-//! waits as on a device without a lock. The first wait is left out if the caller has waited, or forces the owner out ([`OwnerEvidence`]).
+//! After the last wait the number must still be that of this machine. There are no waits if the
+//! open of the device has fenced the owner. If the device's lock was free, the machine that the
+//! block names may have lost it without being fenced, and may still write. So this machine waits as
+//! on a device without a lock. There is no first wait if the caller has waited, or forces the owner
+//! out ([`OwnerEvidence`]).
 //!
-//! Between its last read of the block and the end of its write, this machine may be stopped. Meanwhile other machines may open the
-//! volume, and its number replaces theirs. Each check interval that such an owner uses for its lease is the first one of the
-//! volume, or the interval of the block that was read, or at most twice the time from the read to the write ([`late_interval`]).
-//! So this machine writes the longest of the three as its own check interval, and waits as this interval asks for (H35).
+//! This machine may be stopped between its last read of the block and the end of its write.
+//! Meanwhile other machines may open the volume, and this machine's number then replaces theirs.
+//! The check interval of such an owner's lease is the first one of the volume, that of the block
+//! that was read, or at most twice the time from the read to the write ([`late_interval`]). So this
+//! machine writes the longest of the three as its own check interval, and waits accordingly (H35).
 
 use std::time::Duration;
 
@@ -27,8 +30,9 @@ use super::{MmpOptions, MmpState, MmpUse, OwnerEvidence};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 
-/// Wait in seconds after the number was written into a clean block. The kernel does not wait here. A machine that opens the
-/// volume at the same time, and reads the clean block before this one writes, has written its own number by then.
+/// Wait in seconds after the number was written into a clean block, which the kernel does not do. A
+/// machine that opens the volume at the same time, and has read the clean block before this write,
+/// writes its own number within this time.
 const SETTLE: u64 = 1;
 
 /// Makes this machine the owner, and returns the block that it has written.
@@ -49,7 +53,7 @@ pub(super) fn claim(device: &dyn Device, place: &MmpLocation, options: &MmpOptio
             if !device.has_fenced() {
                 read = claim.wait_for_owner(&found, read)?;
             }
-            // A third machine must wait as long for this block as for the owner's.
+            // A third machine must wait as long for this block as for the previous owner's.
             mine.check_interval = mine.check_interval.max(found.check_interval);
         }
     }
@@ -72,7 +76,7 @@ pub(super) fn claim(device: &dyn Device, place: &MmpLocation, options: &MmpOptio
     Ok(mine)
 }
 
-/// A claim on the way.
+/// A claim in progress.
 struct Claim<'a> {
     device: &'a dyn Device,
     place: &'a MmpLocation,
@@ -80,8 +84,8 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Waits until the machine that wrote `found` counts as gone. Returns the begin of the last read, which is `read` if there
-    /// was no other one.
+    /// Waits until the machine that wrote `found` counts as gone. Returns the start of the last
+    /// read, which is `read` if there was no later read.
     fn wait_for_owner(&self, found: &Mmp, read: Duration) -> Result<Duration> {
         let state = MmpState::new(found, self.place);
         let waits = match self.options.evidence {
@@ -93,18 +97,18 @@ impl Claim<'_> {
         if waits == 1 { Ok(read) } else { self.keeps(found, state.wait) }
     }
 
-    /// Writes `mine` over the block whose last read began at `read`, and makes it durable. Returns the time from this read to the
-    /// end of the write.
+    /// Writes `mine` over the block whose last read began at `read`, and makes it durable. Returns
+    /// the time from this read to the end of the write.
     ///
-    /// If this took longer than `mine` allows for, gives `mine` a longer check interval and another number, and writes it again,
-    /// because a third machine must wait for so long, too.
+    /// If this took longer than `mine` allows for, gives `mine` a longer check interval and another
+    /// number, and writes it again, because a third machine must wait as long, too.
     fn write(&self, mine: &mut Mmp, mut read: Duration) -> Result<Duration> {
         let mut longest = Duration::ZERO;
         loop {
             self.place.write(self.device, mine)?;
             let took = now().saturating_sub(read);
             longest = longest.max(took);
-            // A server that restarts must not show the block of before.
+            // A flush, because a server that restarts must not return the previous block.
             self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
             let interval = late_interval(took, self.options);
             if interval <= mine.check_interval || self.device.sharing() == Sharing::Fenced {
@@ -116,7 +120,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Checks for `seconds` that the block stays `known`. Returns the begin of the last read.
+    /// Checks for `seconds` that the block stays `known`. Returns the start of the last read.
     fn keeps(&self, known: &Mmp, seconds: u64) -> Result<Duration> {
         let other = match unchanged(self.device, self.place, known, seconds, self.options)? {
             Changed::No(read) => return Ok(read),
@@ -131,8 +135,9 @@ impl Claim<'_> {
     }
 }
 
-/// Returns the longest check interval that a machine uses which has opened the volume within this time: twice the longest time between
-/// two of its updates, rounded as [`Lease::check`](super::lease::Lease::check) does or up.
+/// Returns the longest check interval of a machine that has opened the volume within this time:
+/// twice the longest time between two of its updates, rounded up or as
+/// [`Lease::check`](super::lease::Lease::check) rounds.
 fn late_interval(took: Duration, options: &MmpOptions) -> u16 {
     let seconds = took.as_nanos() / options.second.as_nanos().max(1);
     check_interval_after(u64::try_from(seconds).unwrap_or(u64::MAX).saturating_add(1))

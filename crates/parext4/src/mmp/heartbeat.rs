@@ -2,12 +2,13 @@
 //!
 //! At each interval, and sooner if a write waits for the lease, the owner's thread
 //!
-//! 1. reads the block, and checks that it is still its own: this extends the lease;
+//! 1. reads the block, and checks that it is still this machine's, which extends the lease;
 //! 2. writes the next number, if the lease has not ended meanwhile, and flushes it.
 //!
-//! The kernel reads the block only if its last update was late. When an update fails, the thread tries again at the next
-//! interval, as the kernel does. It ends, and the lease with it, once a device of a network has given up. A failed flush stops the volume
-//! (I8): a device reports only once that it has lost earlier writes, and these may be writes of the volume.
+//! The kernel reads the block only if its last update was late. When an update fails, the thread
+//! retries at the next interval, as the kernel does. Once a device of a network has given up, the
+//! thread and the lease end. A failed flush stops the volume (I8): a device reports the loss of
+//! earlier writes only once, and these may be writes of the volume.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -32,14 +33,14 @@ pub(super) struct Heartbeat {
     lease: Arc<Lease>,
 }
 
-/// Result of an update that did not fail.
+/// The result of an update without an error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Update {
     /// The block has a new number.
     Written,
     /// Reading took longer than the lease. The block must be read again.
     TooLate,
-    /// Another machine has the volume.
+    /// Another machine has opened the volume.
     Lost,
 }
 
@@ -70,7 +71,7 @@ impl Heartbeat {
                 }
                 Err(_) => {}
             }
-            // Other machines may then take the volume over.
+            // A stopped volume makes no more updates, so that other machines may take it over.
             if self.lease.volume_has_stopped() {
                 return self.lease.retire("the volume has stopped");
             }
@@ -98,8 +99,8 @@ impl Heartbeat {
         updated
     }
 
-    /// Returns whether a device of a network has given up: it was fenced, or its servers did not answer in time. Every later
-    /// request fails too.
+    /// Returns whether a device of a network has given up: it was fenced, or its servers did not
+    /// answer in time. Then every later request fails, too.
     fn is_final(&self, error: &Error) -> bool {
         let Error::Device { cause, .. } = error else { return false };
         self.device.sharing().is_shared()
@@ -125,8 +126,8 @@ impl Heartbeat {
             self.lease.attempt(&next, began);
             self.place.write(&*self.device, &next)?;
         }
-        // A fenced device has made durable what it has answered. Its flush waits for all requests, so a slow one would hide this
-        // owner's life from standbys.
+        // A fenced device has made durable each write that it has answered. Its flush waits for all
+        // requests, so a slow one would delay this owner's updates.
         if self.device.sharing() != Sharing::Fenced
             && let Err(error) = self.device.flush()
         {
@@ -138,7 +139,8 @@ impl Heartbeat {
         Ok(Update::Written)
     }
 
-    /// Marks the volume as closed, if the block is still this machine's. Returns false if it is not, or may not be.
+    /// Marks the volume as closed, if the block is still this machine's. Returns false if the block
+    /// is another machine's, or may be.
     pub(super) fn close(&self) -> Result<bool> {
         let began = now();
         let found = self.place.read(&*self.device)?;
@@ -147,7 +149,8 @@ impl Heartbeat {
         }
         let Some(_permit) = self.lease.permit() else { return Ok(false) };
         let clean = Mmp { sequence: SEQUENCE_CLEAN, time: seconds_now(), ..found };
-        // A device that loses the answer and connects again may read this block, and must not take it for another machine's.
+        // A device that loses the answer and connects again may read this block, and must not
+        // mistake it for another machine's block.
         self.lease.attempt(&clean, began);
         self.place.write(&*self.device, &clean)?;
         self.device.flush().map_err(|e| Error::device("flushing the device", e))?;

@@ -1,15 +1,19 @@
 //! The lease: until when this machine may write to a volume of which it is the owner.
 //!
-//! A read of the block that shows this machine's number extends the lease. Another machine writes its number into the block, then
-//! waits, and only then changes anything else. So when a read that began at time `t` shows this machine's number, no other
-//! machine changes the volume before `t` plus that wait, which is `check_interval + 6` seconds or more. The lease ends at
-//! `t` plus `check_interval`, so that a request has the rest of the wait to reach the device. The interval is that of the block
-//! that the other machine has read; the lease takes the shortest one of the blocks that this can be.
+//! A read of the block that shows this machine's number extends the lease. Another machine writes
+//! its number into the block, then waits, and only then changes anything else. So when a read that
+//! began at time `t` shows this machine's number, no other machine changes the volume before `t`
+//! plus that wait, which is `check_interval + 6` seconds or more. The lease ends at `t` plus
+//! `check_interval`, so that a request has the rest of the wait to reach the device. The interval
+//! is that of the block that the other machine has read; the lease uses the shortest interval of
+//! all blocks that it may have read.
 //!
-//! A write before the end of the lease proceeds. A later one first waits until the owner's thread has read the block
-//! (H35). Once a read has shown another number, the lease is lost, and every later write fails.
+//! A write before the end of the lease proceeds. A later write first waits until the owner's thread
+//! has read the block (H35). Once a read has shown another number, the lease is lost, and every
+//! later write fails.
 //!
-//! On a fenced device the lease does not end, because the device refuses the writes of an owner that lost its lock.
+//! On a fenced device the lease does not end, because the device refuses the writes of an owner
+//! that lost its lock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,7 +34,7 @@ use crate::sync::{Arc, Condvar, Mutex, Rank};
 
 /// The end of a lease that does not end.
 const NEVER: u64 = u64::MAX;
-/// Largest number of blocks that an owner remembers whose writes or flushes have failed, one after another.
+/// Largest number of consecutive blocks with failed writes or flushes that an owner remembers.
 const MOST_ATTEMPTS: usize = 64;
 
 /// The lease of one owner.
@@ -39,7 +43,8 @@ pub(super) struct Lease {
     place: MmpLocation,
     options: MmpOptions,
     fenced: bool,
-    /// Whether the volume was closed without an error. The device may then be used for something else.
+    /// Whether the volume was closed without an error. The device may then be used for another
+    /// purpose.
     closed: AtomicBool,
     /// End of the lease on the clock of [`now`], in nanoseconds.
     until: AtomicU64,
@@ -52,22 +57,22 @@ pub(super) struct Lease {
 
 #[derive(Debug)]
 struct LeaseBlocks {
-    /// The block that this machine has made durable last.
+    /// The last block that this machine has made durable.
     mine: Mmp,
     /// The check interval of the block before `mine`, in seconds.
     previous: u16,
     /// The check interval of the present lease, in seconds.
     interval: u16,
-    /// Later blocks, from old to new, whose writes or flushes have failed or are under way. The device holds one of them or
-    /// `mine`.
+    /// Later blocks, from old to new, whose writes or flushes have failed or are in progress. The
+    /// device holds one of them or `mine`.
     attempts: VecDeque<Mmp>,
-    /// When the last update began.
+    /// Start of the last update.
     last_update: Option<Duration>,
-    /// When the last read began that showed this machine's number.
+    /// Start of the last read that returned this machine's number.
     last_read: Duration,
     /// Why the lease is lost.
     lost: Option<Arc<str>>,
-    /// Why the owner extends the lease no more, although it is not lost.
+    /// Why the owner no longer extends the lease, although the lease is not lost.
     retired: Option<&'static str>,
     /// Whether a write waits for the lease.
     wanted: bool,
@@ -97,24 +102,27 @@ impl LeaseBlocks {
         self.mine == *block || self.attempts.contains(block)
     }
 
-    /// Returns the shortest check interval of the blocks that another machine may have read before it wrote its number, up to the
-    /// latest block of this one.
+    /// Returns the shortest check interval of the blocks that another machine may have read before
+    /// it wrote its number, up to the latest block of this machine.
     ///
-    /// It writes its number within a second after its read, or allows for all blocks that this machine could write meanwhile
-    /// (`claim.rs`). Within a second, this machine ends at most one update and begins one.
+    /// The other machine writes its number within a second after its read, or allows for all blocks
+    /// that this machine could write meanwhile (`claim.rs`). Within a second, this machine ends at
+    /// most one update and begins one.
     fn shortest_interval(&self) -> u16 {
         let attempts = self.attempts.iter().map(|block| block.check_interval);
         attempts.chain([self.mine.check_interval, self.previous]).min().unwrap_or(self.previous)
     }
 
-    /// Returns why a write that is too late fails; `None` if the owner's thread may extend the lease.
+    /// Returns the error of a write after the end of the lease; `None` if the owner's thread may
+    /// still extend the lease.
     fn refusal(&self) -> Option<&str> {
         self.lost.as_deref().or(self.retired)
     }
 }
 
 impl Lease {
-    /// Returns the lease of an owner that is about to claim the volume. Nothing limits the writes of the claim.
+    /// Returns the lease of an owner that is about to claim the volume. The lease does not limit
+    /// the writes of the claim.
     pub(super) fn new(device: &dyn Device, place: &MmpLocation, options: &MmpOptions) -> Self {
         let mine = place.mine(options);
         let state = LeaseBlocks {
@@ -142,7 +150,8 @@ impl Lease {
         }
     }
 
-    /// Begins the lease of an owner whose claim has written `mine`. It ends at once, unless the device is fenced.
+    /// Begins the lease of an owner whose claim has written `mine`. The lease ends at once, unless
+    /// the device is fenced.
     pub(super) fn begin(&self, mine: Mmp) {
         let mut state = self.state.lock();
         state.previous = mine.check_interval;
@@ -178,7 +187,8 @@ impl Lease {
 
     /// Returns the permission to write, if writes may proceed now.
     pub(super) fn permit(&self) -> Option<Permit> {
-        // A stale value is the end of an earlier lease: the writer then waits, or still has the time that it was given.
+        // A stale value is the end of an earlier lease: the writer then waits, or still has the
+        // time that the earlier lease gave it.
         let is_valid = match self.until.load(Ordering::Relaxed) {
             NEVER => true,
             until => guarded!(Fault::LeaseIgnored, nanoseconds(now()) < until, true),
@@ -191,7 +201,8 @@ impl Lease {
         self.permit().is_some()
     }
 
-    /// Returns whether writes may proceed now. If the lease has ended, the owner's thread reads the block soon.
+    /// Returns whether writes may proceed now. If the lease has ended, makes the owner's thread
+    /// read the block soon.
     pub(super) fn lease_state(&self) -> LeaseState {
         if let Some(permit) = self.permit() {
             return LeaseState::Valid(permit);
@@ -227,7 +238,8 @@ impl Lease {
         }
     }
 
-    /// Has `queue` woken when the lease was extended or lost. Returns false if it need not wait for that.
+    /// Registers `queue` to be woken when the lease is extended or lost. Returns false, without
+    /// effect, if writes may proceed now or must fail.
     pub(super) fn wake_later(&self, queue: QueueWaker) -> bool {
         let mut state = self.state.lock();
         let waits = state.refusal().is_none() && !self.is_valid();
@@ -238,8 +250,8 @@ impl Lease {
         waits
     }
 
-    /// Takes note of a block that was read, and extends the lease if it is this machine's. Returns the next block to write, `None`
-    /// if the lease is lost.
+    /// Checks a block that was read, and extends the lease if the block is this machine's. Returns
+    /// the next block to write; `None` if the lease is lost.
     pub(super) fn check(&self, found: &Mmp, began: Duration) -> Option<Mmp> {
         let mut state = self.state.lock();
         if state.lost.is_some() {
@@ -260,7 +272,8 @@ impl Lease {
 
     fn next_block(&self, state: &LeaseBlocks, found: &Mmp, began: Duration) -> Mmp {
         let since = state.last_update.map_or(Duration::ZERO, |last| began.saturating_sub(last));
-        // Rounded, so that a thread that wakes a little late does not ask other machines to wait longer.
+        // The time is rounded, so that a thread that wakes a little late does not make other
+        // machines wait longer.
         let second = self.options.second.as_nanos().max(1);
         let since = (since.as_nanos() + second / 2) / second;
         let slowest = u64::try_from(since).unwrap_or(u64::MAX).max(self.place.update_interval.into());
@@ -269,7 +282,7 @@ impl Lease {
         Mmp { sequence, time: seconds_now(), check_interval, ..found.clone() }
     }
 
-    /// Notes that `next` is about to be written, by an update that began at `began`.
+    /// Records that `next` is about to be written, by an update that began at `began`.
     pub(super) fn attempt(&self, next: &Mmp, began: Duration) {
         let mut state = self.state.lock();
         if state.attempts.len() == MOST_ATTEMPTS {
@@ -279,8 +292,8 @@ impl Lease {
         state.last_update = Some(began);
     }
 
-    /// Notes that `next` was written. The lease is lost if the write took so long that another machine may have used the volume
-    /// before, which the write would have hidden.
+    /// Records that `next` was written. The lease is lost if the write took so long that another
+    /// machine may have used the volume in between, whose number the write would have overwritten.
     pub(super) fn written(&self, next: Mmp) {
         let mut state = self.state.lock();
         let took = now().saturating_sub(state.last_read);
@@ -298,8 +311,8 @@ impl Lease {
         }
     }
 
-    /// Notes that an update failed. The owner tries again at the next interval, as the kernel does. If a write waits, and the lease
-    /// has ended, the lease is lost.
+    /// Records that an update failed. The owner retries at the next interval, as the kernel does.
+    /// If a write waits, and the lease has ended, the lease is lost.
     pub(super) fn update_failed(&self, error: &Error) {
         let wanted = self.state.lock().wanted;
         if wanted && !self.is_valid() {
@@ -307,7 +320,8 @@ impl Lease {
         }
     }
 
-    /// Stops the volume because a flush failed, which may have lost what the volume wrote before. An open that is under way fails.
+    /// Stops the volume because a flush failed, which may have lost earlier writes of the volume.
+    /// An open in progress fails.
     pub(super) fn flush_failed(&self, error: &Error) {
         let health = self.state.lock().health.clone();
         match health {
@@ -341,7 +355,7 @@ impl Lease {
         let mut state = self.state.lock();
         let first = state.lost.is_none();
         state.lost.get_or_insert_with(|| why.into());
-        // With the lock held, so that no update extends the lease afterwards.
+        // This is done with the lock held, so that no update extends the lease afterwards.
         self.until.store(0, Ordering::Relaxed);
         let health = state.health.clone().filter(|_| first);
         self.notify(state);
@@ -351,15 +365,16 @@ impl Lease {
         }
     }
 
-    /// Refuses writes after the end of the current lease, because the owner extends it no more.
+    /// Refuses writes after the end of the current lease, because the owner no longer extends it.
     pub(super) fn retire(&self, why: &'static str) {
         let mut state = self.state.lock();
         state.retired = Some(why);
         self.notify(state);
     }
 
-    /// Refuses all writes of the volume from now on, because it is closed. With `is_clean`, all its writes are durable and its
-    /// block is clean, so that the device may be used for something else.
+    /// Refuses all writes of the volume from now on, because it is closed. With `is_clean`, all its
+    /// writes are durable and its block is clean, so that the device may be used for another
+    /// purpose.
     pub(super) fn close(&self, is_clean: bool) {
         self.retire("the volume is closed");
         let state = self.state.lock();

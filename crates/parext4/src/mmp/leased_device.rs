@@ -1,6 +1,7 @@
 //! A device whose writes, discards and flushes need the lease.
 //!
-//! A flush needs it, too: a sync must not report as durable what the next owner of the volume did not find.
+//! A flush needs it, too: a sync must not report writes as durable that the next owner of the
+//! volume did not find.
 
 use std::io::{self, IoSlice};
 

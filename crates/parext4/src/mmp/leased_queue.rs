@@ -1,7 +1,7 @@
 //! A queue whose writes and flushes need the lease.
 //!
-//! The queue below gets no more requests than it has on the device at a time, so none waits there between the check of the
-//! lease and its start. The check is part of `harvest`, which starts the requests.
+//! The inner queue gets at most `depth` requests, so no request waits in it between the check of
+//! the lease and its start. The check is part of `harvest`, which starts the requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use crate::sync::Arc;
 pub(super) struct LeasedQueue {
     inner: Box<dyn Queue>,
     lease: Arc<Lease>,
-    /// The most requests for `inner`.
+    /// Limit of requests in `inner`.
     depth: usize,
     /// Requests that `inner` does not have yet.
     backlog: VecDeque<Request>,
@@ -31,7 +31,8 @@ impl LeasedQueue {
         Self { inner, lease: Arc::clone(lease), depth, backlog: VecDeque::new(), ended: Vec::new() }
     }
 
-    /// Submits requests to `inner` up to its depth. Returns false if the first request that is left waits for the lease.
+    /// Submits requests to `inner` up to its depth. Returns false if the first remaining request
+    /// waits for the lease.
     fn start(&mut self) -> bool {
         while self.inner.in_flight() < self.depth
             && let Some(request) = self.backlog.front()
@@ -63,7 +64,7 @@ impl Queue for LeasedQueue {
         done.append(&mut self.ended);
         self.inner.harvest(wait && done.len() == before, done)?;
         if !self.backlog.is_empty() {
-            // Completions made room.
+            // The completions made room for more requests.
             self.start();
             done.append(&mut self.ended);
             self.inner.harvest(false, done)?;

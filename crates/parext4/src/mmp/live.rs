@@ -1,4 +1,4 @@
-//! Finds out if another machine changes a volume that is being opened for reading.
+//! Finds out whether another machine changes a volume that is being opened for reading.
 
 use parext4_device::{Device, Sharing};
 use parext4_format::superblock::Superblock;
@@ -8,14 +8,16 @@ use super::wait::{Changed, unchanged};
 use super::{MmpOptions, MmpState, MmpUse};
 use crate::error::{Error, Result};
 
-/// Longest wait in seconds. An image may ask for more.
+/// Longest wait in seconds. The block may ask for a longer one.
 const LONGEST_WAIT: u64 = 60;
 
-/// Returns the machine that uses the volume on `device`, or may do so; `None` if none does, or if the device shows a state
-/// that cannot change. If the volume was not closed, waits until its owner updates the block, or for
-/// [`MmpState::stale_after`], but at most for [`LONGEST_WAIT`]; with [`MmpOptions::judge_by_time`] it does not wait.
+/// Returns the machine that uses the volume on `device`, or may do so; `None` if no machine does,
+/// or if the device cannot change. If the volume was not closed, waits until its owner updates the
+/// block, or for [`MmpState::stale_after`], but at most for [`LONGEST_WAIT`]; with
+/// [`MmpOptions::judge_by_time`] it does not wait.
 ///
-/// A block that is damaged or lies outside the volume names no owner. It is no reason not to read, as in the kernel.
+/// A block that is damaged or outside the volume names no owner. As in the kernel, such a block
+/// does not prevent reading.
 pub(crate) fn live(
     device: &dyn Device,
     superblock: &Superblock,

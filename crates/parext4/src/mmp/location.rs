@@ -1,4 +1,4 @@
-//! Where the block of one volume is, and its transfer.
+//! The location of the block of one volume, and its transfer.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -12,21 +12,21 @@ use super::MmpOptions;
 use crate::clock;
 use crate::error::{Error, Result};
 
-/// Number of times that a block is read that fails a check.
+/// Number of attempts to read a block that fails its checks.
 const READS: u32 = 3;
 
-/// The place of the block, and the fields of the superblock that concern it.
+/// The location of the block, and the fields of the superblock that concern it.
 #[derive(Clone, Debug)]
 pub(super) struct MmpLocation {
     number: FsBlock,
     block_size: u32,
     seed: Option<ChecksumSeed>,
-    /// In seconds.
+    /// Time between two updates, in seconds.
     pub update_interval: u16,
 }
 
 impl MmpLocation {
-    /// Returns the place of the volume's block; `None` if the volume has none.
+    /// Returns the location of the volume's block; `None` if the volume has none.
     pub(super) fn of(superblock: &Superblock) -> Result<Option<Self>> {
         let number = superblock.mmp_block()?;
         Ok(number.map(|number| Self {
@@ -63,7 +63,8 @@ impl MmpLocation {
         Ok(Mmp::parse(&bytes, self.seed, self.number)?)
     }
 
-    /// Writes the block. Does not flush it: other machines read it from the device, not from stable storage.
+    /// Writes the block without a flush: other machines read it from the device, not from stable
+    /// storage.
     pub(super) fn write(&self, device: &dyn Device, mmp: &Mmp) -> Result<()> {
         let mut bytes = AlignedBuf::zeroed(self.block_size as usize);
         mmp.encode(&mut bytes[..Mmp::SIZE], self.seed);

@@ -1,11 +1,12 @@
 //! Multi-mount protection (MMP, feature `mmp`): keeps two machines from writing to one volume.
 //!
-//! One block of the volume names the machine that has the volume open for writing, its *owner*. The owner changes a number in the
-//! block at intervals. Another machine that wants to write waits until the number has stayed the same for long enough. Block,
-//! numbers and waits are the same as in the kernel's ext4 and in e2fsprogs.
+//! One block of the volume names the machine that has the volume open for writing, its *owner*. The
+//! owner changes a number in the block at intervals. Another machine that wants to write waits
+//! until the number has stayed the same for long enough. Block, numbers and waits are the same as
+//! in the kernel's ext4 and in e2fsprogs.
 //!
-//! Responsible for claiming a volume, also from an owner that is alive, and for keeping and releasing it. Does not
-//! decide which opens need the protection: `volume` does. `docs/design/mmp.md` has the protocol.
+//! This module claims a volume, also from a living owner, and keeps and releases it. The module
+//! `volume` decides which opens need the protection. `docs/design/mmp.md` has the protocol.
 
 mod claim;
 mod heartbeat;

@@ -7,16 +7,17 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerEvidence {
-    /// Nothing: the open waits for [`MmpState::stale_after`](super::MmpState::stale_after).
+    /// The caller knows nothing: the open waits for
+    /// [`MmpState::stale_after`](super::MmpState::stale_after).
     #[default]
     Unknown,
     /// The caller has read this number from the block twice, and the second read began
     /// [`MmpState::stale_after`](super::MmpState::stale_after) or more after the first one ended. The open does not wait if the
     /// block still has the number.
     Seen(u32),
-    /// The owner loses the volume, whether it updates the block or not: the open does not wait for an update. An owner of
-    /// parext4 stops when it finds another number in the block. An owner of the kernel overwrites the number, and the open
-    /// fails.
+    /// The caller forces the owner out, whether it updates the block or not: the open does not wait
+    /// for an update. An owner of parext4 stops when it finds another number in the block. An owner
+    /// of the kernel overwrites the number, and the open fails.
     Forced,
 }
 
@@ -31,16 +32,18 @@ pub enum OwnerEvidence {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MmpOptions {
-    /// Name of the device that other machines are told, truncated to 32 bytes. `parext4` by default.
+    /// Name of the device in the block, which other machines read, truncated to 32 bytes. `parext4`
+    /// by default.
     pub device_name: String,
-    /// Length of the seconds in which the volume's intervals are counted. Only tests, which have all openers of a volume to
-    /// themselves, change it.
+    /// Length of the seconds in which the volume's intervals are counted. Only tests change it,
+    /// because all openers of a volume must use the same length.
     pub second: Duration,
     /// The caller's knowledge of the owner of a volume that was not closed. [`OwnerEvidence::Unknown`] by default.
     pub evidence: OwnerEvidence,
-    /// An open for reading does not wait for the owner of a volume that was not closed, but judges by the time of its last update: the
-    /// owner counts as gone if that is longer ago than [`MmpState::stale_after`](super::MmpState::stale_after) by the clock of this
-    /// machine. Off by default, because the clocks of two machines can differ.
+    /// Whether an open for reading judges the owner of a volume that was not closed by the time of
+    /// its last update, instead of waiting for the next one: the owner counts as gone if its last
+    /// update was longer ago than [`MmpState::stale_after`](super::MmpState::stale_after) by the
+    /// clock of this machine. Off by default, because the clocks of two machines can differ.
     pub judge_by_time: bool,
 }
 

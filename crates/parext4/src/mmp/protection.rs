@@ -1,4 +1,5 @@
-//! The protection of a volume that this machine has open for writing: claimed at open, kept by a thread, released at close.
+//! The protection of a volume that this machine has open for writing. It is claimed at open, kept
+//! by a thread, and released at close.
 
 use parext4_device::{Device, Sharing, WriteGuard};
 use parext4_format::superblock::Superblock;
@@ -14,7 +15,7 @@ use crate::health::Health;
 use crate::sync::{Arc, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
 
-/// The protection. Dropping it releases it.
+/// The protection of an open volume. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct Protection {
     lease: Arc<Lease>,
@@ -53,7 +54,7 @@ impl Protection {
         Ok(Some((Self { lease, heartbeat, thread }, Arc::new(leased))))
     }
 
-    /// Returns a device that belongs to the volume, too, and whose writes need the same lease.
+    /// Returns another device of the volume, whose writes need the same lease.
     pub(crate) fn lease(&self, device: &Arc<dyn Device>) -> Arc<dyn Device> {
         Arc::new(LeasedDevice::new(Arc::clone(device), &self.lease))
     }
@@ -71,11 +72,13 @@ impl Protection {
         if self.lease.is_lost() { Err(Error::Busy(self.lease.why_lost())) } else { Ok(()) }
     }
 
-    /// Stops the updates. With `clean`, marks the volume as closed, if this machine still owns it; otherwise the next machine
-    /// waits before it uses the volume. Later writes fail. Does nothing after the first call.
+    /// Stops the updates. With `clean`, marks the volume as closed, if this machine still owns it;
+    /// otherwise the next machine waits before it uses the volume. Later writes fail. Only the
+    /// first call has an effect.
     ///
     /// # Errors
-    /// A request of the device failed, or another program has overwritten the block: the volume may not be marked.
+    /// A request of the device failed, or another program has overwritten the block. The volume may
+    /// then lack the mark.
     pub(crate) fn release(&self, clean: bool) -> Result<()> {
         self.lease.timer().stop();
         let thread = self.thread.lock().take();
@@ -101,7 +104,7 @@ impl Protection {
 
 impl Drop for Protection {
     fn drop(&mut self) {
-        // Logged there.
+        // `release` has logged the error.
         let _ = self.release(true);
     }
 }

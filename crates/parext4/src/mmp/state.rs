@@ -1,4 +1,4 @@
-//! The state that the block of multi-mount protection shows.
+//! The state of a volume according to its block of multi-mount protection.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,16 +14,17 @@ use crate::superblock::read_superblock;
 /// Time that an owner may need for an update on a slow device.
 pub const SILENT_AFTER: Duration = Duration::from_secs(5);
 
-/// What a volume is used for, as far as its block of multi-mount protection tells.
+/// The use of a volume, as far as its block of multi-mount protection tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MmpUse {
     /// No machine uses the volume.
     Clean,
-    /// e2fsck or another tool of e2fsprogs changes the volume, or ended without clearing the block.
+    /// e2fsck or another tool of e2fsprogs changes the volume, or has ended without clearing the
+    /// block.
     Fsck,
-    /// A machine has opened the volume for writing, and has not closed it. It may be gone: see
-    /// [`MmpState::stale_after`].
+    /// A machine has opened the volume for writing, and has not closed it. That machine may be
+    /// gone: see [`MmpState::stale_after`].
     InUse,
 }
 
@@ -39,7 +40,7 @@ pub struct MmpState {
     pub time: u64,
     /// Name of the machine that wrote the block last.
     pub node: String,
-    /// Name that this machine has for the device.
+    /// Name of the device on that machine.
     pub device: String,
     /// Time between two updates, in seconds.
     pub update_interval: u16,
@@ -79,7 +80,7 @@ impl MmpState {
         Duration::from_secs(self.update_interval.into()) + SILENT_AFTER
     }
 
-    /// Describes what a reader of a volume must expect that this owner changes at the same time.
+    /// Returns a warning for a reader of a volume that this owner may change at the same time.
     #[must_use]
     pub fn warn_reader(&self) -> String {
         format!(

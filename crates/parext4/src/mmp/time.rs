@@ -8,8 +8,8 @@ pub(super) use model::{Window, now, sleep};
 #[cfg(not(shuttle))]
 pub(super) use std::thread::sleep;
 
-/// The time between a check of the clock and the request that was checked. A process may be stopped in it; models assume that
-/// it is not, because no check can prevent that.
+/// The time between a check of the clock and the request that was checked. A process may be stopped
+/// in this time; models assume that it is not, because no check can prevent that.
 #[cfg(not(shuttle))]
 #[derive(Debug)]
 pub(super) struct Window;
@@ -37,7 +37,7 @@ mod model {
 
     use crate::sync::yield_now;
 
-    // One thread of the system runs all threads of a model.
+    // A model runs all its threads on one thread of the system.
     std::thread_local! {
         static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1)) };
         static WINDOWS: Cell<u32> = const { Cell::new(0) };

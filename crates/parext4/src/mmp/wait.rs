@@ -1,4 +1,4 @@
-//! Waits for a sign of life of another machine.
+//! Waits for an update of the block by another machine.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// Result of a wait.
 #[derive(Debug)]
 pub(super) enum Changed {
-    /// The block is as it was when it was last read. Holds the begin of this read.
+    /// The block did not change up to the last read, which started at this time.
     No(Duration),
     /// Another machine has written this block.
     To(Mmp),
@@ -42,7 +42,7 @@ pub(super) fn unchanged(
     }
 }
 
-/// Returns the error for a volume that e2fsck has.
+/// Returns the error for a volume that e2fsck checks.
 pub(super) fn in_fsck(state: &MmpState) -> Error {
     Error::Busy(format!(
         "e2fsck is checking the volume: {state}; if it is not, \"tune2fs -f -E clear_mmp\" releases the volume"

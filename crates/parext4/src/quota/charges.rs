@@ -1,7 +1,8 @@
 //! The charges of one inode to its user, group and project.
 //!
-//! Responsible for charging each change of the inode's space to the ids that it has then. Protocol: a thread changes the space and the
-//! usage of the ids under the lock in shared mode, and the ids under it in exclusive mode (H37).
+//! This module charges each change of the inode's space to the ids that the inode has at that time.
+//! Protocol: a thread changes the space and the usage of the ids with the lock held shared, and the
+//! ids with the lock held exclusively (H37).
 
 use super::dquot::{Amount, Dquot};
 use super::{Dquots, NewDquots};
@@ -42,7 +43,8 @@ impl LockedCharges<'_> {
     }
 }
 
-/// Space and inodes reserved for a change. Dropping it ends the reservation: the change has been charged, or did not come about.
+/// Space and inodes reserved for a change. Dropping it ends the reservation, after the change was
+/// charged or has failed.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct ReservedQuota {
@@ -83,7 +85,7 @@ impl Charges {
         Self { dquots: RwLock::new(Rank::Charges, dquots), delayed: AtomicI64::new(0) }
     }
 
-    /// Locks the ids, for a change of the inode's space under a handle.
+    /// Locks the ids shared, for a change of the inode's space under a handle.
     pub(crate) fn lock(&self) -> LockedCharges<'_> {
         LockedCharges { dquots: self.dquots.read(), delayed: &self.delayed }
     }
@@ -107,12 +109,13 @@ impl Charges {
         Ok(())
     }
 
-    /// Ends the reservation of space for pages that are dirty no more, or whose blocks are about to be allocated.
+    /// Ends the reservation of space for pages that are no longer dirty, or whose blocks are about
+    /// to be allocated.
     pub(crate) fn undelay(&self, space: u64) {
         self.change_delayed(&self.dquots.read(), -i64::try_from(space).unwrap_or(0));
     }
 
-    /// Reserves space again that [`undelay`](Self::undelay) released, without regard to limits.
+    /// Reserves space again that [`undelay`](Self::undelay) has released. Ignores limits.
     pub(crate) fn delay_again(&self, space: u64) {
         self.change_delayed(&self.dquots.read(), i64::try_from(space).unwrap_or(0));
     }
@@ -123,8 +126,8 @@ impl Charges {
         self.delayed.fetch_add(space, Ordering::Relaxed);
     }
 
-    /// Moves what the inode uses to other ids: `inodes`, and the space that `space` returns in bytes. Does nothing for an id that the
-    /// inode has already. Registers up to six blocks.
+    /// Moves the usage of the inode to other ids: `inodes`, and the space in bytes that `space`
+    /// returns. Does nothing for an id that the inode has already. Registers up to six blocks.
     pub(crate) fn transfer(
         &self,
         handle: &Handle<'_>,
@@ -133,7 +136,7 @@ impl Charges {
         inodes: u64,
     ) {
         let early = guarded!(Fault::TransferUnlocked, None, Some(space()));
-        // Long enough for another thread to charge the inode.
+        // This is long enough for another thread to charge the inode.
         when_planted!(Fault::TransferUnlocked, (0..50).for_each(|_| crate::sync::yield_now()));
         let mut dquots = self.dquots.write();
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -141,7 +144,8 @@ impl Charges {
         let delayed = Amount { space: self.delayed.load(Ordering::Relaxed), inodes: 0 };
         for (kind, new) in &new.0 {
             let old = &mut dquots[*kind as usize];
-            // Leaving an entry and entering it again would end its grace, and let another thread pass its hard limit meanwhile.
+            // To leave an entry and enter it again would end its grace, and let another thread
+            // exceed its hard limit meanwhile.
             if old.as_ref().map(Arc::as_ptr) == new.as_ref().map(Arc::as_ptr) {
                 continue;
             }

@@ -13,7 +13,7 @@ use crate::meta::MetaBlock;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Rank};
 
-/// Space in bytes, and inodes.
+/// An amount of space in bytes, and of inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub space: i64,
@@ -39,13 +39,13 @@ pub(crate) struct Dquot {
     offset: usize,
     space: AtomicI64,
     inodes: AtomicI64,
-    /// Space of dirty pages that have no blocks, and of changes under way.
+    /// Space of dirty pages that have no blocks, and of changes in progress.
     reserved_space: AtomicI64,
     reserved_inodes: AtomicI64,
     rules: Arc<Rules>,
     /// True if a limit is set and limits are enforced.
     is_limited: AtomicBool,
-    /// The limits and the times. The usage in it is not current.
+    /// The limits and the times. The usage in this entry is not current.
     limits: Mutex<QuotaEntry>,
     joined: AtomicU64,
 }
@@ -71,14 +71,14 @@ fn is_exceeded(used: i64, soft: u64) -> bool {
 /// Adds to a usage. The sum stays between 0 and `i64::MAX`, even if the quota file had wrong numbers.
 fn add_usage(used: &AtomicI64, more: i64) {
     let add = |used: i64| Some(used.saturating_add(more).max(0));
-    // Relaxed suffices: `encode` reads them, which the commit orders after the handle.
+    // Relaxed suffices: `encode` reads these sums, and the commit orders it after the handle.
     let _ = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
 }
 
 impl Dquot {
     pub(super) fn new(rules: &Arc<Rules>, block: Arc<MetaBlock>, offset: usize, entry: &QuotaEntry) -> Self {
         let mut limits = *entry;
-        // A reservation that kept the grace under way may have ended since the entry was encoded.
+        // A reservation that kept the grace running may have ended since the entry was encoded.
         if !is_exceeded(signed(entry.space), kib(entry.space_soft)) {
             limits.space_time = 0;
         }
@@ -105,7 +105,8 @@ impl Dquot {
 
     fn note_limits(&self, entry: &QuotaEntry) {
         let any = entry.space_hard | entry.space_soft | entry.inode_hard | entry.inode_soft != 0;
-        // Relaxed suffices: an operation that begins while a limit is set may see either.
+        // Relaxed suffices: an operation that begins while a limit is being set may use either
+        // value.
         self.is_limited.store(any && self.rules.enforced, Ordering::Relaxed);
     }
 
@@ -118,8 +119,9 @@ impl Dquot {
         self.update_graces();
     }
 
-    /// Adds reserved space to the usage, under the handle that makes the change. Registers one block. The lock of the limits excludes
-    /// reservations, so that each counts the space once, as reserved or as used (H39).
+    /// Adds reserved space to the usage, under the handle that makes the change. Registers one
+    /// block. The lock of the limits excludes new reservations, so that each of them counts the
+    /// space once, as reserved or as used (H39).
     pub(super) fn charge_reserved(self: &Arc<Self>, handle: &Handle<'_>, space: i64) {
         handle.register(&self.block);
         handle.join(self);
@@ -133,15 +135,16 @@ impl Dquot {
         }
     }
 
-    /// Ends the grace of each soft limit that is not exceeded any more, and begins the grace of each one that is exceeded now: the end
-    /// of a reservation that is charged next may have ended it.
+    /// Ends the grace of each soft limit that is no longer exceeded, and begins the grace of each
+    /// one that is exceeded now: the end of a reservation that is charged next may have ended that
+    /// grace.
     fn update_graces(&self) {
         if self.is_limited.load(Ordering::Relaxed) {
             self.set_graces(&mut self.limits.lock(), false);
         }
     }
 
-    /// Sets the ends of the graces. A grace under way begins again if `renew` is true.
+    /// Sets the ends of the graces. If `renew` is true, running graces begin again.
     fn set_graces(&self, limits: &mut QuotaEntry, renew: bool) {
         let (graces, Amount { space, inodes }) = (self.rules.graces(), self.taken());
         let set = |until: &mut u64, used: i64, soft: u64, grace: u32| {
@@ -155,14 +158,14 @@ impl Dquot {
         set(&mut limits.inode_time, inodes, limits.inode_soft, graces.1);
     }
 
-    /// Returns what is reserved.
+    /// Returns the reserved amount.
     pub(super) fn reserved(&self) -> Amount {
         let [space, inodes] =
             [&self.reserved_space, &self.reserved_inodes].map(|reserved| reserved.load(Ordering::Relaxed));
         Amount { space, inodes }
     }
 
-    /// Returns what the limits concern: the usage and the reservations.
+    /// Returns the amount that the limits apply to: the usage and the reservations.
     fn taken(&self) -> Amount {
         let sum = |used: &AtomicI64, reserved: &AtomicI64| {
             used.load(Ordering::Relaxed).saturating_add(reserved.load(Ordering::Relaxed))
@@ -208,14 +211,14 @@ impl Dquot {
         Ok(())
     }
 
-    /// Reserves without regard to limits.
+    /// Reserves an amount without regard to limits.
     pub(super) fn add_reserved(&self, amount: Amount) {
         self.count_reserved(amount);
         self.update_graces();
     }
 
     fn count_reserved(&self, amount: Amount) {
-        // Relaxed suffices: a limit concerns only the sums.
+        // Relaxed suffices: a limit applies only to the sums.
         self.reserved_space.fetch_add(amount.space, Ordering::Relaxed);
         self.reserved_inodes.fetch_add(amount.inodes, Ordering::Relaxed);
     }
@@ -225,8 +228,8 @@ impl Dquot {
         self.add_reserved(Amount { space: -amount.space, inodes: -amount.inodes });
     }
 
-    /// Sets the limits that `entry` has, under a handle. The grace of a soft limit that is exceeded begins again, as in the kernel
-    /// (`do_set_dqblk`). Registers one block.
+    /// Sets the limits of `entry`, under a handle. The grace of a soft limit that is exceeded
+    /// begins again, as in the kernel (`do_set_dqblk`). Registers one block.
     pub(crate) fn set_limits(self: &Arc<Self>, handle: &Handle<'_>, entry: &QuotaEntry) {
         self.charge(handle, Amount::default());
         let mut limits = self.limits.lock();
@@ -235,7 +238,7 @@ impl Dquot {
         self.set_graces(&mut limits, true);
     }
 
-    /// Returns the entry as it is now.
+    /// Returns the current entry.
     pub(crate) fn entry(&self) -> QuotaEntry {
         let limits = *self.limits.lock();
         let space = unsigned(self.space.load(Ordering::Relaxed));
@@ -256,20 +259,20 @@ impl Participant for Dquot {
     }
 }
 
-/// A hard and a soft limit; 0 is none.
+/// A hard and a soft limit; 0 means no limit.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     hard: u64,
     soft: u64,
-    /// When the grace of the soft limit ends; 0 if it is not exceeded.
+    /// The time at which the grace of the soft limit ends; 0 if it is not exceeded.
     until: u64,
     /// The time for which the soft limit may be exceeded, in seconds.
     grace: u32,
 }
 
 impl Limit {
-    /// Returns true if `used` may grow by `more` (the rules of `dquot_add_space`). Begins the grace if the soft limit is exceeded
-    /// first.
+    /// Returns true if `used` may grow by `more` (the rules of `dquot_add_space`). Begins the grace
+    /// if this exceeds the soft limit for the first time.
     fn permits(&mut self, used: i64, more: i64, now: u64) -> bool {
         if more <= 0 {
             return true;

@@ -1,8 +1,10 @@
-//! Quotas in memory: the usage and the limits of users, groups and projects, and the charges of inodes to them.
+//! Quotas in memory: the usage and the limits of users, groups and projects, and the charges of
+//! inodes to them.
 //!
-//! Responsible for counting, for the limits, and for encoding entries of quota files at commit. Not responsible for the files: other
-//! modules find and add entries. Invariant: at commit, the usage of an id is the sum over the counted inodes that have it, if that was
-//! true when the volume was opened. So a charge is made under the handle that changes the inode.
+//! This module counts usage, enforces limits, and encodes entries of quota files at commit. Other
+//! modules find and add entries in the files. Invariant: at commit, the usage of an id is the sum
+//! over the counted inodes that have it, if that was true when the volume was opened. So each
+//! charge is made under the handle that changes the inode.
 
 mod charges;
 mod dquot;
@@ -35,8 +37,8 @@ impl QuotaIds {
     }
 }
 
-/// The entries of a user, a group and a project; `None` for a kind that the volume does not count, and for an entry that its file
-/// lacks although inodes have the id: that is left to e2fsck.
+/// The entries of a user, a group and a project; `None` for a kind that the volume does not count,
+/// and for an entry that its file lacks although inodes have the id, which only e2fsck repairs.
 pub(crate) type Dquots = [Option<Arc<Dquot>>; 3];
 
 /// The new entries to which an inode is to be charged, for each kind that changes.
@@ -59,12 +61,12 @@ impl Quotas {
         self.tables[kind as usize].as_ref()
     }
 
-    /// Returns what is reserved, of all ids.
+    /// Returns the reserved amount of all ids.
     pub(crate) fn reserved(&self) -> Amount {
         self.tables.iter().flatten().map(QuotaTable::reserved).sum()
     }
 
-    /// Returns the entries of `ids`, so far as there are any.
+    /// Returns the existing entries of `ids`.
     ///
     /// # Errors
     /// A failed read; corruption.

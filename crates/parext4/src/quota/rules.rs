@@ -1,10 +1,10 @@
-//! What all entries of one quota file have in common.
+//! The rules that all entries of one quota file share.
 
 use parext4_format::quota::{QuotaHeader, QuotaKind};
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// What all entries of a file have in common.
+/// The rules that all entries of a file share.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub kind: QuotaKind,
@@ -27,7 +27,7 @@ impl Rules {
 
     /// Returns the times for which the soft limits of space and of inodes may be exceeded, in seconds.
     pub(super) fn graces(&self) -> (u32, u32) {
-        // Relaxed suffices: they are set rarely, and any change may count from now on.
+        // Relaxed suffices: they are rarely set, and a change may take effect at any later time.
         (self.space_grace.load(Ordering::Relaxed), self.inode_grace.load(Ordering::Relaxed))
     }
 }

@@ -16,7 +16,7 @@ use crate::sync::{Arc, Mutex, MutexGuard, Rank};
 /// Number of entries in memory up to which the map keeps entries that are not in use.
 const MIN_SWEEP: usize = 1024;
 
-/// Where an entry is on the volume.
+/// The location of an entry on the volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryLocation {
     pub block: FsBlock,
@@ -29,13 +29,13 @@ pub(crate) struct EntryLocation {
 pub(crate) struct QuotaTable {
     ino: InodeNo,
     rules: Arc<Rules>,
-    /// The header as it is on the volume. Locked while an entry is added.
+    /// The header as it is on the volume. It is locked while an entry is added.
     header: Mutex<QuotaHeader>,
     places: Mutex<HashMap<u32, EntryLocation>>,
     in_use: Mutex<InUse>,
 }
 
-/// The entries in memory. An entry that nothing uses is encoded in its block.
+/// The entries in memory. An entry without users is encoded in its block.
 #[derive(Debug)]
 struct InUse {
     dquots: HashMap<u32, Weak<Dquot>>,
@@ -85,7 +85,7 @@ impl QuotaTable {
         self.rules.note_graces(header);
     }
 
-    /// Notes an entry that was added.
+    /// Records the location of an entry that was added.
     pub(crate) fn note(&self, id: u32, location: EntryLocation) {
         self.places.lock().insert(id, location);
     }
@@ -102,7 +102,7 @@ impl QuotaTable {
         ids
     }
 
-    /// Returns what is reserved, of all ids.
+    /// Returns the reserved amount of all ids.
     pub(super) fn reserved(&self) -> Amount {
         let in_use = self.in_use.lock();
         in_use.dquots.values().filter_map(Weak::upgrade).map(|dquot| dquot.reserved()).sum()
@@ -117,7 +117,8 @@ impl QuotaTable {
             return Ok(None);
         };
         let block = cache.read(block, BlockKind::Quota(self.ino))?;
-        // The contents are read under the lock: an entry that another thread used until now is encoded in them.
+        // The contents are read under the lock, because an entry that another thread has just
+        // stopped using is encoded in them.
         let mut in_use = self.in_use.lock();
         if let Some(dquot) = in_use.dquots.get(&id).and_then(Weak::upgrade) {
             return Ok(Some(dquot));

@@ -1,17 +1,17 @@
-//! A pool of queues on the volume's device, for threads that use one for a short time. Opening a queue takes longer than a
-//! write, so up to eight idle ones are kept.
+//! A pool of queues on the volume's device, for threads that use one for a short time. Opening a
+//! queue takes longer than a write, so up to eight idle queues are kept.
 
 use parext4_device::{Device, Queue, open_queue};
 
 use crate::sync::Rank;
 use crate::sync::{Arc, Mutex};
 
-/// The most requests that a queue has under way.
+/// Limit of requests in flight of a queue.
 pub(crate) const QUEUE_DEPTH: u32 = 32;
-/// The most idle queues to keep.
+/// Limit of idle queues that are kept.
 const MAX_IDLE: usize = 8;
 
-/// The pool. An idle queue has no request under way.
+/// The pool. An idle queue has no request in flight.
 #[derive(Debug)]
 pub(crate) struct DeviceQueues {
     device: Arc<dyn Device>,
@@ -28,7 +28,7 @@ impl DeviceQueues {
         let idle = self.idle.lock().pop();
         let mut queue = idle.unwrap_or_else(|| open_queue(&self.device, QUEUE_DEPTH));
         let result = using(&mut *queue);
-        // A queue that failed may have requests under way. Dropping it waits for them.
+        // A queue that failed may have requests in flight. Dropping it waits for them.
         if queue.in_flight() == 0 {
             let mut idle = self.idle.lock();
             if idle.len() < MAX_IDLE {

@@ -1,7 +1,8 @@
 //! The order in which files are written back.
 //!
-//! Responsible for the age of files and for taking turns among them. Not responsible for locking. All operations take constant
-//! time except the operations on all files, because many small files may become dirty together.
+//! This module tracks the age of files and lets them take turns. The caller locks it. All
+//! operations take constant time except the operations on all files, because many small files may
+//! become dirty together.
 
 use std::time::Duration;
 

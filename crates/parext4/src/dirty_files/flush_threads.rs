@@ -1,7 +1,7 @@
 //! The flush threads, which write back old dirty pages, and dirty pages above the limit.
 //!
-//! Responsible for starting, waking and joining them. Not responsible for what they do: [`writeback`](crate::writeback)
-//! passes that as a function.
+//! This module starts, wakes and joins them. [`writeback`](crate::writeback) passes their work as a
+//! function.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
 
 const THREADS: usize = 3;
-/// Number of threads for a device on a network, where a request takes its time without a processor.
+/// Number of threads for a device on a network, where requests wait without using a processor.
 const THREADS_FOR_NETWORKS: usize = 7;
-/// Time until the system is asked again for threads that it has refused.
+/// Time after which the system is asked again for threads that it has refused.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The threads, which start with the first dirty page. They hold a weak reference to the engine, so the engine is closed by
-/// its last user and never by one of them.
+/// The threads, which start with the first dirty page. They hold a weak reference to the engine, so
+/// the last user of the engine closes it, and never one of these threads.
 #[derive(Debug)]
 pub(crate) struct FlushThreads {
     count: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Wakes {
 struct WakeState {
     started: bool,
     stopped: bool,
-    /// When the system has refused to start a thread. `None` once the threads are started.
+    /// Time at which the system refused to start a thread. `None` once the threads are started.
     refused: Option<Instant>,
     /// Number of wake-ups requested so far.
     wakes: u64,
@@ -53,8 +53,9 @@ impl FlushThreads {
         Self { count, interval, wakes: Arc::new(Wakes::new()), read_ahead: ReadAheadThreads::default() }
     }
 
-    /// Starts the threads unless they were started or stopped before. Each of them calls `run`. After the system has refused a
-    /// thread, it is asked again once a second at most, because every file that becomes dirty calls this.
+    /// Starts the threads unless they were started or stopped before. Each of them calls `run`.
+    /// After the system has refused a thread, asks it again at most once a second, because this is
+    /// called for every file that becomes dirty.
     pub(crate) fn start<E: Send + Sync + 'static>(
         &self,
         engine: &Arc<E>,
@@ -115,7 +116,8 @@ impl Wakes {
         Self { state: Mutex::new(Rank::Leaf, WakeState::default()), changed: Condvar::default() }
     }
 
-    /// Blocks for `time` or until a wake-up after the one that `seen` counts. Returns false if the thread must end.
+    /// Blocks for `time`, or until there are more wake-ups than `seen` counts. Returns false if the
+    /// thread must end.
     pub(crate) fn wait(&self, time: Duration, seen: &mut u64) -> bool {
         let mut state = self.state.lock();
         let idle = |state: &mut WakeState| !state.stopped && state.wakes == *seen;

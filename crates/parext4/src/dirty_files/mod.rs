@@ -1,8 +1,9 @@
 //! The dirty files of a volume.
 //!
-//! Responsible for the list of files with dirty pages in the order of write-back, for the dirty-page limit and the limit on
-//! writers, and for the threads and device queues of write-back. Not responsible for writing back: [`writeback`](crate::writeback)
-//! does that. Invariant: each file with dirty pages is in the list.
+//! This module has the list of files with dirty pages in the order of write-back, the dirty-page
+//! limit and the limit on writers, and the threads and device queues of write-back.
+//! [`writeback`](crate::writeback) writes the pages back. Invariant: each file with dirty pages is
+//! in the list.
 
 mod device_queues;
 mod flush_order;
@@ -35,21 +36,22 @@ use flush_threads::FlushThreads;
 
 /// Maximum length of a batch, in bytes: enough to keep the device busy while the last requests of the batch complete.
 pub(crate) const BATCH: u64 = 2 << 20;
-/// A batch that is written because the dirty-page limit is exceeded has at most one page in this number of the limit. Pages
-/// in flight count as dirty. The more of the limit they use, the fewer dirty neighbours a page has when it is written back,
-/// and the shorter are the requests.
+/// Divisor of the dirty-page limit that bounds a batch which is written because that limit is
+/// exceeded. Pages in flight count as dirty. The more of the limit they use, the fewer dirty
+/// neighbours a page has when it is written back, and the shorter are the requests.
 const BATCH_SHARE: u64 = 64;
-/// The batches of all writers together have at most one page in this number of the limit.
+/// Divisor of the dirty-page limit that bounds the batches of all writers together.
 const BATCHES_SHARE: u64 = 4;
-/// A batch may have at least this number of bytes.
+/// Minimum length of a batch, in bytes.
 const MIN_BATCH: u64 = 64 << 10;
 
 /// Maximum number of pages that a writer dirties before it checks the dirty-page limit.
 pub(crate) const PAGES_AT_ONCE: u32 = 10;
-/// Tree nodes of the cache for [`PAGES_AT_ONCE`] pages: the nodes on two paths from the root.
+/// Number of tree nodes of the cache that [`PAGES_AT_ONCE`] pages need: the nodes on two paths from
+/// the root.
 const NODES_AT_ONCE: u32 = 12;
 const NODES_FOR_GROWTH: u32 = 10;
-/// If more files than this are written back together, the flush threads are woken to help.
+/// Number of files written back together above which the flush threads are woken to help.
 const HELP_ABOVE_FILES: usize = 8;
 
 /// The options of a volume for dirty data.
@@ -57,9 +59,9 @@ const HELP_ABOVE_FILES: usize = 8;
 pub(crate) struct Limits {
     /// Capacity of the page cache, in bytes.
     pub cache: u64,
-    /// Dirty-page limit, in bytes. `None`: 40 % of `cache`.
+    /// Dirty-page limit, in bytes. `None` means 40 % of `cache`.
     pub dirty: Option<u64>,
-    /// How long a page may stay dirty. `None`: the volume has no flush threads.
+    /// Time for which a page may stay dirty. `None` means that the volume has no flush threads.
     pub interval: Option<Duration>,
 }
 
@@ -73,7 +75,7 @@ pub(crate) struct DirtyFiles {
     pub writers: WriterLimit,
     /// Limits the writers that write back a batch because the dirty-page limit is exceeded.
     pub cleaners: WriterLimit,
-    /// Maximum number of pages in such a batch.
+    /// Maximum number of pages in a batch that is written because the dirty-page limit is exceeded.
     batch: u32,
     pub threads: Option<FlushThreads>,
     /// The device queues of write-back.
@@ -121,7 +123,7 @@ impl DirtyFiles {
     pub(crate) fn add(&self, inode: &Arc<Inode>, cached: &Cached) -> bool {
         when_planted!(Fault::ListedAhead, {
             cached.list();
-            // Long enough for a write and a sync.
+            // This is long enough for a write and a sync.
             (0..1000).for_each(|_| yield_now());
         });
         let mut files = self.files.lock();
@@ -135,15 +137,16 @@ impl DirtyFiles {
         self.files.lock().next(Instant::now(), age)
     }
 
-    /// Records that all pages of the file that were old enough are written back. Its age begins again.
+    /// Records that all pages of the file that were old enough are written back. Restarts the age
+    /// of the file.
     pub(crate) fn restart(&self, inode: &Arc<Inode>) {
         self.files.lock().restart(key(inode), Instant::now());
     }
 
     /// Removes the file from the list if it has no dirty pages.
     pub(crate) fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
-        // `unlist` scans the pages under the list's lock, and all writers of the file block on that lock meanwhile. This check
-        // avoids the scan while the file has work.
+        // `unlist` scans the pages under the list's lock, and all writers of the file block on that
+        // lock meanwhile. This check avoids the scan while pages are dirty or under write-back.
         if guarded!(Fault::UnlistedWhileChecked, cached.has_work()) {
             return;
         }
@@ -153,7 +156,7 @@ impl DirtyFiles {
         }
     }
 
-    /// Acquires the list, so that a test can observe threads that block on it.
+    /// Locks the list, so that a test can observe threads that block on it.
     #[cfg(test)]
     pub(crate) fn lock(&self) -> impl Sized + '_ {
         self.files.lock()
@@ -164,8 +167,8 @@ impl DirtyFiles {
         self.files.lock().len()
     }
 
-    /// Makes the file the next that the flush threads write back, and wakes them. Returns false if the volume has no flush
-    /// threads.
+    /// Makes the file the next one that the flush threads write back, and wakes them. Returns false
+    /// if the volume has no flush threads.
     pub(crate) fn prioritize(&self, inode: &Arc<Inode>) -> bool {
         let Some(threads) = &self.threads else { return false };
         self.files.lock().prioritize(key(inode));
@@ -173,7 +176,8 @@ impl DirtyFiles {
         true
     }
 
-    /// Has the flush threads write back all files now. Returns false if the volume has no flush threads.
+    /// Makes the flush threads write back all files now. Returns false if the volume has no flush
+    /// threads.
     pub(crate) fn make_all_due(&self) -> bool {
         let Some(threads) = &self.threads else { return false };
         self.files.lock().make_all_due();
@@ -181,8 +185,9 @@ impl DirtyFiles {
         true
     }
 
-    /// Returns all files in the reverse order of write-back. If there are more than [`HELP_ABOVE_FILES`] files, also wakes the flush threads,
-    /// which begin at the other end.
+    /// Returns all files in the reverse order of write-back. If there are more than
+    /// [`HELP_ABOVE_FILES`] files, also wakes the flush threads, which begin at the other end of
+    /// the list.
     pub(crate) fn prioritize_all(&self) -> Vec<Arc<Inode>> {
         let mut files = self.files.lock();
         if let Some(threads) = &self.threads

@@ -1,7 +1,7 @@
 //! The read-ahead threads and their queue.
 //!
-//! Responsible for queueing pages and for starting and joining the threads. Not responsible for reading: `file::buffered`
-//! passes that as a function. The threads are apart from the flush threads, because writing back may take long.
+//! This module queues pages, and starts and joins the threads. `file::buffered` passes the reading
+//! as a function. The flush threads do not read ahead, because write-back may take long.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -12,7 +12,7 @@ use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads::{self, JoinHandle};
 
 const THREADS: usize = 4;
-/// Bytes that one thread reads at once.
+/// Limit of one request, in bytes.
 const REQUEST: u64 = 4 << 20;
 /// Maximum length of the queue. Further requests are dropped.
 const MAX_QUEUED: usize = 256;

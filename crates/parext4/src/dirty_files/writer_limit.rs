@@ -1,8 +1,8 @@
 //! The limit on the number of threads that write to the page cache, or write it back, at a time.
 //!
-//! Responsible for blocking a thread that would exceed the limit. Invariant: the cache has memory for each admitted writer
-//! beside the dirty pages. Without that, a writer could wait for memory while it holds its range, and the dirty pages that
-//! would free memory could be in that range.
+//! This module blocks a thread that would exceed the limit. Invariant: the cache has memory for
+//! each admitted writer beside the dirty pages. Without that, a writer could wait for memory while
+//! it holds its range, and the dirty pages that would free memory could be in that range.
 
 use crate::fault::{Fault, guarded};
 use crate::stripes::{Padded, number_of_thread};

@@ -1,7 +1,8 @@
 //! The synchronisation primitives of the engine.
 //!
-//! All locks and atomics whose order matters come from here, so that `--cfg shuttle` can replace them by the model checker's.
-//! Invariant: every lock has a [`Rank`], and a thread acquires locks in the order of their ranks (I10, `lock_order`).
+//! All locks and atomics whose order matters come from here, so that `--cfg shuttle` can replace
+//! them by those of the model checker. Invariant: every lock has a [`Rank`], and a thread acquires
+//! locks in the order of their ranks (I10, `lock_order`).
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 mod delays;
@@ -37,7 +38,8 @@ pub(crate) use raw::{atomic, mpsc, thread, thread_local};
 pub(crate) use swap::{Guard, Swap, SwapOption};
 pub(crate) use word::Word;
 
-/// Returns true if a volume has its background threads. A model has only threads of its own, and a simulation has all.
+/// Returns true if a volume has its background threads. In a model only the model's own threads
+/// run; in a simulation all threads run.
 pub(crate) fn has_background_threads() -> bool {
     #[cfg(not(shuttle))]
     return true;
@@ -53,8 +55,9 @@ pub(crate) fn spin() {
     yield_now();
 }
 
-/// Lets the model checker switch threads before an access to a [`Word`] or [`Swap`], which it does not know, and stress tests
-/// delay it. Loads a word of the model checker, because a yield would tell the checker that this thread waits.
+/// Lets the model checker switch threads, and stress tests delay the thread, before an access to a
+/// [`Word`] or [`Swap`]. Loads a word that the model checker knows, because a yield would mean that
+/// this thread waits.
 fn model_step() {
     #[cfg(all(debug_assertions, not(shuttle)))]
     delays::step();

@@ -7,9 +7,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One step in this number is delayed; 0 for none.
+/// Number of steps of which one is delayed; 0 if none is.
 static ONE_IN: AtomicU32 = AtomicU32::new(0);
-/// One delay in this number is a sleep, the others let another thread run.
+/// Number of delays of which one is a sleep. The others let another thread run.
 const SLEEP_ONE_IN: u64 = 30;
 /// Limit of a sleep, microseconds.
 const MAX_SLEEP: u64 = 500;
@@ -19,7 +19,7 @@ pub fn delay_steps(one_in: u32) {
     ONE_IN.store(one_in, Ordering::Relaxed);
 }
 
-/// Delays this thread now and then, if a test has asked for it.
+/// Delays this thread at random steps, if a test has asked for it.
 #[inline]
 pub(super) fn step() {
     let one_in = ONE_IN.load(Ordering::Relaxed);

@@ -1,7 +1,8 @@
-//! The lock classes of the engine in their order (I10), and the check of that order in debug builds.
+//! The lock classes of the engine in their order (I10), and the check of that order in debug
+//! builds.
 //!
-//! Invariant: a thread waits for a lock only if it holds none of the same or of a later class. The exceptions are the classes of
-//! which a thread may hold several locks ([`Rank::may_repeat`]).
+//! Invariant: a thread blocks on a lock only if it holds no lock of the same or of a later class.
+//! The exceptions are the classes of which a thread may hold several locks ([`Rank::may_repeat`]).
 
 /// The lock classes, in the order in which a thread acquires them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +16,8 @@ pub(crate) enum Rank {
     Directory,
     /// A byte range of one file.
     Range,
-    /// The offset of the next append to one file. Held only to read or change it.
+    /// The offset of the next append to one file. A thread holds the lock only to read or change
+    /// the offset.
     Tail,
     /// The extended attributes of one inode.
     Xattrs,

@@ -1,4 +1,5 @@
-//! The model checker's primitives with the interface of `parking_lot`. Only with `--cfg shuttle`.
+//! The model checker's primitives with the interface of `parking_lot`. This module exists only with
+//! `--cfg shuttle`.
 
 pub(crate) use shuttle::sync::{atomic, mpsc};
 pub(crate) use shuttle::thread;
@@ -18,7 +19,7 @@ fn not_poisoned<T>(result: LockResult<T>) -> T {
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// Holds an `Option`, because the model checker's `Condvar::wait` consumes the guard.
+/// A guard that holds an `Option`, because the model checker's `Condvar::wait` consumes the guard.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
@@ -89,7 +90,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no model panics with a lock held"));
     }
 
-    /// Blocks while `condition` holds, and in a simulation at most for `time`. No time passes in a model.
+    /// Blocks while `condition` holds, and in a simulation at most for `time`. In a model no time
+    /// passes.
     pub(crate) fn wait_while_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,

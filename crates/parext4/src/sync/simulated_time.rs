@@ -1,9 +1,11 @@
-//! The time of a simulation, which passes only while threads wait for it. Only with `--cfg shuttle`.
+//! The time of a simulation, which passes only while threads wait for it. This module exists only
+//! with `--cfg shuttle`.
 //!
-//! Responsible for the time, and for waking the threads that wait for a deadline. A thread of the simulation calls [`advance`] in a
-//! loop, and its scheduler runs that thread when no other thread can run. Not responsible for models: without [`begin`] no time
-//! passes, and no wait has a deadline. Invariant: no wake-up is lost, because a thread's timer stays until the thread drops it,
-//! and each call of [`advance`] wakes all threads whose deadline has passed.
+//! This module keeps the time, and wakes the threads that wait for a deadline. A thread of the
+//! simulation calls [`advance`] in a loop, and its scheduler runs that thread when no other thread
+//! can run. In a model, which does not call [`begin`], no time passes, and no wait has a deadline.
+//! Invariant: no wake-up is lost, because a thread's timer stays until the thread drops it, and
+//! each call of [`advance`] wakes all threads whose deadline has passed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,7 +21,7 @@ const LAST: Duration = Duration::from_secs(100_000_000_000);
 /// The deadline of a timer, and a number that no other timer has.
 type Key = (Duration, u64);
 
-/// The thread that waits for a timer.
+/// The thread or the condition variable that waits for a timer.
 #[derive(Clone, Debug)]
 enum Waiter {
     Thread(Thread),
@@ -45,7 +47,7 @@ struct Time {
     has_ended: bool,
 }
 
-// One thread of the system runs all threads of a simulation.
+// A simulation runs all its threads on one thread of the system.
 std::thread_local! {
     static TIME: RefCell<Option<Time>> = const { RefCell::new(None) };
 }
@@ -124,14 +126,15 @@ impl Timer {
         Self::start(time, || Waiter::Thread(thread::current()))
     }
 
-    /// Returns a timer that notifies all threads of a condition variable. Outside a simulation it never ends.
+    /// Returns a timer that notifies all threads of a condition variable. Outside a simulation its
+    /// deadline never passes.
     pub(super) fn of_condvar(time: Duration, condvar: &Arc<Condvar>) -> Self {
         Self::start(time, || Waiter::Condvar(Arc::clone(condvar)))
     }
 
     fn start(after: Duration, waiter: impl FnOnce() -> Waiter) -> Self {
         let started = with(|time| {
-            // A deadline that no clock reaches is none.
+            // A deadline at or after `LAST` counts as none.
             let deadline = time.now.checked_add(after).filter(|deadline| *deadline < LAST)?;
             time.number += 1;
             let key = (deadline, time.number);

@@ -1,4 +1,4 @@
-//! Atomic words in mapped memory, with the steps that the model checker needs.
+//! Atomic words in mapped memory, with the steps that the model checker schedules.
 
 use std::sync::atomic::Ordering;
 

@@ -1,8 +1,9 @@
-//! The operations that are active in a file, so that a wait can be explained. Only if waits are to be explained.
+//! The active operations of a file, from which waits are explained. They are recorded only if waits
+//! are to be explained.
 //!
-//! An operation is entered just before it requests its range and removed just after it has released it. The two steps are
-//! not atomic with the range lock: a wait may have no holder, or a holder that it did not wait for. Only the text of an
-//! explanation depends on it.
+//! An operation is entered just before it requests its range, and removed just after it has
+//! released the range. The two steps are not atomic with the range lock: a wait may have no holder,
+//! or a holder that it did not wait for. Only the text of an explanation depends on it.
 
 use std::ops::Deref;
 
@@ -13,7 +14,8 @@ use super::waits::Waits;
 use crate::sync::Mutex;
 use crate::sync::Rank;
 
-/// Limit of operations that are entered for one file. Further operations are not, so waits for them have no holder.
+/// Limit of operations that are entered for one file. A wait for an operation that is not entered
+/// has no holder.
 const MAX_ACTIVE: usize = 256;
 
 /// The active operations of one file, and its waits.
@@ -26,7 +28,7 @@ pub(crate) struct ActiveOperations {
 #[derive(Debug, Default)]
 struct ActiveList {
     next: u64,
-    /// In the order in which they were entered.
+    /// The active operations, in the order in which they were entered.
     entries: Vec<ActiveEntry>,
 }
 

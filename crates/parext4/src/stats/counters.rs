@@ -18,7 +18,7 @@ pub(crate) type FileCounters = Stripes<Counters, 4>;
 /// models need not schedule threads around it.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// By reason, then shared and exclusive.
+    /// Number of admitted operations, by reason and by mode: shared, exclusive.
     admissions: [[AtomicU64; 2]; Reason::ALL.len()],
     drains: AtomicU64,
     waits: AtomicU64,
@@ -33,7 +33,7 @@ pub(crate) struct Counters {
     nowait_refusals: AtomicU64,
 }
 
-/// The counters to which one file's operations are added: the volume's and the file's.
+/// The counters to which one file's operations are added: those of the volume and of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a>([&'a Counters; 2]);
 
@@ -58,7 +58,7 @@ impl<'a> Record<'a> {
 
     /// Counts a wait.
     pub(crate) fn waited(self, time: Duration) {
-        // 64 bits hold 584 years.
+        // 64 bits hold 584 years in nanoseconds.
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(|counters| &counters.waits, 1);
         self.add(|counters| &counters.waited, time);
@@ -72,8 +72,8 @@ impl<'a> Record<'a> {
         self.add(|counters| &counters.bytes_zeroed, bytes);
     }
 
-    /// Counts a write that converted unwritten blocks. `merged` says that its conversion shared a change of the map, or a
-    /// handle, with another write.
+    /// Counts a write that converted unwritten blocks. `merged` is true if its conversion shared a
+    /// change of the map, or a handle, with another write.
     pub(crate) fn converted(self, blocks: u64, merged: bool) {
         self.add(|counters| &counters.conversions, 1);
         self.add(|counters| &counters.blocks_converted, blocks);

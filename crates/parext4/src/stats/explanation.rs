@@ -8,8 +8,8 @@ use parext4_format::InodeNo;
 use super::units::{Exact, Time};
 use crate::operation::{Operation, Reason};
 
-/// Why operations for one reason waited for operations for another, from [`Volume::explain`](crate::Volume::explain).
-/// Describes the longest of these waits.
+/// Why operations for one reason waited for operations for another, from
+/// [`Volume::explain`](crate::Volume::explain). The fields describe the longest of these waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -17,12 +17,13 @@ pub struct Explanation {
     pub ino: InodeNo,
     /// The operation that waited.
     pub waiter: Contender,
-    /// The first operation before it with a conflicting range, whether that was held or waited for. `None` if that operation
-    /// was just ending, or if more than 256 operations were under way on the file.
+    /// The first operation before it with a conflicting range, whether that was held or waited for.
+    /// `None` if that operation was just ending, or if more than 256 operations were active on the
+    /// file.
     pub holder: Option<Contender>,
-    /// The policy makes operations hold the whole file.
+    /// True if the policy makes operations hold the whole file.
     pub whole_file: bool,
-    /// How long it waited.
+    /// Time for which the operation waited.
     pub waited: Duration,
     /// Number of waits for the same two reasons, including this one.
     pub times: u64,
@@ -30,7 +31,7 @@ pub struct Explanation {
     pub total: Duration,
 }
 
-/// An operation that contends for a range with another: it waits for the range, or it has it.
+/// An operation that contends for a range with another one: it waits for the range, or holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
@@ -38,12 +39,12 @@ pub struct Contender {
     pub operation: Operation,
     /// The reason for its range.
     pub reason: Reason,
-    /// It needs the range exclusively.
+    /// True if the operation needs the range exclusively.
     pub exclusive: bool,
 }
 
 impl Explanation {
-    /// Writes the reason for which the waiter conflicts with `holder`.
+    /// Writes the cause of the conflict between the waiter and `holder`.
     fn cause(&self, holder: &Contender, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (waiter, other) = (&self.waiter, WithArticle(holder.operation));
         if self.whole_file {
@@ -86,7 +87,7 @@ impl Operation {
     }
 }
 
-/// The kind of the operation, its length and its offset.
+/// Displays the kind of the operation, its length and its offset.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, start, end) = match *self {

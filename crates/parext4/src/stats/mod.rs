@@ -1,6 +1,6 @@
 //! Statistics of operations on file data: counters, and explanations of waits.
 //!
-//! Not responsible for admission, which reports to this module. No decision of the engine depends on anything here.
+//! Admission reports to this module. No decision of the engine depends on these statistics.
 
 mod active;
 mod counters;
@@ -39,12 +39,12 @@ use units::{About, Time};
 pub struct Stats {
     /// The volume's policy.
     pub policy: Policy,
-    /// By [`Reason`].
+    /// Numbers of admitted operations, by [`Reason`].
     admissions: [Admissions; Reason::ALL.len()],
     /// Number of exclusive operations that would have waited, in the kernel's ext4, for all I/O in flight on the file.
     pub drains: u64,
-    /// Number of times that an operation waited for other operations. An operation that must wait again, because the file has
-    /// changed meanwhile, counts again.
+    /// Number of times that an operation waited for other operations. An operation that waits
+    /// again, because the file has changed meanwhile, counts again.
     pub waits: u64,
     /// Sum of the times that operations waited.
     pub waited: Duration,
@@ -110,7 +110,7 @@ impl Stats {
     }
 }
 
-/// A table for the terminal.
+/// Displays the statistics as a table for the terminal.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = if self.policy.locks_whole_file() { "the whole file" } else { "their own range" };

@@ -6,7 +6,8 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// An offset or length in bytes, displayed exactly, in the largest unit that needs no fraction but a half.
+/// An offset or length in bytes. It is displayed exactly, in the largest unit that needs no
+/// fraction except a half.
 pub(super) struct Exact(pub u64);
 
 /// A number of bytes, displayed with one decimal digit.

@@ -1,6 +1,7 @@
 //! The counters and explanations of volumes and files.
 
-// Its orders are visible to ThreadSanitizer, unlike those inside `std::sync::OnceLock`.
+// once_cell's memory orders are visible to ThreadSanitizer, unlike those inside
+// `std::sync::OnceLock`.
 use once_cell::sync::OnceCell;
 
 use super::active::ActiveOperations;
@@ -13,18 +14,19 @@ use crate::policy::Policy;
 #[derive(Debug)]
 pub(crate) struct VolumeUsage {
     counters: VolumeCounters,
-    /// `Some` if waits are to be explained.
+    /// Explained waits; `None` if waits are not to be explained.
     waits: Option<Waits>,
 }
 
-/// The counters and explanations of a file. Allocated when the file is first read or written.
+/// The counters and explanations of a file. They are allocated when the file is first read or
+/// written.
 #[derive(Debug, Default)]
 pub(crate) struct FileUsage(OnceCell<Box<FileRecords>>);
 
 #[derive(Debug)]
 struct FileRecords {
     counters: FileCounters,
-    /// `Some` if waits are to be explained.
+    /// Active operations; `None` if waits are not to be explained.
     active: Option<ActiveOperations>,
 }
 

@@ -6,8 +6,8 @@ use super::explanation::Explanation;
 use crate::sync::Mutex;
 use crate::sync::Rank;
 
-/// One explanation for each pair of reasons, of the waiter and of the holder. So their number is bounded, and frequent
-/// waits are listed as well as long ones.
+/// The explained waits: one explanation for each pair of the reasons of waiter and holder. So their
+/// number is bounded, and frequent waits are listed as well as long ones.
 #[derive(Debug)]
 pub(crate) struct Waits(Mutex<Vec<Explanation>>);
 

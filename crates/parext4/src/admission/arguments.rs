@@ -13,8 +13,8 @@ impl InodeRef {
         end.filter(|&end| end <= self.engine.max_size(&self.inode)).ok_or(Error::FileTooLarge)
     }
 
-    /// Returns how many of `len` bytes from `offset` on a read asks for. As in the kernel, it ends at the largest offset that
-    /// the format of the file can map.
+    /// Returns the number of bytes that a read of `len` bytes from `offset` on can return. As in
+    /// the kernel, it ends at the largest offset that the format of the file can map.
     pub(crate) fn readable(&self, offset: u64, len: usize) -> usize {
         let most = self.engine.max_size(&self.inode).saturating_sub(offset);
         usize::try_from(most).map_or(len, |most| len.min(most))

@@ -1,4 +1,4 @@
-//! Gathers the facts of a file that admission plans from.
+//! Gathers the facts of a file on which a plan depends.
 
 use rangelock::ByteRange;
 
@@ -9,7 +9,7 @@ use crate::mapping::{BlockState, Mapping, Runs};
 use crate::operation::Operation;
 use crate::policy::Policy;
 
-/// The facts that admission plans from, and the mapping of the blocks of a write.
+/// The facts on which a plan depends, and the mapping of the blocks of a write.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub state: FileState,
@@ -18,11 +18,11 @@ pub(crate) struct Facts {
 }
 
 impl InodeRef {
-    /// Plans `operation` from the facts known before it holds its range.
+    /// Plans `operation` before it holds its range. The facts may change until then.
     pub(crate) fn tentative_plan(&self, operation: Operation) -> Result<Admission> {
         let (policy, engine) = (self.engine.policy, &self.engine);
-        // A write of whole blocks needs the same range whatever its blocks are mapped to. Only explanations of waits
-        // report the reason, which depends on the mapping.
+        // A write of whole blocks needs the same range whatever the mapping of its blocks. Only the
+        // reason depends on the mapping, which explanations of waits report.
         let whole_blocks = |offset: u64, end: u64| (offset | end).is_multiple_of(engine.block_size());
         if let Some((offset, end)) = operation.written()
             && policy == Policy::Range
@@ -64,8 +64,8 @@ impl Blocks {
     pub(crate) const UNMAPPED: Self =
         Self { all_written: false, edges_written: false, holes: false, one_extent: false };
 
-    /// Summarises the blocks that `runs` map. `covered` tells whether the request covers all of the first block and
-    /// all of the last.
+    /// Summarises the blocks that `runs` map. `covered` is whether the request covers all of the
+    /// first block, and all of the last.
     fn of(runs: &[Mapping], covered: (bool, bool)) -> Self {
         let is_written = |run: &Mapping| matches!(run.state, BlockState::Written(_));
         Self {

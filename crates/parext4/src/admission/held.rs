@@ -1,5 +1,5 @@
-//! The driver of blocking calls: it takes an operation through the steps of [`Transfer`], blocks until the range is
-//! granted, and holds it until the call ends.
+//! The driver of blocking calls: it performs the steps of [`Transfer`] for an operation, blocks
+//! until the range is granted, and holds it until the call ends.
 
 use rangelock::{RangeGuard, RangeLock, Request};
 
@@ -23,13 +23,13 @@ pub(crate) struct HeldRange<'a> {
     claim: EndClaim,
     is_done: bool,
     hold: Hold<&'a RangeLock>,
-    // Dropped after the hold is released.
+    // The entry is dropped after the hold is released.
     _here: Option<ActiveOperation<&'a ActiveOperations>>,
     _held: Held,
 }
 
 impl<'a> HeldRange<'a> {
-    /// Returns the hold, for functions that rely on it.
+    /// Returns the hold, for functions that require one.
     #[inline]
     pub(crate) fn hold(&self) -> &Hold<&'a RangeLock> {
         &self.hold
@@ -62,14 +62,14 @@ struct Queued<'a> {
 }
 
 impl InodeRef {
-    /// Acquires the range that a blocking call needs: requests it, blocks until it is granted, and requests again
-    /// until the granted range is enough. Returns `None` for a read that begins at or past the end of the file.
-    /// `make_coherent` writes back or drops the pages that conflict with an operation that holds its range. It returns
-    /// true if that may have changed blocks.
+    /// Acquires the range that a blocking call needs: requests it, blocks until it is granted, and
+    /// repeats that until the granted range suffices. Returns `None` for a read that begins at or
+    /// past the end of the file. `make_coherent` writes back or drops the pages that conflict with
+    /// an operation that holds its range. It returns true if that may have changed blocks.
     ///
     /// # Errors
-    /// The errors of [`Transfer::request`] and [`Transfer::granted`]. After an error, the call holds, announces and
-    /// claims nothing.
+    /// The errors of [`Transfer::request`] and [`Transfer::granted`]. After an error, the call
+    /// holds, announces and claims nothing.
     #[inline]
     pub(crate) fn acquire_with<'a>(
         &'a self,
@@ -136,7 +136,7 @@ impl InodeRef {
         }))
     }
 
-    /// Queues for a range without waiting. The lock order matters only once the caller waits.
+    /// Queues for a range without waiting. The lock order applies only when the caller waits.
     #[inline]
     fn queue(&self, &RangeRequest { operation, admission, .. }: &RangeRequest) -> Queued<'_> {
         let here = self.enter(operation, &admission);

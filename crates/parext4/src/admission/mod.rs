@@ -1,6 +1,6 @@
-//! Admission of operations. [`plan()`] decides which byte range an operation needs, and why, from the [`facts`] known
-//! of the file. [`transfer`] has the steps that an operation takes to hold that range; blocking calls ([`held`]) and
-//! queues of operations drive them. Admission upholds I2.
+//! Admission of operations. [`plan()`] decides which byte range an operation needs, and why, from
+//! the [`facts`] known of the file. [`transfer`] has the steps by which an operation acquires that
+//! range; blocking calls ([`held`]) and queues of operations drive them. Admission upholds I2.
 
 mod arguments;
 mod facts;

@@ -1,5 +1,5 @@
-//! Decides which range an operation needs, in which mode, and why. The plan is a pure function of the facts: it takes
-//! no lock, so a table of cases tests it.
+//! Decides which range an operation needs, in which mode, and why. The plan is a pure function of
+//! the facts and acquires no lock, so a table of cases tests it.
 
 use rangelock::{ByteRange, Mode};
 
@@ -27,7 +27,7 @@ pub(crate) struct FileState {
     pub cached: bool,
 }
 
-/// A summary of what the blocks of a write are mapped to.
+/// A summary of the mapping of the blocks of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
     /// Whether every block is written.
@@ -45,11 +45,12 @@ pub(crate) struct Blocks {
 pub(crate) struct Admission {
     pub range: ByteRange,
     pub mode: Mode,
-    /// Whether the operation must zero the rest of the last block before anything else.
+    /// Whether the operation must first zero the rest of the last block.
     pub zero_tail: bool,
-    /// Whether the operation waits until no other write to the file is in flight. An exclusive hold of the whole file
-    /// implies that, because every operation holds its range until it completes. The flag exists for the statistics:
-    /// the kernel's ext4 releases the inode lock when asynchronous I/O is submitted, so it waits once more here.
+    /// Whether the operation waits until no other write to the file is in flight. An exclusive hold
+    /// of the whole file implies that, because every operation holds its range until it completes.
+    /// The flag exists for the statistics: the kernel's ext4 releases the inode lock when
+    /// asynchronous I/O is submitted, so it waits once more at this point.
     pub drains: bool,
     pub reason: Reason,
 }
@@ -74,9 +75,9 @@ pub(crate) fn plan(operation: Operation, file: &FileState, policy: Policy) -> Ad
     }
 }
 
-/// Plans a hold of the whole file, shared or exclusive. Operations that may share the file change neither its size
-/// nor the place of a block. Two of them may convert the same whole blocks or overwrite the same bytes; either order
-/// is correct.
+/// Plans a hold of the whole file, shared or exclusive. Operations that may share the file do not
+/// change its size or the mapping of its blocks, except to convert them. Two of them may convert
+/// the same whole blocks or overwrite the same bytes; either order is correct.
 fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_tail: bool) -> Admission {
     let (reason, aligned) = match operation {
         Operation::Read { .. } => (Reason::Read, true),
@@ -119,16 +120,16 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
     Admission { range, mode, zero_tail, drains: !shared && !aligned, reason }
 }
 
-/// Returns the range of a buffered read, moved past [`WHOLE_FILE`] so that it never conflicts with that byte. The
-/// kernel's ext4 reads through the cache without the inode lock; it only prevents pages from being cached where that
-/// would be wrong.
+/// Returns the range of a buffered read, moved past [`WHOLE_FILE`] so that it never conflicts with
+/// that byte. The kernel's ext4 reads through the cache without the inode lock; it only keeps pages
+/// out of the cache while they could become stale.
 fn beside_whole_file(offset: u64, end: u64) -> ByteRange {
     let beside = |at: u64| at.saturating_add(WHOLE_FILE.end());
     ByteRange::new(beside(offset), beside(end))
 }
 
-/// Returns the first property of a write that keeps it from sharing the file. If there is none, returns the kind of
-/// the write.
+/// Returns the first property of a write that prevents it from sharing the file. If there is none,
+/// returns the kind of the write.
 fn whole_file_reason(end: u64, aligned: bool, file: &FileState, policy: Policy) -> Reason {
     let blocks = file.blocks;
     if end > file.size {
@@ -165,7 +166,7 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
         Operation::WriteBack { offset, end } => {
             (ByteRange::new(offset, end).round_out(file.page_size), Mode::Shared, Reason::WritesBack)
         }
-        // No operation sees the contents half in the inode and half in blocks.
+        // No operation may find the contents half in the inode and half in blocks.
         Operation::ChangeInline => (whole_file_bytes(), Mode::Exclusive, Reason::ChangesInline),
         Operation::SetLen { size } => {
             let kept = size.min(file.size);
@@ -215,7 +216,8 @@ fn whole_file_bytes() -> ByteRange {
     guarded!(Fault::InlineUnheld, ByteRange::ALL, ByteRange::new(u64::MAX - 1, u64::MAX))
 }
 
-/// Returns everything from `offset` on, because collapsing or inserting `[offset, end)` moves all later bytes (H20).
+/// Returns all bytes from `offset` on, because collapsing or inserting `[offset, end)` moves all
+/// later bytes (H20).
 fn behind(offset: u64, end: u64) -> ByteRange {
     guarded!(Fault::ShiftOutsideRange, ByteRange::starting_at(offset), ByteRange::new(offset, end))
 }

@@ -1,10 +1,11 @@
-//! The steps that an operation takes to hold the range that it needs. They never block, so a blocking call
-//! ([`acquire_with`](InodeRef::acquire_with)) and a queue of operations drive the same ones. They uphold I2, H11, H26 and H27.
+//! The steps by which an operation acquires the range that it needs. They never block, so a
+//! blocking call ([`acquire_with`](InodeRef::acquire_with)) and a queue of operations drive the
+//! same steps. The steps uphold I2, H11, H26 and H27.
 //!
 //! | step | does | next |
 //! |---|---|---|
-//! | [`request`](Transfer::request) | cuts a read at the size; announces or claims the end of the file, and has the driver queue for the range in the same moment | the driver waits; or a read at the end is over |
-//! | [`granted`](Transfer::granted) | checks under the range that the end of the file has not moved, writes back or drops pages in the way, plans again | the driver prepares and moves the data; or requests again |
+//! | [`request`](Transfer::request) | cuts a read at the size; announces or claims the end of the file, and makes the driver queue for the range under the same lock | the driver waits; or a read at the end is over |
+//! | [`granted`](Transfer::granted) | checks under the range that the end of the file has not moved, writes back or drops conflicting pages, plans again | the driver prepares and moves the data; or requests again |
 //! | [`widen`](Transfer::widen) | after a preparation that found no space, chooses a larger range for a write | the driver requests again |
 //! | [`EndClaim::release`] | withdraws the announced or claimed end, then releases the range | over |
 
@@ -23,9 +24,10 @@ use crate::inode_ref::{Hold, InodeRef};
 use crate::mapping::Runs;
 use crate::operation::Operation;
 
-/// After this many attempts a read holds its whole range instead of the part before the end of the file.
+/// Number of attempts after which a read holds its whole range instead of the part before the end
+/// of the file.
 const READ_ATTEMPTS: u32 = 3;
-/// After this many attempts to widen it a write fails with [`Error::NoSpace`].
+/// Number of attempts to widen a write after which it fails with [`Error::NoSpace`].
 const WIDEN_ATTEMPTS: u32 = 64;
 
 /// The state of an operation between its steps.
@@ -45,7 +47,7 @@ pub(crate) struct Transfer {
     size: u64,
 }
 
-/// What an operation does at the end of the file.
+/// The effect of the end of the file on an operation.
 #[derive(Clone, Copy, Debug)]
 enum AtEnd {
     /// A read stops at the end of the file, or at byte `wanted` if the file is longer.
@@ -77,25 +79,29 @@ pub(crate) struct RangeRequest {
 }
 
 impl Transfer {
-    /// Creates an operation that neither ends at the end of the file nor extends it, or that sets the size.
+    /// Creates a transfer of an operation that sets the size, or that the end of the file does not
+    /// concern.
     #[inline]
     pub(crate) fn new(operation: Operation) -> Self {
         Self::extending(operation, 0)
     }
 
-    /// Creates an operation that extends the file to byte `end` if it is shorter.
+    /// Creates a transfer of an operation that extends the file to byte `end` if the file is
+    /// shorter.
     #[inline]
     pub(crate) fn extending(operation: Operation, end: u64) -> Self {
         Self::with(operation, AtEnd::Extends { end })
     }
 
-    /// Creates a read, which ends at the end of the file if its range reaches past it.
+    /// Creates a transfer of a read, which stops at the end of the file if its range reaches past
+    /// that.
     #[inline]
     pub(crate) fn reading(operation: Operation) -> Self {
         Self::with(operation, AtEnd::Stops { wanted: operation.bytes().1 })
     }
 
-    /// Creates an append of `len` bytes, which performs `operation` at the end of the file.
+    /// Creates a transfer of an append of `len` bytes, which performs `operation` at the end of the
+    /// file.
     #[inline]
     pub(crate) fn appending(operation: Operation, len: u64) -> Self {
         Self::with(operation, AtEnd::Begins { len })
@@ -112,8 +118,8 @@ impl Transfer {
         self.operation.bytes().0
     }
 
-    /// Returns the offset after the last byte. For a read and an append, it is valid once the range is granted. A
-    /// granted read may end before its offset, because the file was truncated.
+    /// Returns the offset after the last byte. For a read and an append, it is valid once the range
+    /// is granted. If the file was truncated, a granted read may end before its offset.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.operation.bytes().1
@@ -159,14 +165,15 @@ impl Transfer {
         self.widened.map_or(self.operation, widening)
     }
 
-    /// Chooses the range that the operation needs as far as can be seen before it is held, and has `place` queue for
-    /// it. An operation that reaches past the end of the file announces or claims its end under the lock under which
-    /// `place` runs, so the order of ends is the order in which overlapping ranges are granted (H27). An end that was
-    /// announced or claimed before is kept. Returns `None` for a read that begins at or past the end of the file.
+    /// Chooses the range that the operation needs according to the facts known so far, and calls
+    /// `place` to queue for it. An operation that reaches past the end of the file announces or
+    /// claims its end under the lock under which `place` runs, so the order of ends is the order in
+    /// which overlapping ranges are granted (H27). Keeps an end that was announced or claimed
+    /// before. Returns `None` for a read that begins at or past the end of the file.
     ///
     /// # Errors
-    /// The errors of `place`, of a corrupt map, and of an append whose offset or end is invalid. No new end is
-    /// announced or claimed then.
+    /// The errors of `place`, of a corrupt map, and of an append whose offset or end is invalid. No
+    /// new end is announced or claimed then.
     #[inline]
     pub(crate) fn request<T>(
         &mut self,
@@ -201,7 +208,7 @@ impl Transfer {
         len: u64,
         place: impl FnOnce(RangeRequest) -> Result<T>,
     ) -> Result<T> {
-        // The map is loaded before the lock of the tail is acquired.
+        // Loads the map before the lock of the tail is acquired.
         node.engine.block_map(&node.inode)?;
         let mut tail = node.inode.tail.lock();
         let offset = guarded!(Fault::AppendAtSize, tail.end(), node.inode.size());
@@ -234,14 +241,17 @@ impl Transfer {
         Ok(placed)
     }
 
-    /// Plans again under `hold`, because the file may have changed while the driver waited. `make_coherent` writes
-    /// back or drops the pages that conflict with the operation and returns true if that may have changed blocks. The facts of the plan
-    /// stay true while the range is held (I2). Returns `None` if the operation must release the range and request
-    /// again. The operation keeps an announced end. It keeps a claim unless the size was set meanwhile, or other operations have
-    /// written to its last sector: a claim that it gave up would leave a gap before later appends.
+    /// Plans again under `hold`, because the file may have changed while the driver waited.
+    /// `make_coherent` writes back or drops the pages that conflict with the operation and returns
+    /// true if that may have changed blocks. The facts of the plan stay true while the range is
+    /// held (I2). Returns `None` if the operation must release the range and request again. The
+    /// operation keeps an announced end. It keeps a claim unless the size was set meanwhile, or
+    /// other operations have written to its last sector: an abandoned claim would leave a gap
+    /// before later appends.
     ///
     /// # Errors
-    /// The errors of `make_coherent` and of a corrupt map. The claim is withdrawn then, while the range is still held.
+    /// The errors of `make_coherent` and of a corrupt map. The claim is withdrawn then, while the
+    /// range is still held.
     #[inline]
     pub(crate) fn granted<L: Deref<Target = RangeLock>>(
         &mut self,
@@ -285,8 +295,9 @@ impl Transfer {
         if is_enough { Ok(granted) } else { Ok(None) }
     }
 
-    /// Returns true if other operations have extended the file while a direct append queued again, and it would overwrite their data in
-    /// its last sector with the zeros that fill this sector. It must claim again.
+    /// Returns true if other operations have extended the file while a direct append queued again,
+    /// and the append would overwrite their data in its last sector with the zeros that fill this
+    /// sector. The append must then claim again.
     #[inline]
     fn is_overtaken(&self, node: &InodeRef) -> bool {
         let queued_again = matches!(self.claim, EndClaim::Claimed(_)) && self.attempts > 0;
@@ -305,7 +316,8 @@ impl Transfer {
         }
     }
 
-    /// Returns false, and forgets that the write is widened, if other operations have changed the extents meanwhile.
+    /// Returns false, and discards the widened range, if other operations have changed the extents
+    /// meanwhile.
     #[inline]
     fn confirm_widened(&mut self, node: &InodeRef) -> Result<bool> {
         let Some(wide) = self.widened else { return Ok(true) };
@@ -317,11 +329,12 @@ impl Transfer {
         Ok(unchanged)
     }
 
-    /// Sets where a read ends. Returns false if the file has grown past the range that the read requested: a read that
-    /// stopped there would return half of the write that grew the file.
+    /// Sets the end of a read. Returns false if the file has grown past the range that the read
+    /// requested: a read that stopped there would return half of the write that grew the file.
     ///
-    /// The size is loaded once, after dirty pages of the range were written back, because a writer past the range may
-    /// raise it at any moment, and the read must not read the range that the writer holds (I2).
+    /// The size is loaded once, after dirty pages of the range were written back, because a writer
+    /// past the range may raise it at any moment, and the read must not read the range that the
+    /// writer holds (I2).
     #[inline]
     fn confirm_size(&mut self, node: &InodeRef) -> bool {
         let AtEnd::Stops { wanted } = self.at_end else { return true };
@@ -332,9 +345,10 @@ impl Transfer {
         size <= held || held == wanted
     }
 
-    /// Chooses a larger range for a write whose preparation found no space: a full volume can still write to blocks
-    /// that are allocated already ([`widening`](super::widening)). Settles the announced end, because a widened write
-    /// lies within the file. The driver then releases the range and requests again.
+    /// Chooses a larger range for a write whose preparation found no space: a full volume can still
+    /// write to blocks that are allocated already ([`widening`](super::widening)). Withdraws the
+    /// announced end, because a widened write lies within the file. The driver then releases the
+    /// range and requests again.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the write cannot be widened.
@@ -391,8 +405,8 @@ impl EndClaim {
         }
     }
 
-    /// Withdraws the claim, then releases the range: an operation that sets the size next must not find the end announced
-    /// still (H27).
+    /// Withdraws the claim, and then releases the range: the next operation that sets the size must
+    /// not find the end still announced (H27).
     #[inline]
     pub(crate) fn release<L: Deref<Target = RangeLock>>(
         &mut self,
@@ -415,8 +429,9 @@ pub(crate) struct Granted {
 }
 
 impl InodeRef {
-    /// Plans `operation` under a hold, and plans again if `make_coherent` may have changed blocks. Returns `None` if the
-    /// operation now needs more. A range larger than needed is kept.
+    /// Plans `operation` under a hold, and plans again if `make_coherent` may have changed blocks.
+    /// Returns `None` if the operation now needs a larger range or another mode. Keeps a range that
+    /// is larger than needed.
     #[inline]
     fn plan_held<L: Deref<Target = RangeLock>>(
         &self,
@@ -431,7 +446,8 @@ impl InodeRef {
             Ok(admission.is_met_by(range, mode).then_some(Granted { admission, runs: facts.runs }))
         };
         let mut granted = plan_now()?;
-        // Settling allocates and converts the blocks of dirty pages, so the first plan may be outdated.
+        // Write-back allocates and converts the blocks of dirty pages, so the first plan may be
+        // outdated.
         if granted.is_some() && make_coherent(self, hold, operation)? {
             granted = plan_now()?;
         }

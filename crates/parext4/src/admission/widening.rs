@@ -1,8 +1,9 @@
-//! The last resort of a write on a full volume. The write converts whole extents and fills them with zeros around its
-//! data, so no extent has to be split. The kernel does so too (`EXT4_EXT_MAY_ZEROOUT`).
+//! The last resort of a write on a full volume. The write converts whole extents and fills them
+//! with zeros around its data, so no extent has to be split. The kernel does the same
+//! (`EXT4_EXT_MAY_ZEROOUT`).
 //!
-//! The write converts only blocks whose contents it fills itself, with data or zeros, under a range that covers all
-//! of them (H9).
+//! The write converts only blocks whose contents it fills itself, with data or zeros, under a range
+//! that covers all of them (H9).
 
 use parext4_format::FileBlock;
 use rangelock::ByteRange;
@@ -13,14 +14,14 @@ use crate::inode_ref::InodeRef;
 use crate::mapping::BlockState;
 use crate::operation::Operation;
 
-/// The bytes that a write would fill so that no extent has to be split.
+/// The range to which a write is widened, so that no extent has to be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WidenedRange {
-    /// These bytes.
+    /// The write must fill these bytes.
     Range(ByteRange),
-    /// The write's own bytes: no extent has to be split, or none has to be any longer.
+    /// The write fills only its own bytes: no extent has to be split, or no longer.
     Itself,
-    /// Widening is impossible: the range has holes, or it would pass the end of the file.
+    /// The write cannot be widened: the range has holes, or it would pass the end of the file.
     NoWay,
 }
 
@@ -42,7 +43,7 @@ impl InodeRef {
         };
         let start = around(blocks.start())?.map_or(offset, |bytes| bytes.start);
         let stop = blocks.last().map(around).transpose()?.flatten().map_or(end, |bytes| bytes.end);
-        // The size of the extents has no limit, because there is no alternative.
+        // The length of the extents is not limited, because there is no alternative.
         Ok(match ByteRange::new(start, stop) {
             wide if wide.end() > self.inode.size() => WidenedRange::NoWay,
             wide if wide == ByteRange::new(offset, end) => WidenedRange::Itself,

@@ -67,7 +67,7 @@ impl<'a> Runner<'a> {
                 volume.open_direct(self.at(path), &OpenOptions::read_write().create_new(true)).map(drop)
             }
             Op::MakeDir(path) => volume.mkdir(self.at(path), 0o755).map(drop),
-            Op::Link(from, to) => volume.link(self.at(from), self.at(to)),
+            Op::Link(from, to) => volume.hard_link(self.at(from), self.at(to)),
             Op::Symlink(path) => volume.symlink(self.at(path), LINK_TARGET).map(drop),
             Op::Rename(from, to) => volume.rename(self.at(from), self.at(to)),
             Op::Exchange(one, two) => self.exchange(one, two),

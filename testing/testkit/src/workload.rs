@@ -266,7 +266,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
             open(path)?.allocate(bytes(*first), bytes(*sectors), *keep_size)
         }
         Operation::Rename { from, to } => volume.rename(from, to),
-        Operation::Link { from, to } => volume.link(from, to),
+        Operation::Link { from, to } => volume.hard_link(from, to),
         Operation::Remove(path) => volume.remove_file(path),
         Operation::RemoveOpen(path) => {
             let file: DirectFile = open(path)?;

@@ -144,7 +144,7 @@ impl Volume {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// volume.write("/a", "text")?;
-    /// volume.link("/a", "/b")?;
+    /// volume.hard_link("/a", "/b")?;
     /// volume.remove_file("/a")?;
     /// assert_eq!(volume.read("/b")?, b"text");
     /// # Ok::<(), parext4::Error>(())
@@ -152,7 +152,7 @@ impl Volume {
     ///
     /// # Errors
     /// The errors of [`InodeRef::link`].
-    pub fn link(&self, existing: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
+    pub fn hard_link(&self, existing: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
         let target = self.resolve_no_follow(existing)?;
         let place = self.named(new.as_ref())?;
         place.dir.link(&place.name, &target)

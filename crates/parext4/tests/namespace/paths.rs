@@ -71,7 +71,7 @@ fn the_last_component() {
     assert_fails!(volume.rename("/a/b/file/", "/x"), NotDirectory);
     assert_fails!(volume.rename("/a/b/file", "/x/"), NotDirectory);
     assert_fails!(volume.symlink("/x/", "y"), NotFound);
-    assert_fails!(volume.link("/a/b/file", "/x/"), NotFound);
+    assert_fails!(volume.hard_link("/a/b/file", "/x/"), NotFound);
     assert_fails!(volume.direct_file("/a"), IsDirectory);
     assert_fails!(volume.direct_file("/dangling"), NotFound);
     assert_fails!(volume.mkdir_all("/a/b/file/x", 0o755), NotDirectory);
@@ -82,7 +82,7 @@ fn the_last_component() {
     volume.resolve("/p/q").unwrap();
     volume.resolve("/p/r/s").unwrap();
     // A link at the end of the path is not followed.
-    volume.link("/abs", "/abs-2").unwrap();
+    volume.hard_link("/abs", "/abs-2").unwrap();
     assert_eq!(volume.read_link("/abs-2").unwrap(), b"/a/b");
     volume.rename("/abs", "/abs-3").unwrap();
     volume.remove_file("/abs-2").unwrap();

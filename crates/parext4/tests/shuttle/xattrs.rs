@@ -59,7 +59,7 @@ fn damaged(image: &MemDevice) -> Arc<MemDevice> {
     file.node().set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
     volume.mkdir("/d", 0o755).unwrap();
     // In another directory, so that its removal holds another lock.
-    volume.link("/f", "/d/g").unwrap();
+    volume.hard_link("/f", "/d/g").unwrap();
     drop(file);
     volume.close().unwrap();
     let magic = [0, 0, 2, 0xea];

@@ -255,7 +255,7 @@ fn no_entry_leads_to_an_own_inode() {
             volume.write(&path, b"data"),
             volume.rename(&path, "/other"),
             volume.rename("/file", &path),
-            volume.link(&path, "/again"),
+            volume.hard_link(&path, "/again"),
             volume.direct_file(&path).map(drop),
         ] {
             assert!(matches!(result, Err(Error::Corrupt(_))), "{path}: {result:?}");

@@ -195,7 +195,7 @@ fn whole_files_are_read_written_and_copied() {
     assert_eq!(volume.read("/to").unwrap(), b"#!");
     assert_eq!(volume.metadata("/to").unwrap().permissions, 0o750);
 
-    volume.link("/to", "/again").unwrap();
+    volume.hard_link("/to", "/again").unwrap();
     fails!(volume.copy("/to", "/again"), Invalid);
     assert_eq!(volume.read("/to").unwrap(), b"#!");
     volume.write("/binary", [0xff]).unwrap();

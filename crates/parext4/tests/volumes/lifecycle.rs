@@ -68,7 +68,7 @@ fn of_two_times_the_later_set_wins() {
     }
     file.write_at(&[2; 4096], 0).unwrap();
     std::thread::sleep(Duration::from_millis(20));
-    volume.link("/file", "/link").unwrap();
+    volume.hard_link("/file", "/link").unwrap();
     let (mtime, ctime) = times(&file);
     assert!(mtime < ctime, "a new name changes the inode, not its data");
     drop((file, volume));

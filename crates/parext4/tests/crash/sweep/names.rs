@@ -80,7 +80,7 @@ workload!(
 );
 
 workload!(links, with_file(SMALL, 3000 / 512 * 512), untimed(), |run| {
-    run.step("link", |volume| volume.link("/file", "/second"))?;
+    run.step("link", |volume| volume.hard_link("/file", "/second"))?;
     run.step("link to a short target", |volume| volume.symlink("/short", "file").map(drop))?;
     run.step("link to a long target", |volume| volume.symlink("/long", "x".repeat(300)).map(drop))?;
     run.sync()?;

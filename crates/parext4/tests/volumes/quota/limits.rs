@@ -106,7 +106,7 @@ fn new_files_inherit_the_project_of_their_directory() {
     assert!(sub.flags().contains(InodeFlags::PROJINHERIT));
     assert!(exceeded(user.mkdir("/a/more", 0o777)));
     // A directory that passes on its project accepts no names of other projects.
-    for moved in [user.rename("/a/file", "/b/file"), user.link("/a/file", "/b/file")] {
+    for moved in [user.rename("/a/file", "/b/file"), user.hard_link("/a/file", "/b/file")] {
         assert!(matches!(moved, Err(Error::OtherProject(_))));
     }
     user.rename("/a/file", "/file").unwrap();

@@ -60,7 +60,7 @@ fn try_change(volume: &Volume, rng: &mut Rng) -> Result<()> {
         7 => volume.resolve_no_follow(&path)?.set_attributes(&SetAttributes::new().uid(id(rng)).gid(id(rng))),
         8 => volume.resolve_no_follow(&path)?.set_project(id(rng)),
         9 => rename(volume, &path, &name(rng), rng),
-        10 => volume.link(&path, name(rng)),
+        10 => volume.hard_link(&path, name(rng)),
         11 | 12 => xattr(&volume.resolve_no_follow(&path)?, rng),
         13 => volume.sync(),
         _ => data(volume, &path, rng),

@@ -110,7 +110,7 @@ fn sound() -> MemDevice {
         let device = Arc::new(MemDevice::new(8 << 20));
         mkfs(&*device, &MkfsOptions::new().block_size(1024).device_is_zero(true))?;
         let volume = Volume::open_device(Arc::clone(&device) as _, &VolumeOptions::new())?;
-        volume.mkdir("/d", 0o755)?;
+        volume.create_dir("/d", 0o755)?;
         volume.write("/f", "contents")?;
         volume.root()?.symlink(b"s", b"d", &NewInode::new())?;
         volume.root()?.symlink(b"loop", b"loop", &NewInode::new())?;

@@ -25,9 +25,9 @@ pub fn run(args: &Args) -> Result<()> {
         image::write(&paths[0].image, |volume| {
             for path in paths {
                 let made = if args.parents {
-                    volume.mkdir_all(&path.path, MODE)
+                    volume.create_dir_all(&path.path, MODE)
                 } else {
-                    volume.mkdir(&path.path, MODE)
+                    volume.create_dir(&path.path, MODE)
                 };
                 made.with_context(|| path.to_string())?;
             }

@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn directories_have_no_more_bytes_than_the_volume() {
         let volume = testkit::volume::scratch();
-        let [one, two] = ["/one", "/two"].map(|path| volume.mkdir(path, 0o755).unwrap());
+        let [one, two] = ["/one", "/two"].map(|path| volume.create_dir(path, 0o755).unwrap());
         let enough = one.metadata().size + two.metadata().size;
         for rest in [enough, enough - 1] {
             let mut visited = Visited { rest, ..Visited::none(&volume) };

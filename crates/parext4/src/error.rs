@@ -169,7 +169,7 @@ impl Error {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// assert_eq!(volume.mkdir("/lost+found", 0o755).unwrap_err().to_errno(), 17, "EEXIST");
+    /// assert_eq!(volume.create_dir("/lost+found", 0o755).unwrap_err().to_errno(), 17, "EEXIST");
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]

@@ -15,7 +15,7 @@
 //! # let image = dir.path().join("disk.img");
 //! mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
 //! let volume = Volume::open_path(&image)?;
-//! volume.mkdir("/notes", 0o755)?;
+//! volume.create_dir("/notes", 0o755)?;
 //! volume.write("/notes/today", "remember the milk")?;
 //! assert_eq!(volume.read_to_string("/notes/today")?, "remember the milk");
 //! volume.close()?;

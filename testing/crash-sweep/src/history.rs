@@ -41,7 +41,7 @@ pub fn roots() -> Vec<String> {
 pub fn base(kind: &Kind) -> MemDevice {
     let device = Arc::new(kind.base(&roots(), MIB));
     let volume = crate::kind::open(&device).expect("the volume opens");
-    volume.mkdir(COMMON, 0o755).expect("mkdir");
+    volume.create_dir(COMMON, 0o755).expect("mkdir");
     shared::make(&volume, kind.has_extents()).expect("the shared files");
     volume.close().expect("close");
     device.fork()

@@ -85,7 +85,7 @@ impl Kind {
         volume.open_direct(COMMIT_FILE, &empty).expect("create");
         for (thread, root) in (0..).zip(roots) {
             if !root.is_empty() {
-                volume.mkdir(root, 0o755).expect("mkdir");
+                volume.create_dir(root, 0o755).expect("mkdir");
             }
             let tree = Tree::initial(thread);
             populate(&volume, root, &tree);
@@ -101,7 +101,7 @@ fn populate(volume: &Volume, root: &str, tree: &Tree) {
     for (path, entry) in &tree.names {
         let path = format!("{root}{path}");
         match entry.kind {
-            InodeKind::Directory => drop(volume.mkdir(&path, entry.attributes.mode).expect("mkdir")),
+            InodeKind::Directory => drop(volume.create_dir(&path, entry.attributes.mode).expect("mkdir")),
             InodeKind::File(key) => volume.write(&path, &tree.files[key]).expect("write"),
             InodeKind::Symlink => unreachable!("no initial tree has one"),
         }

@@ -66,7 +66,7 @@ impl<'a> Runner<'a> {
             Op::Create(path) => {
                 volume.open_direct(self.at(path), &OpenOptions::read_write().create_new(true)).map(drop)
             }
-            Op::MakeDir(path) => volume.mkdir(self.at(path), 0o755).map(drop),
+            Op::MakeDir(path) => volume.create_dir(self.at(path), 0o755).map(drop),
             Op::Link(from, to) => volume.hard_link(self.at(from), self.at(to)),
             Op::Symlink(path) => volume.symlink(self.at(path), LINK_TARGET).map(drop),
             Op::Rename(from, to) => volume.rename(self.at(from), self.at(to)),

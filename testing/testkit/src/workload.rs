@@ -243,7 +243,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
     let bytes = |sectors: u64| sectors * SECTOR as u64;
     let open = |path: &str| volume.direct_file(path);
     match operation {
-        Operation::MakeDirectory(path) => volume.mkdir(path, 0o755).map(drop),
+        Operation::MakeDirectory(path) => volume.create_dir(path, 0o755).map(drop),
         Operation::RemoveDirectory(path) => volume.remove_dir(path),
         Operation::Create { path, .. } => volume.create_direct(path).map(drop),
         Operation::Write { path, first, sectors, sequence } => {

@@ -290,7 +290,7 @@ fn no_damage_that_e2fsck_finds_is_missed() {
 fn a_dirty_journal_is_replayed_in_memory() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     volume.write("/dir/file", "x").unwrap();
     volume.abort().unwrap();
     drop(volume);

@@ -117,7 +117,7 @@ fn tune2fs_clears_the_block_and_the_feature() {
     let scratch = ScratchImage::new(PROTECTED);
     let image = text(&scratch.image());
     let volume = parext4::Volume::open_path(scratch.image()).unwrap();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     volume.abort().unwrap();
     drop(volume);
     let other = OtherMachine::with(&scratch.image());

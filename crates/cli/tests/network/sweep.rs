@@ -360,7 +360,7 @@ fn crashed() -> Vec<u8> {
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
     let removed = volume.create_direct("/removed").unwrap();
     removed.write_at(&contents(8192), 0).unwrap();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     volume.write("/dir/file", contents(5000)).unwrap();
     volume.sync().unwrap();
     volume.remove_file("/removed").unwrap();

@@ -174,7 +174,7 @@ mod tests {
     fn files_that_have_lost_data_are_named_until_they_are_deleted_or_truncated() {
         let device = std::sync::Arc::new(Shape::new(8, 1024, true).make());
         let volume = Volume::open_device(device, &VolumeOptions::new()).unwrap();
-        volume.mkdir_all("/dir/sub", 0o755).unwrap();
+        volume.create_dir_all("/dir/sub", 0o755).unwrap();
         let file = |path: &str| {
             volume.write(path, "text").unwrap();
             volume.resolve(path).unwrap().id()

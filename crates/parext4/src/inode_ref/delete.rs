@@ -160,7 +160,7 @@ mod tests {
         drop(file);
         assert!(device.failed().is_some(), "no bitmap was read");
         assert!(volume.stopped().is_none());
-        volume.mkdir("/dir", 0o755).unwrap();
+        volume.create_dir("/dir", 0o755).unwrap();
         volume.close().unwrap();
         let volume = Volume::open_device(memory, &options).unwrap();
         assert_eq!(volume.space().free_inodes, free - 1, "of the directory");

@@ -46,7 +46,7 @@ impl InodeRef {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// let dir = volume.mkdir("/dir", 0o755)?;
+    /// let dir = volume.create_dir("/dir", 0o755)?;
     /// assert_eq!(dir.generation(), dir.id().generation);
     /// # Ok::<(), parext4::Error>(())
     /// ```

@@ -14,7 +14,7 @@ use crate::sync::{Arc, yield_now};
 ///
 /// ```
 /// # let volume = testkit::volume::scratch();
-/// let ids = [volume.mkdir("/a", 0o755)?.id(), volume.mkdir("/b", 0o755)?.id()];
+/// let ids = [volume.create_dir("/a", 0o755)?.id(), volume.create_dir("/b", 0o755)?.id()];
 /// assert_eq!(volume.node(ids[1])?.ino(), volume.metadata("/b")?.ino);
 /// # Ok::<(), parext4::Error>(())
 /// ```
@@ -31,7 +31,7 @@ impl InodeRef {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// let id = volume.mkdir("/dir", 0o755)?.id();
+    /// let id = volume.create_dir("/dir", 0o755)?.id();
     /// volume.rename("/dir", "/elsewhere")?;
     /// assert_eq!(volume.node(id)?.ino(), volume.metadata("/elsewhere")?.ino);
     /// # Ok::<(), parext4::Error>(())

@@ -8,7 +8,7 @@ impl InodeRef {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// let dir = volume.mkdir("/dir", 0o755)?;
+    /// let dir = volume.create_dir("/dir", 0o755)?;
     /// dir.sync()?;
     /// # Ok::<(), parext4::Error>(())
     /// ```

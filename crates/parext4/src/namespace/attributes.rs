@@ -148,7 +148,7 @@ impl InodeRef {
     /// # let volume = testkit::volume::scratch();
     /// use parext4::SetAttributes;
     ///
-    /// let dir = volume.mkdir("/dir", 0o755)?;
+    /// let dir = volume.create_dir("/dir", 0o755)?;
     /// dir.set_attributes(&SetAttributes::new().permissions(0o700).uid(1000))?;
     /// let metadata = dir.metadata();
     /// assert_eq!((metadata.permissions, metadata.uid), (0o700, 1000));

@@ -183,7 +183,7 @@ impl DirEntry {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// volume.mkdir_all("/a/b", 0o755)?;
+    /// volume.create_dir_all("/a/b", 0o755)?;
     /// let entry = volume.read_dir("/a")?.next().expect("one entry")?;
     /// assert_eq!(entry.path(), std::path::Path::new("/a/b"));
     /// # Ok::<(), parext4::Error>(())
@@ -227,7 +227,7 @@ impl DirEntry {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// volume.mkdir_all("/a/b", 0o755)?;
+    /// volume.create_dir_all("/a/b", 0o755)?;
     /// let entry = volume.read_dir("/a")?.next().expect("one entry")?;
     /// assert_eq!(entry.node()?.ino(), entry.ino());
     /// # Ok::<(), parext4::Error>(())

@@ -74,15 +74,15 @@ impl Volume {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// let dir = volume.mkdir("/logs", 0o750)?;
+    /// let dir = volume.create_dir("/logs", 0o750)?;
     /// assert_eq!(dir.metadata().permissions, 0o750);
-    /// assert!(volume.mkdir("/missing/logs", 0o750).is_err());
+    /// assert!(volume.create_dir("/missing/logs", 0o750).is_err());
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// The errors of [`InodeRef::mkdir`].
-    pub fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<InodeRef> {
+    pub fn create_dir(&self, path: impl AsRef<Path>, mode: u16) -> Result<InodeRef> {
         let place = self.place(path.as_ref())?;
         if place.name.is_empty() {
             return Err(Error::Exists(path.as_ref().display().to_string()));
@@ -94,21 +94,21 @@ impl Volume {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// volume.mkdir_all("/a/b/c", 0o755)?;
-    /// volume.mkdir_all("/a/b/c", 0o755)?;
+    /// volume.create_dir_all("/a/b/c", 0o755)?;
+    /// volume.create_dir_all("/a/b/c", 0o755)?;
     /// assert!(volume.exists("/a/b")?);
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// The errors of [`InodeRef::mkdir`]; [`Error::NotDirectory`] if a component of the path is not a directory.
-    pub fn mkdir_all(&self, path: impl AsRef<Path>, mode: u16) -> Result<InodeRef> {
+    pub fn create_dir_all(&self, path: impl AsRef<Path>, mode: u16) -> Result<InodeRef> {
         let mut path_so_far: Vec<&Path> =
             path.as_ref().ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
         let mut dir = self.root()?;
         while let Some(path) = path_so_far.pop() {
             dir = match self.resolve(path) {
-                Err(Error::NotFound(_)) => match self.mkdir(path, mode) {
+                Err(Error::NotFound(_)) => match self.create_dir(path, mode) {
                     // Another thread has created the directory first.
                     Err(Error::Exists(_)) => self.resolve(path)?,
                     made => made?,
@@ -185,7 +185,7 @@ impl Volume {
     /// # let volume = testkit::volume::scratch();
     /// use parext4::Error;
     ///
-    /// volume.mkdir_all("/a/b", 0o755)?;
+    /// volume.create_dir_all("/a/b", 0o755)?;
     /// assert!(matches!(volume.remove_dir("/a"), Err(Error::NotEmpty(_))));
     /// volume.remove_dir("/a/b")?;
     /// volume.remove_dir("/a")?;

@@ -58,7 +58,7 @@ impl Volume {
     /// let device = Arc::new(MemDevice::new(16 << 20));
     /// mkfs(&*device, &MkfsOptions::new())?;
     /// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
-    /// volume.mkdir("/dir", 0o755)?;
+    /// volume.create_dir("/dir", 0o755)?;
     /// volume.abort()?;
     /// drop(volume);
     /// let volume = Volume::open_device(device, &VolumeOptions::new())?;

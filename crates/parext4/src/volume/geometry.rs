@@ -208,7 +208,7 @@ impl Volume {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// let before = volume.commits();
-    /// volume.mkdir("/dir", 0o755)?;
+    /// volume.create_dir("/dir", 0o755)?;
     /// volume.sync()?;
     /// assert!(volume.commits() > before);
     /// # Ok::<(), parext4::Error>(())

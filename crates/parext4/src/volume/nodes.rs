@@ -11,7 +11,7 @@ impl Volume {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// let id = volume.mkdir("/dir", 0o755)?.id();
+    /// let id = volume.create_dir("/dir", 0o755)?.id();
     /// assert_eq!(volume.node(id)?.ino(), id.ino);
     /// volume.remove_dir("/dir")?;
     /// assert!(volume.node(id).is_err());

@@ -53,7 +53,7 @@ impl Volume {
     /// # let path = dir.path().join("disk.img");
     /// mkfs(&FileDevice::open(&path, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
     /// let volume = Volume::open_path(&path)?;
-    /// volume.mkdir("/dir", 0o755)?;
+    /// volume.create_dir("/dir", 0o755)?;
     /// volume.close()?;
     /// # Ok(())
     /// # }

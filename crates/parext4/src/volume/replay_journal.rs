@@ -44,7 +44,7 @@ pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
-/// volume.mkdir("/dir", 0o755)?;
+/// volume.create_dir("/dir", 0o755)?;
 /// volume.abort()?;
 /// drop(volume);
 /// assert!(replay_journal(device.clone())?.transactions > 0);
@@ -94,7 +94,7 @@ impl VolumeOptions {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
-/// volume.mkdir("/dir", 0o755)?;
+/// volume.create_dir("/dir", 0o755)?;
 /// volume.abort()?;
 /// let (view, replayed) = replay_in_memory(device)?;
 /// assert!(replayed.transactions > 0 && view.read_only());

@@ -22,7 +22,7 @@ impl Volume {
     /// # let device = Arc::new(MemDevice::new(16 << 20));
     /// # mkfs(&*device, &MkfsOptions::new())?;
     /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
-    /// volume.mkdir_all("/a/b", 0o755)?;
+    /// volume.create_dir_all("/a/b", 0o755)?;
     /// volume.write("/a/b/file", "text")?;
     /// let mut paths = Vec::new();
     /// for entry in volume.walk("/a")? {
@@ -44,7 +44,7 @@ impl Volume {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// volume.mkdir_all("/a/b/c", 0o755)?;
+    /// volume.create_dir_all("/a/b/c", 0o755)?;
     /// volume.write("/a/b/file", "text")?;
     /// volume.remove_dir_all("/a")?;
     /// assert!(!volume.exists("/a")?);

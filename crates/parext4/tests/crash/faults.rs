@@ -79,7 +79,7 @@ impl Case<'_> {
         };
         if matches!(failed.kind, CallKind::Write | CallKind::Flush) {
             for (name, result) in [
-                ("mkdir", volume.mkdir("/after", 0o755).map(drop)),
+                ("mkdir", volume.create_dir("/after", 0o755).map(drop)),
                 ("sync", volume.sync()),
                 ("open and write", self.write_somewhere(volume, outcome.story.durable_state())),
             ] {

@@ -163,7 +163,7 @@ fn crashes_of(format: Format, step: usize) {
     for round in 0..12_usize {
         // Some transactions convert blocks, so that data and metadata are on different devices.
         volume.write(format!("/file{round}"), vec![round as u8 + 1; 20_000]).unwrap();
-        volume.mkdir(format!("/dir{round}"), 0o755).unwrap();
+        volume.create_dir(format!("/dir{round}"), 0o755).unwrap();
         if round % 5 == 4 {
             volume.remove_file(format!("/file{}", round - 2)).unwrap();
         }
@@ -200,7 +200,7 @@ fn crash_after(devices: [MemDevice; 2], dirs: u32) -> [Arc<MemDevice>; 2] {
     let devices = devices.map(Arc::new);
     let volume = open(&devices.each_ref().map(|device| Arc::clone(device) as _));
     for nth in 0..dirs {
-        volume.mkdir(format!("/dir{nth}"), 0o755).unwrap();
+        volume.create_dir(format!("/dir{nth}"), 0o755).unwrap();
         volume.sync().unwrap();
     }
     volume.abort().unwrap();
@@ -262,7 +262,7 @@ fn a_volume_whose_journal_is_missing_is_read_if_it_is_clean() {
     drop(read_only);
 
     let opened = open(&[Arc::clone(&volume), Arc::clone(&journal)]);
-    opened.mkdir("/dir", 0o755).unwrap();
+    opened.create_dir("/dir", 0o755).unwrap();
     opened.abort().unwrap();
     drop(opened);
     assert!(error(&volume, &VolumeOptions::new().read_only(true)).contains("--journal"));

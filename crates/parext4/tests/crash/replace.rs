@@ -62,8 +62,8 @@ fn dirty(volume: &Volume) -> u64 {
 fn prepare() -> MemDevice {
     let device = Arc::new(Shape::new(16, 4096, true).make_poisoned());
     let volume = open(Arc::clone(&device) as Arc<_>, &untimed());
-    volume.mkdir("/d", 0o755).expect("mkdir");
-    volume.mkdir("/e", 0o755).expect("mkdir");
+    volume.create_dir("/d", 0o755).expect("mkdir");
+    volume.create_dir("/e", 0o755).expect("mkdir");
     volume.create_direct(OTHER).expect("create");
     buffered(&volume, TARGET).write_at(&old(), 0).expect("write_at");
     volume.close().expect("close");

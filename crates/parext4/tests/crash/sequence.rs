@@ -136,7 +136,7 @@ impl Recording {
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
         let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed());
         let volume = open().unwrap_or_else(|e| panic!("{what}: {e}"));
-        volume.mkdir(LATER, 0o755).unwrap_or_else(|e| panic!("{what}: {e}"));
+        volume.create_dir(LATER, 0o755).unwrap_or_else(|e| panic!("{what}: {e}"));
         volume.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
         let synced = device.events();
         volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -46,7 +46,7 @@ fn repopulate(volume: &Volume) {
     assert_eq!(volume.resolve_no_follow("/short").unwrap().read_link().unwrap(), b"short");
     assert_eq!(volume.resolve_no_follow("/long").unwrap().read_link().unwrap(), long_target().as_bytes());
     assert_eq!(volume.resolve("/null").unwrap().metadata().rdev, Some((1, 3)));
-    volume.mkdir("/ours", 0o755).unwrap();
+    volume.create_dir("/ours", 0o755).unwrap();
     for n in 0..ENTRIES {
         volume.create_direct(format!("/ours/a-rather-long-name-{n}")).unwrap();
         if n % 2 == 0 {

@@ -144,7 +144,7 @@ fn a_listing_races_with_the_move_of_its_entries() {
     let volume = open(&device);
     for number in 0..FILES {
         let path = format!("/dir{number}");
-        let dir = volume.mkdir(&path, 0o755).unwrap();
+        let dir = volume.create_dir(&path, 0o755).unwrap();
         for name in ["one", "two"] {
             dir.create(name.as_bytes(), &NewInode::new()).unwrap();
         }

@@ -76,7 +76,7 @@ fn contents_are_in_one_place_after_a_crash() {
         let base = poisoned();
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-        volume.mkdir("/dir", 0o755).unwrap();
+        volume.create_dir("/dir", 0o755).unwrap();
         volume.sync().unwrap();
         let mut rng = Rng::new(seed, 0);
         let mut timeline = Timeline::new(&device, read(&volume));

@@ -264,7 +264,7 @@ fn a_full_volume_keeps_contents_in_their_inodes() {
     let room = index(room(inode_size));
     let volume = image.open();
     let file = volume.create("/file").unwrap();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [256, 16, 1] {
         while ballast.allocate(ballast.size(), blocks << 12, false).is_ok() {}

@@ -17,7 +17,7 @@ fn image() -> Option<Image> {
     volume.write("/empty", b"").unwrap();
     volume.write("/short", b"short").unwrap();
     volume.write("/long", [b'x'; 120]).unwrap();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     for number in 0..7 {
         dir.create(format!("name{number}").as_bytes(), &NewInode::new()).unwrap();
     }

@@ -21,7 +21,7 @@ pub fn change(volume: &Volume, change: &Change) -> parext4::Result<()> {
         Change::Write { path, offset, data } => open(path)?.write_at(data, *offset as u64),
         Change::Append { path, data } => open(path)?.append(data).map(drop),
         Change::SetLen { path, len } => open(path)?.set_len(*len as u64),
-        Change::MakeDirectory(path) => volume.mkdir(path, 0o755).map(drop),
+        Change::MakeDirectory(path) => volume.create_dir(path, 0o755).map(drop),
         Change::Link { path, target } => {
             let (dir, name) = path.rsplit_once('/').unwrap();
             let dir = volume.resolve(if dir.is_empty() { "/" } else { dir })?;

@@ -67,7 +67,7 @@ fn a_volume_that_is_open_is_refused() {
 fn a_volume_that_was_not_closed_is_opened_after_its_owner_was_silent() {
     let device = Arc::new(volume());
     let owner = open(&device).unwrap();
-    owner.mkdir("/dir", 0o755).unwrap();
+    owner.create_dir("/dir", 0o755).unwrap();
     crash(owner);
     let began = Instant::now();
     let next = open(&device).unwrap();
@@ -81,7 +81,7 @@ fn a_volume_that_was_not_closed_is_opened_after_its_owner_was_silent() {
 fn a_recovery_protects_the_volume() {
     let device = Arc::new(volume());
     let owner = open(&device).unwrap();
-    owner.mkdir("/dir", 0o755).unwrap();
+    owner.create_dir("/dir", 0o755).unwrap();
     owner.sync().unwrap();
     let device_of = || Arc::clone(&device) as Arc<dyn Device>;
     assert!(matches!(options().replay_journal(device_of()), Err(Error::Busy(_))));
@@ -170,7 +170,7 @@ fn a_block_that_is_overwritten_stops_its_owner() {
 fn a_reader_of_a_live_volume_sees_it_without_its_journal() {
     let device = Arc::new(volume());
     let owner = open(&device).unwrap();
-    owner.mkdir("/dir", 0o755).unwrap();
+    owner.create_dir("/dir", 0o755).unwrap();
     owner.sync().unwrap();
     let read_only = options().read_only(true);
     let reader = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &read_only).unwrap();
@@ -191,7 +191,7 @@ fn a_reader_of_a_live_volume_sees_it_without_its_journal() {
 fn a_reader_that_judges_by_the_time_does_not_wait() {
     let device = Arc::new(volume());
     let owner = open(&device).unwrap();
-    owner.mkdir("/dir", 0o755).unwrap();
+    owner.create_dir("/dir", 0o755).unwrap();
     owner.sync().unwrap();
     // Waits would take longer than the test may.
     let mmp = short().second(Duration::from_secs(3600)).judge_by_time(true);
@@ -371,7 +371,7 @@ fn volumes_of_mke2fs_are_protected() {
 fn a_failed_flush_of_the_owner_stops_the_volume() {
     let device = Arc::new(FaultDevice::new(Arc::new(volume()), FaultPlan::default()));
     let owner = open(&device).unwrap();
-    owner.mkdir("/dir", 0o755).unwrap();
+    owner.create_dir("/dir", 0o755).unwrap();
     device.arm(FaultPlan::at(1).kind(FaultKind::Flushes));
     assert!(until(|| owner.stopped().is_some()), "the volume goes on");
     assert!(matches!(owner.sync(), Err(Error::Stopped(_))));

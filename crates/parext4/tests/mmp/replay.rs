@@ -18,7 +18,7 @@ fn options() -> VolumeOptions {
 fn crashed() -> Arc<MemDevice> {
     let device = Arc::new(volume());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options()).unwrap();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     volume.abort().unwrap();
     device
 }

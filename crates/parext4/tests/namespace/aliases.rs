@@ -89,7 +89,7 @@ impl Hostile {
 }
 
 fn fill_dir(volume: &Volume, path: &str, names: u32) {
-    let dir = volume.mkdir(path, 0o755).unwrap();
+    let dir = volume.create_dir(path, 0o755).unwrap();
     let file = dir.create(b"file", &new()).unwrap();
     for n in 0..names {
         dir.link(format!("{n:0>100}").as_bytes(), &file).unwrap();
@@ -257,10 +257,10 @@ fn metadata_blocks_of_the_volume_belong_to_no_file() {
 #[test]
 fn directories_with_several_names() {
     let fill = |volume: &Volume| {
-        volume.mkdir("/a", 0o755).unwrap();
-        volume.mkdir("/a/b", 0o755).unwrap();
-        volume.mkdir("/a/b/c", 0o755).unwrap();
-        volume.mkdir("/d", 0o755).unwrap();
+        volume.create_dir("/a", 0o755).unwrap();
+        volume.create_dir("/a/b", 0o755).unwrap();
+        volume.create_dir("/a/b/c", 0o755).unwrap();
+        volume.create_dir("/d", 0o755).unwrap();
     };
     let Some(mut hostile) = Hostile::new(fill) else { return };
     for (target, name) in [("/a/b", "self"), ("/a", "parent"), ("/", "root"), ("/d", "other")] {
@@ -292,7 +292,7 @@ fn directories_with_several_names() {
 #[test]
 fn a_name_that_is_there_twice_leads_to_the_inode_that_its_removal_removes() {
     let made = Hostile::new(|volume| {
-        volume.mkdir("/dir", 0o755).unwrap();
+        volume.create_dir("/dir", 0o755).unwrap();
         ["/dir/one", "/dir/two"].iter().for_each(|path| drop(volume.create(path).unwrap()));
     });
     let Some(mut hostile) = made else { return };
@@ -319,7 +319,7 @@ fn a_name_that_is_there_twice_leads_to_the_inode_that_its_removal_removes() {
 #[test]
 fn a_walk_reports_a_directory_that_contains_itself() {
     let Some(mut hostile) = Hostile::new(|volume| {
-        volume.mkdir_all("/a/b/c", 0o755).unwrap();
+        volume.create_dir_all("/a/b/c", 0o755).unwrap();
         volume.write("/a/b/file", "text").unwrap();
     }) else {
         return;

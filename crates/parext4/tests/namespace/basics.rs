@@ -204,7 +204,7 @@ fn attributes_are_persistent() {
 fn immutable_is_immutable() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     volume.create_direct("/dir/file").unwrap();
     volume.create_direct("/fixed").unwrap();
     volume.close().unwrap();

@@ -12,7 +12,7 @@ use testkit::volume::untimed;
 fn make(mib: u64, options: &[&str], extended: &str) -> Option<Image> {
     let image = Image::mke2fs(mib, &[options, &["-O", "casefold", "-E", extended]].concat())?;
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     dir.set_flags(dir.flags() | InodeFlags::CASEFOLD).unwrap();
     drop(dir);
     volume.close().unwrap();
@@ -143,7 +143,7 @@ fn the_flag_changes_only_in_empty_directories() {
     });
     let Some(image) = Image::mke2fs(8, &[]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     assert_fails!(dir.set_flags(dir.flags() | InodeFlags::CASEFOLD), Unsupported);
 }
 
@@ -251,7 +251,7 @@ fn misplaced(strange: &[String]) -> Option<Image> {
     let extended = "encoding=utf8,hash_seed=01234567-89ab-4def-8123-456789abcdef";
     let image = Image::mke2fs(8, &["-b", "1024", "-O", "casefold,^metadata_csum", "-E", extended])?;
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     for name in (0..200).map(placed).chain(strange.iter().cloned()) {
         dir.create(name.as_bytes(), &new()).unwrap();
     }

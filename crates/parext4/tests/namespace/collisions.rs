@@ -21,7 +21,7 @@ fn names_of_one_hash_fill_several_leaves() {
             return;
         }
         let volume = image.open();
-        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let dir = volume.create_dir("/dir", 0o755).unwrap();
         let other = |n: u32| format!("{n:0>100}").into_bytes();
         for n in 0..others / 2 {
             dir.create(&other(n), &new()).unwrap();

@@ -29,7 +29,7 @@ impl Random {
 #[test]
 fn a_listing_is_complete_while_threads_insert_and_remove() {
     on_each_kind(32, |volume| {
-        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let dir = volume.create_dir("/dir", 0o755).unwrap();
         let first = dir.create(b"stays-0", &new()).unwrap();
         for n in 1..150 {
             dir.link(format!("stays-{n}").as_bytes(), &first).unwrap();
@@ -57,7 +57,7 @@ fn a_listing_is_complete_while_threads_insert_and_remove() {
 #[test]
 fn threads_in_one_directory() {
     on_each_kind(32, |volume| {
-        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let dir = volume.create_dir("/dir", 0o755).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let dir = &dir;

@@ -145,7 +145,7 @@ fn directories_are_shown_and_emptied_without_the_key() {
 fn pretend(flags: &str, short: bool) -> Option<Image> {
     let image = Image::mke2fs(8, &["-b", "1024", "-O", "^metadata_csum,encrypt"])?;
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     for n in 0..40 {
         dir.create(format!("{n:0>width$}", width = 16 + n * 6).as_bytes(), &new()).unwrap();
     }

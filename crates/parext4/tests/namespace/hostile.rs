@@ -31,7 +31,8 @@ fn exercise(volume: &Volume, dir: &InodeRef) {
         let _ = dir.lookup(b"..").and_then(|parent| parent.rmdir(b"dir"));
     }
     let _ = root.rename(b"dir", &root, b"moved", RenameMode::Replace);
-    let _ = volume.mkdir("/to", 0o755).and_then(|to| root.rename(b"moved", &to, b"x", RenameMode::Replace));
+    let _ =
+        volume.create_dir("/to", 0o755).and_then(|to| root.rename(b"moved", &to, b"x", RenameMode::Replace));
 }
 
 /// Without checksums, so that only the checks of the structures apply.
@@ -46,7 +47,7 @@ fn arbitrary_bytes_in_a_directory_cause_no_panic() {
     for (features, flags, seeds) in kinds {
         let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", features]) else { return };
         let volume = image.open();
-        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let dir = volume.create_dir("/dir", 0o755).unwrap();
         if flags.contains(InodeFlags::CASEFOLD) {
             dir.set_flags(dir.flags() | flags).unwrap();
         }
@@ -95,7 +96,7 @@ fn arbitrary_bytes_in_a_directory_cause_no_panic() {
 fn a_batch_of_names_is_one_leaf_whatever_the_index_says() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", "^metadata_csum"]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     // Elsewhere: a short name could be the fifth of a leaf.
     let file = volume.root().unwrap().create(b"file", &new()).unwrap();
     for n in 0..200 {
@@ -131,7 +132,7 @@ fn a_walk_enters_a_directory_with_several_names_once() {
     const DEPTH: usize = 16;
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", "^metadata_csum"]) else { return };
     let volume = image.open();
-    volume.mkdir_all(format!("/top{}", "/a".repeat(DEPTH)), 0o755).unwrap();
+    volume.create_dir_all(format!("/top{}", "/a".repeat(DEPTH)), 0o755).unwrap();
     volume.close().unwrap();
     for depth in 1..=DEPTH {
         let above = format!("/top{}", "/a".repeat(depth - 1));
@@ -214,9 +215,9 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
         let file = volume.create_direct(name).unwrap();
         file.node().set_xattr(b"user.a", &vec![1; len], XattrMode::Any).unwrap();
     }
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     dir.set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
-    volume.mkdir("/other", 0o755).unwrap();
+    volume.create_dir("/other", 0o755).unwrap();
     for name in ["leaf", "block", "body"] {
         root.link(format!("second-{name}").as_bytes(), &volume.resolve(name).unwrap()).unwrap();
         volume.create_direct(format!("new-{name}")).unwrap();
@@ -284,7 +285,7 @@ fn names_before_a_damaged_entry_are_listed() {
     {
         let Some(image) = Image::mke2fs(8, &["-b", "1024", "-N", "512", "-O", features]) else { return };
         let volume = image.open();
-        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let dir = volume.create_dir("/dir", 0o755).unwrap();
         let file = dir.create(b"first", &new()).unwrap();
         let name = |nth: u32| format!("name-{nth:0>40}").into_bytes();
         (0..count).for_each(|nth| dir.link(&name(nth), &file).unwrap());
@@ -319,7 +320,7 @@ fn a_directory_with_blocks_past_its_end_neither_grows_nor_goes() {
     const NAMES: usize = 12;
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "^dir_index,^inline_data"]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     let name = |nth: usize| format!("{nth:0>120}").into_bytes();
     (0..NAMES).for_each(|nth| drop(dir.create(&name(nth), &new()).unwrap()));
     assert_eq!(dir.metadata().size, 2048);
@@ -356,7 +357,7 @@ fn new_indexes_have_hashes_that_they_can_name() {
         std::fs::write(image.path(), &bytes).unwrap();
         image.fsck();
         let volume = image.open();
-        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let dir = volume.create_dir("/dir", 0o755).unwrap();
         // Names of bytes with and without a sign.
         let name = |nth: u32| format!("{nth:0>60}\u{e9}").into_bytes();
         (0..100).for_each(|nth| drop(dir.create(&name(nth), &new()).unwrap()));

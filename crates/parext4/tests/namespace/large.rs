@@ -23,7 +23,7 @@ fn a_hundred_thousand_names() {
     const COUNT: u32 = 100_000;
     let Some(image) = Image::mke2fs(256, &["-b", "4096", "-N", "110000"]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     create_all(&dir, COUNT);
     let listed = names(&dir);
     assert_eq!(listed.len(), COUNT as usize, "each name once");
@@ -55,7 +55,7 @@ fn a_hundred_thousand_names() {
 fn a_linear_directory_of_many_blocks() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^dir_index", "-N", "2048"]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     create_all(&dir, 1000);
     assert_eq!(names(&dir).len(), 1000);
     for n in 0..1000 {
@@ -74,7 +74,7 @@ fn two_levels_of_index() {
     for options in [&["-b", "1024"][..], &["-b", "1024", "-O", "^metadata_csum"]] {
         let Some(image) = Image::mke2fs(64, options) else { return };
         let volume = image.open();
-        let dir = volume.mkdir("/dir", 0o755).unwrap();
+        let dir = volume.create_dir("/dir", 0o755).unwrap();
         let first = dir.create(b"first", &new()).unwrap();
         let long = |n: u32| format!("{n:0>250}").into_bytes();
         for n in 0..3000 {
@@ -109,7 +109,7 @@ fn two_levels_of_index() {
 fn a_full_index_refuses_names() {
     let Some(image) = Image::mke2fs(64, &["-b", "1024", "-O", "^has_journal"]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     let file = volume.create_direct("/file").unwrap();
     let mut files = vec![file.node().clone()];
     let mut full = None;
@@ -136,7 +136,7 @@ fn seventy_thousand_subdirectories() {
     const COUNT: u32 = 70_000;
     let Some(image) = Image::mke2fs(256, &["-b", "1024", "-N", "71000"]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     for n in 0..COUNT {
         dir.mkdir(&name(n), &new()).unwrap();
         if n == 64_997 {
@@ -157,7 +157,7 @@ fn seventy_thousand_subdirectories() {
 fn without_dir_nlink_there_is_a_limit() {
     let Some(image) = Image::mke2fs(256, &["-b", "1024", "-N", "71000", "-O", "^dir_nlink"]) else { return };
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     for n in 0..64_998 {
         dir.mkdir(&name(n), &new()).unwrap();
     }

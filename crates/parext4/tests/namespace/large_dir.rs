@@ -39,7 +39,7 @@ fn before_the_third_level(features: &str) -> Option<Image> {
     let seed = "hash_seed=6e0ad3ae-7d1d-4f4e-9a52-1d6a7c3ab1f0";
     let image = Image::mke2fs(24, &["-b", "1024", "-N", "256", "-O", features, "-E", seed])?;
     let volume = image.open();
-    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    let dir = volume.create_dir("/dir", 0o755).unwrap();
     let first = volume.root().unwrap().create(b"first", &new()).unwrap();
     for n in 0..DEEPENS {
         dir.link(&name(n), &first).unwrap();
@@ -260,7 +260,7 @@ fn two_million_names() {
     let name = |n: u32| format!("{n:0>60}");
     let Some(image) = Image::mke2fs(1024, &["-b", "1024", "-N", "256", "-O", "large_dir"]) else { return };
     let volume = image.open();
-    let (dir, root) = (volume.mkdir("/dir", 0o755).unwrap(), volume.root().unwrap());
+    let (dir, root) = (volume.create_dir("/dir", 0o755).unwrap(), volume.root().unwrap());
     let target = |n: u32| format!("target-{}", n / LINKS);
     for first in (0..COUNT).step_by(LINKS as usize) {
         let file = root.create(target(first).as_bytes(), &new()).unwrap();

@@ -171,7 +171,7 @@ fn run(kind: &Kind, ops: &[Op]) {
     let Some(image) = make(8, kind) else { return };
     let mut volume = image.open();
     for n in 0..DIRS {
-        volume.mkdir(format!("/d{n}"), 0o755).unwrap();
+        volume.create_dir(format!("/d{n}"), 0o755).unwrap();
     }
     let mut at = dirs(&volume);
     let mut model = Model::default();

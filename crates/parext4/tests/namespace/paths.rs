@@ -7,7 +7,7 @@ use testkit::volume::DirectFiles as _;
 /// Makes a volume with files, directories and links.
 fn tree(image: &Image) -> Volume {
     let volume = image.open();
-    volume.mkdir_all("/a/b/c", 0o755).unwrap();
+    volume.create_dir_all("/a/b/c", 0o755).unwrap();
     volume.create_direct("/a/b/file").unwrap();
     volume.symlink("/a/to-b", "b").unwrap();
     volume.symlink("/abs", "/a/b").unwrap();
@@ -63,7 +63,7 @@ fn the_last_component() {
     assert_fails!(volume.create_direct("/new/"), IsDirectory);
     assert_fails!(volume.create_direct("/dangling"), Exists);
     assert_fails!(volume.create_direct("/"), IsDirectory);
-    assert_fails!(volume.mkdir("/", 0o755), Exists);
+    assert_fails!(volume.create_dir("/", 0o755), Exists);
     assert_fails!(volume.remove_dir("/"), Busy);
     assert_fails!(volume.rename("/", "/x"), Busy);
     assert_fails!(volume.remove_file("/a/b/file/"), NotDirectory);
@@ -74,11 +74,11 @@ fn the_last_component() {
     assert_fails!(volume.hard_link("/a/b/file", "/x/"), NotFound);
     assert_fails!(volume.direct_file("/a"), IsDirectory);
     assert_fails!(volume.direct_file("/dangling"), NotFound);
-    assert_fails!(volume.mkdir_all("/a/b/file/x", 0o755), NotDirectory);
-    volume.mkdir("/made/", 0o755).unwrap();
+    assert_fails!(volume.create_dir_all("/a/b/file/x", 0o755), NotDirectory);
+    volume.create_dir("/made/", 0o755).unwrap();
     volume.rename("/made/", "/moved/").unwrap();
     volume.remove_dir("/moved/").unwrap();
-    volume.mkdir_all("/p/q/../r/./s", 0o755).unwrap();
+    volume.create_dir_all("/p/q/../r/./s", 0o755).unwrap();
     volume.resolve("/p/q").unwrap();
     volume.resolve("/p/r/s").unwrap();
     // A link at the end of the path is not followed.

@@ -118,7 +118,7 @@ fn to_itself_and_to_a_hard_link() {
 fn cycles_are_refused() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
-    volume.mkdir_all("/a/b/c", 0o755).unwrap();
+    volume.create_dir_all("/a/b/c", 0o755).unwrap();
     volume.create_direct("/a/b/c/file").unwrap();
     let [root, a, b, c] = ["/", "/a", "/a/b", "/a/b/c"].map(|path| volume.resolve(path).unwrap());
     assert_fails!(root.rename(b"a", &a, b"x", RenameMode::Replace), Invalid);
@@ -210,7 +210,9 @@ fn a_rename_that_cannot_read_a_directory_changes_nothing_and_the_volume_goes_on(
         let memory = Arc::new(Shape::new(16, 4096, true).make());
         let open = |device: &Arc<dyn Device>| Volume::open_device(Arc::clone(device), &untimed()).unwrap();
         let volume = open(&(Arc::clone(&memory) as _));
-        ["/a", "/a/dir", "/b", "/b/dir"].iter().for_each(|path| drop(volume.mkdir(path, 0o755).unwrap()));
+        ["/a", "/a/dir", "/b", "/b/dir"]
+            .iter()
+            .for_each(|path| drop(volume.create_dir(path, 0o755).unwrap()));
         volume.close().unwrap();
         let mut failures = 0;
         for nth in 1.. {

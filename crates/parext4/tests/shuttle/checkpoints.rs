@@ -65,7 +65,7 @@ fn freed_blocks_wait_for_their_checkpoint() {
     check(50, &[Fault::FreedDuringCheckpoint], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        volume.mkdir("/d", 0o755).unwrap();
+        volume.create_dir("/d", 0o755).unwrap();
         fill_up(&volume);
         volume.sync().unwrap();
         volume.remove_dir("/d").unwrap();

@@ -57,7 +57,7 @@ fn damaged(image: &MemDevice) -> Arc<MemDevice> {
     let volume = open_quiet(Arc::clone(&device), SplitAt::default());
     let file = volume.create_direct("/f").unwrap();
     file.node().set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
-    volume.mkdir("/d", 0o755).unwrap();
+    volume.create_dir("/d", 0o755).unwrap();
     // In another directory, so that its removal holds another lock.
     volume.hard_link("/f", "/d/g").unwrap();
     drop(file);

@@ -60,7 +60,7 @@ struct Filler<'a> {
 impl<'a> Filler<'a> {
     fn new(volume: &'a Volume, thread: usize, seed: u64) -> Self {
         let directory = format!("/fill/{thread}");
-        volume.mkdir(&directory, 0o755).expect("mkdir");
+        volume.create_dir(&directory, 0o755).expect("mkdir");
         let create = |name: &str| volume.create_direct(format!("{directory}/{name}")).expect("create");
         let (appended, sparse, allocated) = (create("appended"), create("sparse"), create("allocated"));
         Self {
@@ -115,7 +115,7 @@ impl<'a> Filler<'a> {
                 self.allocated.allocate(place, sectors * SECTOR as u64, true)
             }
             Way::MakeDirectory => {
-                self.volume.mkdir(format!("{}/d{}", self.directory, self.count), 0o755).map(drop)
+                self.volume.create_dir(format!("{}/d{}", self.directory, self.count), 0o755).map(drop)
             }
             Way::CreateFile => {
                 self.volume.create_direct(format!("{}/f{}", self.directory, self.count)).map(drop)
@@ -304,7 +304,7 @@ fn fill_and_empty(name: &str, shape: Shape, seed: u64) {
     let device = Arc::new(shape.make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
     let before = volume.space();
-    volume.mkdir("/fill", 0o755).expect("mkdir");
+    volume.create_dir("/fill", 0o755).expect("mkdir");
     let ahead = ["/fill/ahead", "/fill/behind"].map(|path| volume.create_direct(path).expect("create"));
     ahead[0].allocate(0, AHEAD, false).expect("allocate");
     ahead[1].allocate(0, AHEAD, true).expect("allocate");

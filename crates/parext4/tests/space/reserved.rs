@@ -23,7 +23,7 @@ const WAYS: [(&str, Way); 6] = [
     ("allocate", |volume, nth| {
         volume.direct_file("/file")?.allocate(nth * PIECE as u64, PIECE as u64, false)
     }),
-    ("mkdir", |volume, nth| volume.mkdir(format!("/dir{nth}"), 0o755).map(drop)),
+    ("mkdir", |volume, nth| volume.create_dir(format!("/dir{nth}"), 0o755).map(drop)),
     ("symlink", |volume, nth| volume.symlink(format!("/link{nth}"), "x".repeat(100)).map(drop)),
     ("set_xattr", |volume, nth| {
         let options = OpenOptions::read_write().create(true);

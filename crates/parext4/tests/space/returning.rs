@@ -45,7 +45,7 @@ fn fill(volume: &Volume, left: u64) {
 }
 
 fn create(volume: &Volume, dir: &str, count: u64) -> Vec<DirectFile> {
-    volume.mkdir(dir, 0o755).unwrap();
+    volume.create_dir(dir, 0o755).unwrap();
     (0..count).map(|nth| volume.create_direct(format!("{dir}/{nth}")).unwrap()).collect()
 }
 

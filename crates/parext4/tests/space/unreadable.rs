@@ -10,7 +10,7 @@ fn base() -> MemDevice {
     let memory = Arc::new(Shape::new(16, 1024, true).make());
     let volume = Volume::open_device(Arc::clone(&memory) as Arc<dyn Device>, &untimed()).unwrap();
     volume.write("/file", vec![1; 100 << 10]).unwrap();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     // As many extents as an inode holds, so that a split needs a block.
     let parts = volume.create_direct("/parts").unwrap();
     (0..4).for_each(|nth| parts.write_at(&[1; 8 << 10], nth * (20 << 10)).unwrap());
@@ -77,7 +77,7 @@ fn a_split_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
 
 #[test]
 fn a_creation_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
-    fail_each_read("make a directory", |volume| volume.mkdir("/dir/new", 0o755).map(drop));
+    fail_each_read("make a directory", |volume| volume.create_dir("/dir/new", 0o755).map(drop));
     fail_each_read("make a link", |volume| volume.symlink("/dir/new", "x".repeat(200)).map(drop));
     fail_each_read("set an attribute", |volume| {
         volume.resolve("/file")?.set_xattr(b"user.a", &[7; 500], XattrMode::Any)

@@ -190,7 +190,7 @@ fn run(name: &str, shape: Shape) {
     let volume =
         Volume::open_device(Arc::clone(&device) as Arc<_>, &parext4::VolumeOptions::new()).expect("open");
     for number in 0..DIRECTORIES {
-        volume.mkdir(format!("/d{number}"), 0o755).expect("mkdir");
+        volume.create_dir(format!("/d{number}"), 0o755).expect("mkdir");
     }
     let watchdog = Watchdog::start(name, seed, THREADS + 1);
     let deadline = Instant::now() + settings::seconds(3.0);

@@ -84,7 +84,7 @@ fn the_unused_count_of_an_unused_group_has_no_meaning() {
     image.fsck();
     let volume = image.open();
     // In the group with the fewest directories.
-    drop(volume.mkdir("/dir", 0o755).unwrap());
+    drop(volume.create_dir("/dir", 0o755).unwrap());
     volume.close().unwrap();
     let bytes = std::fs::read(image.path()).unwrap();
     let desc = GroupDesc::parse(&bytes[place], &superblock, GROUP).unwrap();
@@ -398,7 +398,7 @@ fn counts_of_bitmaps_that_were_never_written_are_taken_from_the_layout() {
         let room = volume.space().free_blocks;
         assert!(room > mib * 900 && room < mib * 1024, "{options:?}: {room} blocks");
         for dir in 0..superblock.group_count() {
-            volume.mkdir(format!("/{dir}"), 0o755).unwrap();
+            volume.create_dir(format!("/{dir}"), 0o755).unwrap();
         }
         // Most of the space, so in all groups.
         for file in 0..room * 7 / 8 / 4096 {

@@ -45,7 +45,7 @@ fn options_create_truncate_and_find_as_in_the_standard_library() {
     assert_eq!(volume.create("/f").unwrap().size(), 0);
     assert_eq!(file.metadata().permissions, 0o604, "a file that exists keeps its permissions");
 
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     fails!(volume.open("/dir", &read()), IsDirectory);
     fails!(volume.create("/dir/"), IsDirectory);
     fails!(volume.open("/none/f", &write().create(true)), NotFound);
@@ -57,7 +57,7 @@ fn options_create_truncate_and_find_as_in_the_standard_library() {
 #[test]
 fn a_link_at_the_end_of_a_path_leads_to_the_file_that_is_created() {
     let volume = volume();
-    volume.mkdir_all("/a/b", 0o755).unwrap();
+    volume.create_dir_all("/a/b", 0o755).unwrap();
     volume.symlink("/first", "a/second").unwrap();
     volume.symlink("/a/second", "../a/b/target").unwrap();
     volume.write("/first", "text").unwrap();
@@ -204,8 +204,8 @@ fn whole_files_are_read_written_and_copied() {
 
 /// Makes a tree of three levels, with links.
 fn tree(volume: &Volume) -> BTreeSet<PathBuf> {
-    volume.mkdir_all("/top/dir/deep", 0o755).unwrap();
-    volume.mkdir("/outside", 0o755).unwrap();
+    volume.create_dir_all("/top/dir/deep", 0o755).unwrap();
+    volume.create_dir("/outside", 0o755).unwrap();
     volume.write("/outside/kept", "kept").unwrap();
     for file in ["/top/a", "/top/dir/b", "/top/dir/deep/c"] {
         volume.write(file, file).unwrap();

@@ -168,10 +168,10 @@ fn synced_data_survives_a_close_at_any_moment() {
 fn rename_until_closed(volume: &Volume, thread: usize, start: &Barrier) {
     let path = |dir: usize, name: &str| format!("/{thread}{dir}/{name}");
     for dir in 0..2 {
-        volume.mkdir(format!("/{thread}{dir}"), 0o755).unwrap();
+        volume.create_dir(format!("/{thread}{dir}"), 0o755).unwrap();
     }
     volume.write(path(0, "b"), "b").unwrap();
-    volume.mkdir(path(0, "dir"), 0o755).unwrap();
+    volume.create_dir(path(0, "dir"), 0o755).unwrap();
     start.wait();
     let turn = |from: usize, to: usize| {
         volume.write(path(from, "a"), "a")?;

@@ -200,9 +200,9 @@ fn blocks_of_a_failed_commit_stay_in_memory() {
         let options = VolumeOptions::new().metadata_cache_bytes(1).commit_interval(None);
         let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
         let names = |nth: u32| format!("/{nth}");
-        (0..20).for_each(|nth| drop(volume.mkdir(names(nth), 0o755).unwrap()));
+        (0..20).for_each(|nth| drop(volume.create_dir(names(nth), 0o755).unwrap()));
         volume.sync().unwrap();
-        (20..40).for_each(|nth| drop(volume.mkdir(names(nth), 0o755).unwrap()));
+        (20..40).for_each(|nth| drop(volume.create_dir(names(nth), 0o755).unwrap()));
         device.arm(FaultPlan::at(1).kind(FaultKind::Flushes));
         assert!(matches!(volume.sync(), Err(Error::Device { .. })));
         for nth in (0..40).chain(0..40) {

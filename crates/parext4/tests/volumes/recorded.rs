@@ -34,7 +34,7 @@ fn assert_preening_checks(image: &Path) {
 fn damaged() -> Option<(Image, u64)> {
     let image = Image::mke2fs(16, &["-b", "1024"])?;
     let volume = image.open();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     volume.create_direct("/dir/file").unwrap();
     volume.close().unwrap();
     let block: u64 = image.debugfs("blocks /dir").trim().parse().ok()?;

@@ -19,7 +19,7 @@ pub fn shared() -> Option<Image> {
     let image = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"])?;
     let volume = image.open();
     for thread in 0..THREADS {
-        let dir = volume.mkdir(format!("/{thread}"), 0o755).unwrap();
+        let dir = volume.create_dir(format!("/{thread}"), 0o755).unwrap();
         for file in (thread..FILES).step_by(THREADS) {
             dir.create(file.to_string().as_bytes(), &new()).unwrap();
         }

@@ -93,7 +93,7 @@ fn populate(tree: &Path) -> std::io::Result<()> {
 
 /// Makes a file of many extents, attributes in and outside of inodes, and names.
 fn change(volume: &Volume, at: &str) -> Result<()> {
-    let dir = volume.mkdir(at, 0o755)?;
+    let dir = volume.create_dir(at, 0o755)?;
     let file = volume.open_direct(format!("{at}/sparse"), &OpenOptions::read_write().create_new(true))?;
     for n in 0..300 {
         file.write_at(&[5; 4096], n * 8192)?;
@@ -121,7 +121,7 @@ fn change(volume: &Volume, at: &str) -> Result<()> {
 
 /// Makes a directory that ignores case, with names that differ from their folded form.
 fn folded_names(volume: &Volume) -> Result<()> {
-    let folded = volume.mkdir("/folded", 0o755)?;
+    let folded = volume.create_dir("/folded", 0o755)?;
     folded.set_flags(folded.flags() | InodeFlags::CASEFOLD)?;
     (0..100).try_for_each(|n| {
         folded.create(format!("Ünï Straße {n:0>30}").as_bytes(), &NewInode::new()).map(drop)

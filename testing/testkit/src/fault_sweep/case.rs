@@ -243,7 +243,7 @@ impl std::fmt::Display for Outcome<'_> {
 fn assert_stopped(volume: &Volume, outcome: &Outcome<'_>) {
     eventually(|| volume.stopped().is_some(), || format!("{outcome}: the volume does not stop"));
     for (what, result) in
-        [("mkdir", volume.mkdir(format!("{OWN}-stopped"), 0o755).map(drop)), ("sync", volume.sync())]
+        [("mkdir", volume.create_dir(format!("{OWN}-stopped"), 0o755).map(drop)), ("sync", volume.sync())]
     {
         let is_refused = matches!(result, Err(Error::Stopped(_) | Error::ShutDown | Error::Device { .. }));
         assert!(is_refused, "{outcome}: {what} of a volume that must have stopped: {result:?}");

@@ -199,7 +199,7 @@ fn a_directory_with_more_names_than_links_needs_the_feature() {
     let options = ["-b", "1024", "-I", "256", "-N", "70000", "-O", features];
     let Some(image) = Image::mke2fs(160, &options) else { return };
     let volume = image.open();
-    volume.mkdir("/template", 0o755).unwrap();
+    volume.create_dir("/template", 0o755).unwrap();
     volume.write("/parent", "x").unwrap();
     let parent = volume.resolve("/parent").unwrap().ino().get();
     volume.write("/parent", entries(parent, INODES)).unwrap();

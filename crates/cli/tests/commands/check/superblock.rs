@@ -17,7 +17,7 @@ fn fields_that_e2fsck_refuses_are_found() {
     let Some(image) = Image::mke2fs(16, &options) else { return };
     // The backups, to which e2fsck turns, have other counts then.
     let volume = image.open();
-    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create_dir("/dir", 0o755).unwrap();
     volume.close().unwrap();
     for (offset, byte, problem) in [
         (0x24, 1, "PR_0_SB_CORRUPT"),

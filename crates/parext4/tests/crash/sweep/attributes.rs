@@ -49,7 +49,7 @@ workload!(access_control_lists, with_file(LARGE, 512), untimed(), |run| {
     let file = run.look("open", |volume| volume.resolve("/file"))?;
     run.step("set", |_| file.set_xattr(b"system.posix_acl_access", &acl, XattrMode::Any))?;
     run.step("change the mode", |_| file.set_attributes(&SetAttributes::new().permissions(0o664)))?;
-    run.step("make a directory", |volume| volume.mkdir("/dir", 0o755).map(drop))?;
+    run.step("make a directory", |volume| volume.create_dir("/dir", 0o755).map(drop))?;
     let dir = run.look("open it", |volume| volume.resolve("/dir"))?;
     run.step("set the default", |_| dir.set_xattr(b"system.posix_acl_default", &acl, XattrMode::Any))?;
     run.sync()?;

@@ -120,7 +120,7 @@ workload!(files_used_in_both_ways, with_file(LARGE, 64 << 10), untimed(), |run| 
 // Many small files, which write-back joins into large requests.
 workload!(
     many_small_files,
-    volume(LARGE, |volume| volume.mkdir("/dir", 0o755).map(drop)),
+    volume(LARGE, |volume| volume.create_dir("/dir", 0o755).map(drop)),
     untimed(),
     |run| {
         for number in 0..12 {

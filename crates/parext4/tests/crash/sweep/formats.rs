@@ -33,7 +33,7 @@ workload!(
     contents_in_the_inode,
     volume(INLINE, |volume| {
         volume.write("/file", bytes(1, 50))?;
-        volume.mkdir("/dir", 0o755)?;
+        volume.create_dir("/dir", 0o755)?;
         volume.write("/dir/a", bytes(2, 10))
     }),
     untimed(),
@@ -68,7 +68,7 @@ workload!(clusters, with_file(CLUSTERS, 30 << 10), untimed(), |run| {
     run.step("collapse", |_| file.collapse_range(16 * KIB, 4 * KIB))?;
     run.sync()?;
     run.step("truncate", |_| file.set_len(10 * KIB))?;
-    run.step("directory", |volume| volume.mkdir("/dir", 0o755).map(drop))?;
+    run.step("directory", |volume| volume.create_dir("/dir", 0o755).map(drop))?;
     run.sync()
 });
 

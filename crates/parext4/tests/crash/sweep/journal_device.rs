@@ -51,7 +51,7 @@ fn crashed() -> Devices {
     let make = || {
         let removed = volume.create_direct("/removed")?;
         removed.write_at(&bytes(2, 1024), 4096)?;
-        volume.mkdir("/dir", 0o755)?;
+        volume.create_dir("/dir", 0o755)?;
         volume.write("/dir/new", bytes(4, 3000))?;
         volume.sync()?;
         volume.remove_file("/removed")?;
@@ -92,7 +92,7 @@ workload!(emptied_journal_devices, with_file(4096, 8192), untimed(), |run| {
         [EmptiedLog::Kept, EmptiedLog::Discarded, EmptiedLog::Zeroed].into_iter().enumerate()
     {
         let name = format!("/dir-{nth}");
-        run.step("make", |volume| volume.mkdir(&name, 0o755).map(drop))?;
+        run.step("make", |volume| volume.create_dir(&name, 0o755).map(drop))?;
         run.durable_step("empty the journal", |volume| volume.empty_journal(emptied))?;
     }
     run.step("write", |volume| volume.direct_file("/file")?.write_at(&bytes(2, 4096), 0))?;

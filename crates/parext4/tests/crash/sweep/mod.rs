@@ -71,7 +71,7 @@ fn commit_often(run: &mut Run<'_>, commits: u8) -> Result<()> {
                 .try_for_each(|block| file.write_at(&bytes(nth, 1024), (u64::from(nth) + block * 11) * 2048))
         })?;
         let name = format!("/dir-{nth}");
-        run.step("make", |volume| volume.mkdir(name, 0o755).map(drop))?;
+        run.step("make", |volume| volume.create_dir(name, 0o755).map(drop))?;
         run.sync()?;
     }
     Ok(())

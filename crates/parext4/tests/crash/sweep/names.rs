@@ -6,12 +6,12 @@ use testkit::volume::{DirectFiles as _, untimed};
 use super::{LARGE, SMALL, bytes, create, volume, with_file, workload};
 
 workload!(directories, with_file(LARGE, 4096), untimed(), |run| {
-    run.step("make", |volume| volume.mkdir("/a", 0o755).map(drop))?;
-    run.step("make below", |volume| volume.mkdir("/a/b", 0o700).map(drop))?;
-    run.step("make beside", |volume| volume.mkdir("/a/c", 0o700).map(drop))?;
+    run.step("make", |volume| volume.create_dir("/a", 0o755).map(drop))?;
+    run.step("make below", |volume| volume.create_dir("/a/b", 0o700).map(drop))?;
+    run.step("make beside", |volume| volume.create_dir("/a/c", 0o700).map(drop))?;
     run.sync()?;
     run.step("remove", |volume| volume.remove_dir("/a/b"))?;
-    run.step("make again", |volume| volume.mkdir("/a/b", 0o711).map(drop))?;
+    run.step("make again", |volume| volume.create_dir("/a/b", 0o711).map(drop))?;
     run.step("move", |volume| volume.rename("/a/b", "/b"))?;
     run.step("replace", |volume| volume.rename("/a/c", "/b"))?;
     run.sync()
@@ -19,7 +19,7 @@ workload!(directories, with_file(LARGE, 4096), untimed(), |run| {
 
 // The directory gets a second block, then an index, and its leaves split.
 workload!(names_in_a_growing_directory, with_file(SMALL, 1024), untimed(), |run| {
-    run.step("make", |volume| volume.mkdir("/dir", 0o755).map(drop))?;
+    run.step("make", |volume| volume.create_dir("/dir", 0o755).map(drop))?;
     for number in 0..60 {
         let name = format!("/dir/{number:0>60}");
         run.step("create", |volume| volume.create_direct(name).map(drop))?;
@@ -34,7 +34,7 @@ workload!(names_in_a_growing_directory, with_file(SMALL, 1024), untimed(), |run|
 workload!(
     a_large_directory_that_is_not_in_memory,
     volume(SMALL, |volume| {
-        volume.mkdir("/dir", 0o755)?;
+        volume.create_dir("/dir", 0o755)?;
         (0..200).try_for_each(|number| volume.create_direct(format!("/dir/{number:0>40}")).map(drop))
     }),
     untimed(),
@@ -57,8 +57,8 @@ workload!(
 workload!(
     renames,
     volume(LARGE, |volume| {
-        volume.mkdir_all("/a/deep", 0o755)?;
-        volume.mkdir("/b", 0o755)?;
+        volume.create_dir_all("/a/deep", 0o755)?;
+        volume.create_dir("/b", 0o755)?;
         volume.write("/a/one", bytes(1, 3000))?;
         volume.write("/b/two", bytes(2, 5000))
     }),
@@ -146,7 +146,7 @@ workload!(
 workload!(
     removed_trees,
     volume(LARGE, |volume| {
-        volume.mkdir_all("/tree/a/b", 0o755)?;
+        volume.create_dir_all("/tree/a/b", 0o755)?;
         volume.write("/tree/a/b/file", bytes(1, 9000))?;
         volume.write("/tree/a/file", bytes(2, 100))
     }),

@@ -25,7 +25,7 @@ workload!(timed_commits, with_file(SMALL, 20 << 10), timed(), |run| {
     for nth in 0..3 {
         run.step("write", |_| file.write_at(&bytes(nth, 3072), u64::from(nth) * 9216))?;
         let name = format!("/dir-{nth}");
-        run.step("make", |volume| volume.mkdir(&name, 0o755).map(drop))?;
+        run.step("make", |volume| volume.create_dir(&name, 0o755).map(drop))?;
         run.look("pause", |_| pause())?;
     }
     run.step("truncate", |_| file.set_len(5000))?;
@@ -55,7 +55,7 @@ workload!(timed_write_back, with_file(LARGE, 30_000 / 512 * 512), timed(), |run|
 // Files that are removed and replaced while write-back is at work.
 workload!(
     timed_write_back_of_small_files,
-    volume(SMALL, |volume| volume.mkdir("/dir", 0o755).map(drop)),
+    volume(SMALL, |volume| volume.create_dir("/dir", 0o755).map(drop)),
     timed(),
     |run| {
         for number in 0..6 {

@@ -69,7 +69,7 @@ fn made_volumes_of_other_formats() {
 #[test]
 fn checked_volumes() {
     let base = volume(SMALL, |volume| {
-        volume.mkdir("/dir", 0o755)?;
+        volume.create_dir("/dir", 0o755)?;
         (0..100).try_for_each(|number| volume.create_direct(format!("/dir/{number:0>40}")).map(drop))?;
         volume.symlink("/link", "x".repeat(200))?;
         let file = volume.create_direct("/file")?;

@@ -15,7 +15,7 @@ fn crashed() -> MemDevice {
         let removed = volume.create_direct("/removed")?;
         (0..60).try_for_each(|nth| removed.write_at(&bytes(2, 1024), nth * 2048))?;
         volume.direct_file("/file")?.write_at(&bytes(3, 8192), 80 << 10)?;
-        volume.mkdir("/dir", 0o755)?;
+        volume.create_dir("/dir", 0o755)?;
         volume.write("/dir/new", bytes(4, 3000))?;
         volume.sync()?;
         volume.remove_file("/removed")?;
@@ -54,7 +54,7 @@ workload!(emptied_journals, with_file(LARGE, 8192), untimed(), |run| {
         [EmptiedLog::Kept, EmptiedLog::Discarded, EmptiedLog::Zeroed].into_iter().enumerate()
     {
         let name = format!("/dir-{nth}");
-        run.step("make", |volume| volume.mkdir(&name, 0o755).map(drop))?;
+        run.step("make", |volume| volume.create_dir(&name, 0o755).map(drop))?;
         run.durable_step("empty the journal", |volume| volume.empty_journal(emptied))?;
     }
     run.step("write", |volume| volume.direct_file("/file")?.write_at(&bytes(2, 4096), 0))?;
@@ -90,10 +90,10 @@ workload!(labels, with_file(LARGE, 512), untimed(), |run| {
 
 // The volume stops as in a crash, and is opened again.
 workload!(shutdowns, with_file(SMALL, 8192), untimed(), |run| {
-    run.step("make", |volume| volume.mkdir("/dir", 0o755).map(drop))?;
+    run.step("make", |volume| volume.create_dir("/dir", 0o755).map(drop))?;
     run.durable_step("shut down", Volume::abort)?;
     run.abandon();
-    run.step("make more", |volume| volume.mkdir("/dir/more", 0o755).map(drop))?;
+    run.step("make more", |volume| volume.create_dir("/dir/more", 0o755).map(drop))?;
     run.sync()
 });
 
@@ -105,6 +105,6 @@ workload!(close_with_dirty_pages, with_file(LARGE, 20 << 10), untimed(), |run| {
     run.step("write the new file", |_| new.write_at(&bytes(3, 50_000), 0))?;
     drop((file, new));
     run.close()?;
-    run.step("make", |volume| volume.mkdir("/dir", 0o755).map(drop))?;
+    run.step("make", |volume| volume.create_dir("/dir", 0o755).map(drop))?;
     run.close()
 });

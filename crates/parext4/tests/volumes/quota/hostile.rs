@@ -36,7 +36,7 @@ fn use_volume(device: &Arc<MemDevice>) -> Result<(), Error> {
 #[test]
 fn a_damaged_file_is_named_and_the_volume_can_be_read() {
     let Some(device) = make(16, &["-b", "1024"]) else { return };
-    open(&device).mkdir("/dir", 0o755).unwrap();
+    open(&device).create_dir("/dir", 0o755).unwrap();
     for header in headers(&device.snapshot()) {
         let mut bytes = device.snapshot().to_vec();
         bytes[header + 4] = 9;

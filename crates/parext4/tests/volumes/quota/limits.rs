@@ -94,17 +94,17 @@ fn new_files_inherit_the_project_of_their_directory() {
     let Some(device) = make(16, &["-b", "1024"]) else { return };
     let volume = open_limited(&device);
     for (dir, project) in [("/a", 1), ("/b", 2)] {
-        let node = volume.mkdir(dir, 0o777).unwrap();
+        let node = volume.create_dir(dir, 0o777).unwrap();
         node.set_project(project).unwrap();
         node.set_flags(node.flags() | InodeFlags::PROJINHERIT).unwrap();
     }
     volume.set_quota_limits(QuotaKind::Project, 1, &limits(0, 0, 0, 3)).unwrap();
     let user = for_user(&volume);
     let file = user.open("/a/file", &OpenOptions::read_write().create(true)).unwrap();
-    let sub = user.mkdir("/a/sub", 0o777).unwrap();
+    let sub = user.create_dir("/a/sub", 0o777).unwrap();
     assert_eq!((file.node().project(), sub.project()), (1, 1));
     assert!(sub.flags().contains(InodeFlags::PROJINHERIT));
-    assert!(exceeded(user.mkdir("/a/more", 0o777)));
+    assert!(exceeded(user.create_dir("/a/more", 0o777)));
     // A directory that passes on its project accepts no names of other projects.
     for moved in [user.rename("/a/file", "/b/file"), user.hard_link("/a/file", "/b/file")] {
         assert!(matches!(moved, Err(Error::OtherProject(_))));

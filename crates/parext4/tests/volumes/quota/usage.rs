@@ -60,7 +60,7 @@ fn mkfs_makes_quota_files() {
             let volume = open(&device);
             assert_eq!(volume.quotas(QuotaKind::Project).unwrap().is_some(), features.contains("project"));
             assert_eq!(usage(&volume, QuotaKind::Group, owner.1).1, if owner.1 == 0 { 2 } else { 1 });
-            volume.mkdir("/dir", 0o755).unwrap();
+            volume.create_dir("/dir", 0o755).unwrap();
             volume.close().unwrap();
             assert_clean(&device, &what);
         }

@@ -20,7 +20,7 @@ fn name(rng: &mut Rng) -> String {
 /// Makes the directories of the workload; new inodes of the second one inherit its project.
 pub(super) fn begin(volume: &Volume) {
     for dir in ["/d0", "/d1"] {
-        volume.mkdir(dir, 0o777).unwrap();
+        volume.create_dir(dir, 0o777).unwrap();
     }
     let node = volume.resolve("/d1").unwrap();
     node.set_project(77).unwrap();

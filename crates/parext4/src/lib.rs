@@ -25,7 +25,7 @@
 //!
 //! # Files and directories
 //! A [`Volume`] has the functions of [`std::fs`] as methods: [`open`](Volume::open) with [`OpenOptions`],
-//! [`create`](Volume::create), [`read`](Volume::read), [`write`](Volume::write), [`read_dir`](Volume::read_dir),
+//! [`create_file`](Volume::create_file), [`read`](Volume::read), [`write`](Volume::write), [`read_dir`](Volume::read_dir),
 //! [`walk`](Volume::walk), [`rename`](Volume::rename), [`metadata`](Volume::metadata) and more. Paths start at the volume's root.
 //! A [`InodeRef`] is an inode that was resolved once; its methods name children instead of paths, and have extended attributes and
 //! flags. `with_credentials` on a volume, a node or a file sets on whose behalf that handle acts ([`Credentials`]).

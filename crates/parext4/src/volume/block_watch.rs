@@ -21,7 +21,7 @@ impl Volume {
     ///
     /// let (sender, changed) = channel();
     /// volume.watch_blocks(move |ino| sender.send(ino).unwrap_or_default());
-    /// let file = volume.create("/file")?;
+    /// let file = volume.create_file("/file")?;
     /// file.write_all_at(b"data", 0)?;
     /// file.sync_all()?;
     /// assert_eq!(changed.recv().ok(), Some(volume.metadata("/file")?.ino));

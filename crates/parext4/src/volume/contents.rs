@@ -78,7 +78,7 @@ impl Volume {
     /// # Errors
     /// The errors of [`open`](Self::open) and [`File::write_at`].
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
-        self.create(path)?.write_at(contents.as_ref(), 0)
+        self.create_file(path)?.write_at(contents.as_ref(), 0)
     }
 
     /// Returns true if a path leads to an inode. Follows symbolic links.

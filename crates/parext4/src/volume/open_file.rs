@@ -95,7 +95,7 @@ impl Volume {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// let file = volume.create("/a")?;
+    /// let file = volume.create_file("/a")?;
     /// file.write_at(b"text", 0)?;
     /// assert_eq!(volume.read("/a")?, b"text");
     /// # Ok::<(), parext4::Error>(())
@@ -103,7 +103,7 @@ impl Volume {
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open(path, &OpenOptions::new().write(true).create(true).truncate(true))
     }
 
@@ -113,7 +113,7 @@ impl Volume {
             self.engine.check_not_read_only()?;
         }
         if options.create_new {
-            return Ok((self.create_file(path, options.mode)?, true));
+            return Ok((self.create_node(path, options.mode)?, true));
         }
         let found = match self.resolve(path) {
             Err(Error::NotFound(_)) if options.create => return self.create_followed(path, options.mode),
@@ -130,7 +130,7 @@ impl Volume {
     fn create_followed(&self, path: &Path, mode: u16) -> Result<(InodeRef, bool)> {
         let mut path = path.to_owned();
         for _ in 0..MAX_FOLLOWED {
-            match self.create_file(&path, mode) {
+            match self.create_node(&path, mode) {
                 Err(Error::Exists(_)) => {}
                 created => return Ok((created?, true)),
             }
@@ -148,7 +148,7 @@ impl Volume {
     }
 
     /// Creates a regular file.
-    fn create_file(&self, path: &Path, mode: u16) -> Result<InodeRef> {
+    fn create_node(&self, path: &Path, mode: u16) -> Result<InodeRef> {
         let place = self.place(path)?;
         if place.slash || place.name.is_empty() {
             return Err(Error::IsDirectory(path.display().to_string()));

@@ -47,7 +47,7 @@ fn change(volume: &Volume, rng: &mut Rng, step: u64) -> bool {
         return false;
     }
     if !volume.exists(&path).unwrap() {
-        volume.create(&path).unwrap();
+        volume.create_file(&path).unwrap();
         return false;
     }
     let file = volume.open(&path, &parext4::OpenOptions::read_write()).unwrap();

@@ -212,7 +212,7 @@ fn contents_leave_the_inode_when_they_do_not_fit() {
         for size in sizes {
             volume.write(format!("/ours{size}"), vec![b'x'; size]).unwrap();
         }
-        let noted = volume.create("/noted").unwrap();
+        let noted = volume.create_file("/noted").unwrap();
         noted.node().set_xattr(b"user.note", &[1; 20], XattrMode::Any).unwrap();
         noted.append(&vec![b'x'; room - 64]).unwrap();
         noted.append(&[b'x'; 64]).unwrap();
@@ -263,7 +263,7 @@ fn a_full_volume_keeps_contents_in_their_inodes() {
     let Some(image) = Image::mke2fs(16, kind) else { return };
     let room = index(room(inode_size));
     let volume = image.open();
-    let file = volume.create("/file").unwrap();
+    let file = volume.create_file("/file").unwrap();
     let dir = volume.create_dir("/dir", 0o755).unwrap();
     let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [256, 16, 1] {
@@ -297,7 +297,7 @@ fn orphans_are_deleted_or_cut() {
     let Some(image) = Image::mke2fs(16, kind) else { return };
     let volume = image.open();
     volume.write("/cut", [1; 120]).unwrap();
-    let nameless = volume.create("/nameless").unwrap();
+    let nameless = volume.create_file("/nameless").unwrap();
     nameless.append(&[2; 100]).unwrap();
     volume.remove_file("/nameless").unwrap();
     nameless.append(&[2; 10]).unwrap();

@@ -17,7 +17,7 @@ const NOTE: &str = "user.note";
 pub fn change(volume: &Volume, change: &Change) -> parext4::Result<()> {
     let open = |path: &str| volume.open(path, &OpenOptions::read_write());
     match change {
-        Change::Create(path) => volume.create(path).map(drop),
+        Change::Create(path) => volume.create_file(path).map(drop),
         Change::Write { path, offset, data } => open(path)?.write_at(data, *offset as u64),
         Change::Append { path, data } => open(path)?.append(data).map(drop),
         Change::SetLen { path, len } => open(path)?.set_len(*len as u64),

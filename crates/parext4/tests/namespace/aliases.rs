@@ -293,7 +293,7 @@ fn directories_with_several_names() {
 fn a_name_that_is_there_twice_leads_to_the_inode_that_its_removal_removes() {
     let made = Hostile::new(|volume| {
         volume.create_dir("/dir", 0o755).unwrap();
-        ["/dir/one", "/dir/two"].iter().for_each(|path| drop(volume.create(path).unwrap()));
+        ["/dir/one", "/dir/two"].iter().for_each(|path| drop(volume.create_file(path).unwrap()));
     });
     let Some(mut hostile) = made else { return };
     let n = hostile.blocks("/dir")[0];

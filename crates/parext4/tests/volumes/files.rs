@@ -42,12 +42,12 @@ fn options_create_truncate_and_find_as_in_the_standard_library() {
     assert_eq!(file.metadata().permissions, 0o604);
     fails!(volume.open("/f", &write().create_new(true)), Exists);
     assert_eq!(volume.open("/f", &write().create(true)).unwrap().size(), 8);
-    assert_eq!(volume.create("/f").unwrap().size(), 0);
+    assert_eq!(volume.create_file("/f").unwrap().size(), 0);
     assert_eq!(file.metadata().permissions, 0o604, "a file that exists keeps its permissions");
 
     volume.create_dir("/dir", 0o755).unwrap();
     fails!(volume.open("/dir", &read()), IsDirectory);
-    fails!(volume.create("/dir/"), IsDirectory);
+    fails!(volume.create_file("/dir/"), IsDirectory);
     fails!(volume.open("/none/f", &write().create(true)), NotFound);
     for direct in [OpenOptions::new().append(true), write().sync(parext4::SyncMode::Data)] {
         fails!(volume.open_direct("/f", &direct), Invalid);
@@ -125,7 +125,7 @@ fn a_file_to_write_does_not_open_on_a_read_only_volume() {
     let volume = untimed().read_only(true).open_device(device).unwrap();
     assert!(volume.is_read_only());
     fails!(volume.open("/f", &write()), ReadOnly);
-    fails!(volume.create("/g"), ReadOnly);
+    fails!(volume.create_file("/g"), ReadOnly);
     assert_eq!(volume.read("/f").unwrap(), b"text");
 }
 

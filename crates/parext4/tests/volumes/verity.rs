@@ -175,7 +175,7 @@ fn contents_cannot_change_and_all_else_can() {
             direct.zero_range(0, 4096, true),
             direct.collapse_range(0, 1024),
             direct.insert_range(0, 1024),
-            volume.create(&name).map(drop),
+            volume.create_file(&name).map(drop),
         ];
         for (at, attempt) in attempts.into_iter().enumerate() {
             assert!(matches!(attempt, Err(Error::NotPermitted(_))), "{name}, attempt {at}: {attempt:?}");

@@ -22,7 +22,7 @@ use super::File;
 /// # let device = Arc::new(MemDevice::new(16 << 20));
 /// # mkfs(&*device, &MkfsOptions::new())?;
 /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
-/// let file = volume.create("/poem")?;
+/// let file = volume.create_file("/poem")?;
 /// let mut out = file.cursor();
 /// writeln!(out, "first line")?;
 /// writeln!(out, "second line")?;

@@ -82,7 +82,7 @@ impl Files {
     /// Fills the page cache with `bytes` bytes of a temporary file, so that it allocates its memory before the run.
     fn warm_up(&self, bytes: u64) -> Result<()> {
         let path = format!("/bench-{}-warm-up", std::process::id());
-        let file = self.volume.open(&path, &OpenOptions::read_write().create_new(true))?;
+        let file = self.volume.open_file(&path, &OpenOptions::read_write().create_new(true))?;
         let filled = fill(bytes, |bytes, offset| Ok(file.write_at(bytes, offset)?));
         self.volume.remove_file(&path)?;
         filled

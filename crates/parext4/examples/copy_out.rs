@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use parext4::{FileType, VolumeOptions};
+use parext4::{FileType, OpenOptions, VolumeOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         match entry.file_type() {
             FileType::Directory => fs::create_dir(target)?,
             FileType::Regular => {
-                let mut source = volume.open_file(entry.path())?.into_cursor();
+                let mut source = volume.open_file(entry.path(), &OpenOptions::read_only())?.into_cursor();
                 bytes += io::copy(&mut source, &mut fs::File::create_new(target)?)?;
                 files += 1;
             }

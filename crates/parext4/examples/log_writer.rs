@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
     }
     let volume = Volume::open_path(&image)?;
-    let log = volume.open("/log", &OpenOptions::new().append(true).create(true))?;
+    let log = volume.open_file("/log", &OpenOptions::new().append(true).create(true))?;
     let before = log.size();
 
     let written = std::thread::scope(|scope| {

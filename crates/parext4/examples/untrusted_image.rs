@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::io::Read;
 
-use parext4::{FileType, VolumeOptions};
+use parext4::{FileType, OpenOptions, VolumeOptions};
 
 /// Limit of entries that are listed.
 const MAX_ENTRIES: usize = 100_000;
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             if entry.file_type() != FileType::Regular {
                 return Ok(format!("{:?} {}", entry.file_type(), entry.path().display()));
             }
-            let file = volume.open_file(entry.path())?;
+            let file = volume.open_file(entry.path(), &OpenOptions::read_only())?;
             let (size, mut start) = (file.size(), Vec::new());
             // Not `volume.read`: the stated size can be terabytes.
             let read = file.into_cursor().take(MAX_BYTES).read_to_end(&mut start);

@@ -18,7 +18,7 @@
 /// # mkfs(&*device, &MkfsOptions::new())?;
 /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let for_user = volume.clone().with_credentials(Credentials::user());
-/// let file = for_user.open("/inbox", &OpenOptions::read_write().create(true))?;
+/// let file = for_user.open_file("/inbox", &OpenOptions::read_write().create(true))?;
 /// file.write_at(b"fails once only reserved blocks are left", 0)?;
 ///
 /// let for_root = file.clone().with_credentials(Credentials::root());

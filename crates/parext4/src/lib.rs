@@ -24,7 +24,7 @@
 //! ```
 //!
 //! # Files and directories
-//! A [`Volume`] has the functions of [`std::fs`] as methods: [`open`](Volume::open) with [`OpenOptions`],
+//! A [`Volume`] has the functions of [`std::fs`] as methods: [`open_file`](Volume::open_file) with [`OpenOptions`],
 //! [`create_file`](Volume::create_file), [`read`](Volume::read), [`write`](Volume::write), [`read_dir`](Volume::read_dir),
 //! [`walk`](Volume::walk), [`rename`](Volume::rename), [`metadata`](Volume::metadata) and more. Paths start at the volume's root.
 //! A [`InodeRef`] is an inode that was resolved once; its methods name children instead of paths, and have extended attributes and

@@ -49,11 +49,11 @@ impl<'a> Runner<'a> {
     }
 
     fn file(&self, path: &str) -> Result<File> {
-        self.volume.open(self.at(path), &OpenOptions::read_write())
+        self.volume.open_file(self.at(path), &OpenOptions::read_write())
     }
 
     fn synced_file(&self, path: &str) -> Result<File> {
-        self.volume.open(self.at(path), &OpenOptions::read_write().sync(SyncMode::All))
+        self.volume.open_file(self.at(path), &OpenOptions::read_write().sync(SyncMode::All))
     }
 
     /// Runs an operation that writes `byte`.
@@ -163,7 +163,7 @@ impl<'a> Runner<'a> {
             Persist::Timed => await_commits(self.volume),
             Persist::Parent => self.volume.resolve(self.at(op.parent()))?.sync(),
             Persist::All | Persist::Data | Persist::Range => {
-                match (self.volume.open_file(&target), persist) {
+                match (self.volume.open_file(&target, &OpenOptions::read_only()), persist) {
                     (Ok(file), Persist::All) => file.sync_all(),
                     (Ok(file), Persist::Data) => file.sync_data(),
                     (Ok(file), _) => {

@@ -103,7 +103,7 @@ pub fn offset(size: usize) -> u64 {
 /// Writes a file and what ext4 stores of its protection, as a program that enables fs-verity and is interrupted before the last
 /// step: the file does not have the flag, and is longer than its data. Whole blocks of zeros become holes.
 pub fn write(volume: &Volume, path: &str, data: &[u8], stored: &[u8]) {
-    let file = volume.open(path, &OpenOptions::read_write().create_new(true)).unwrap();
+    let file = volume.open_file(path, &OpenOptions::read_write().create_new(true)).unwrap();
     for (at, block) in data.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|&byte| byte != 0))
     {
         file.write_at(block, at as u64 * 4096).unwrap();

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use parext4::{DeviceOptions, FileDevice, Volume, VolumeOptions};
+use parext4::{DeviceOptions, FileDevice, OpenOptions, Volume, VolumeOptions};
 use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, tool};
 use testkit::verity::{self, Protection};
@@ -79,7 +79,7 @@ fn a_mount_verifies_and_never_writes() {
         let volume = Volume::open_device(Arc::new(device), &VolumeOptions::new()).unwrap();
         volume.write("/plain", "text").unwrap();
         ["/good", "/bad"].iter().for_each(|path| verity::write(&volume, path, &data, &stored));
-        let file = volume.open_file("/bad").unwrap();
+        let file = volume.open_file("/bad", &OpenOptions::read_only()).unwrap();
         let place = file.direct().device_range(4096).unwrap().unwrap().0;
         drop(file);
         volume.close().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// How a file is opened, by [`Volume::open`](crate::Volume::open) or [`Volume::open_direct`](crate::Volume::open_direct).
+/// How a file is opened, by [`Volume::open_file`](crate::Volume::open_file) or [`Volume::open_direct`](crate::Volume::open_direct).
 /// Works as [`std::fs::OpenOptions`] does.
 ///
 /// ```
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// # mkfs(&*device, &MkfsOptions::new())?;
 /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let options = OpenOptions::new().read(true).append(true).create(true).mode(0o600);
-/// let log = volume.open("/log", &options)?;
+/// let log = volume.open_file("/log", &options)?;
 /// log.append(b"started\n")?;
 /// assert_eq!(volume.read("/log")?, b"started\n");
 /// # Ok(())
@@ -65,6 +65,12 @@ impl OpenOptions {
             atomicity: Atomicity::Whole,
             sync: SyncMode::None,
         }
+    }
+
+    /// Returns options to read a file that exists: `new().read(true)`.
+    #[must_use]
+    pub const fn read_only() -> Self {
+        Self::new().read(true)
     }
 
     /// Returns options to read and write a file that exists: `new().read(true).write(true)`.
@@ -206,7 +212,7 @@ impl Access {
 ///
 /// // As the kernel's ext4: a long read may see a part of a concurrent write, but whole pages of it.
 /// let options = OpenOptions::read_write().create(true).atomicity(Atomicity::Page);
-/// volume.open("/file", &options)?.append(b"text")?;
+/// volume.open_file("/file", &options)?.append(b"text")?;
 /// # Ok::<(), parext4::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,7 +232,7 @@ pub enum Atomicity {
 /// # let volume = testkit::volume::scratch();
 /// use parext4::{OpenOptions, SyncMode};
 ///
-/// let log = volume.open("/log", &OpenOptions::new().append(true).create(true).sync(SyncMode::Data))?;
+/// let log = volume.open_file("/log", &OpenOptions::new().append(true).create(true).sync(SyncMode::Data))?;
 /// log.append(b"durable when this call returns")?;
 /// # Ok::<(), parext4::Error>(())
 /// ```

@@ -32,9 +32,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open) and [`File::read_at`].
+    /// The errors of [`open_file`](Self::open_file) and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let file = self.open_file(path)?;
+        let file = self.open_file(path, &OpenOptions::read_only())?;
         let mut bytes = Vec::new();
         loop {
             let read = bytes.len();
@@ -76,7 +76,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open) and [`File::write_at`].
+    /// The errors of [`open_file`](Self::open_file) and [`File::write_at`].
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
         self.create_file(path)?.write_at(contents.as_ref(), 0)
     }
@@ -111,13 +111,13 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), [`File::read_at`] and [`File::write_at`]; [`Error::Invalid`] if both paths lead to
+    /// The errors of [`open_file`](Self::open_file), [`File::read_at`] and [`File::write_at`]; [`Error::Invalid`] if both paths lead to
     /// one file.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
-        let source = self.open_file(from)?;
+        let source = self.open_file(from, &OpenOptions::read_only())?;
         let permissions = source.metadata().permissions;
         let options = OpenOptions::new().write(true).create(true).mode(permissions);
-        let target = self.open(to, &options)?;
+        let target = self.open_file(to, &options)?;
         if source.node().ino() == target.node().ino() {
             return Err(Error::invalid("a file to copy onto itself"));
         }

@@ -60,7 +60,7 @@ use crate::engine::EngineRef;
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
-/// let file = volume.open("/log", &OpenOptions::read_write().create(true))?;
+/// let file = volume.open_file("/log", &OpenOptions::read_write().create(true))?;
 /// std::thread::scope(|scope| {
 ///     for thread in 0..4_u64 {
 ///         let file = &file;
@@ -89,7 +89,7 @@ impl Volume {
     /// use parext4::{Credentials, OpenOptions};
     ///
     /// let for_user = volume.clone().with_credentials(Credentials::user());
-    /// let file = for_user.open("/inbox", &OpenOptions::read_write().create(true))?;
+    /// let file = for_user.open_file("/inbox", &OpenOptions::read_write().create(true))?;
     /// file.append(b"fails once only reserved blocks are left")?;
     /// # Ok::<(), parext4::Error>(())
     /// ```

@@ -26,7 +26,7 @@ impl Volume {
     /// # let device = Arc::new(MemDevice::new(16 << 20));
     /// # mkfs(&*device, &MkfsOptions::new())?;
     /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
-    /// let file = volume.open("/counters", &OpenOptions::read_write().create(true))?;
+    /// let file = volume.open_file("/counters", &OpenOptions::read_write().create(true))?;
     /// file.write_at(&7_u32.to_le_bytes(), 4)?;
     /// assert_eq!(file.size(), 8);
     /// # Ok(())
@@ -38,7 +38,7 @@ impl Volume {
     /// [`create_new`](OpenOptions::create_new); [`Error::IsDirectory`], or [`Error::Invalid`] for another kind of inode;
     /// [`Error::ReadOnly`] if the options write and the volume is read-only; [`Error::Invalid`] if the options contradict each
     /// other; the errors of [`resolve`](Self::resolve) and of [`InodeRef::create`].
-    pub fn open(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
+    pub fn open_file(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         options.check()?;
         let (node, created) = self.find_or_create(path.as_ref(), options)?;
         let file = File::new(node, options)?;
@@ -61,7 +61,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open); [`Error::Invalid`] for `append`, `atomicity` and `sync`, which only buffered files
+    /// The errors of [`open_file`](Self::open_file); [`Error::Invalid`] for `append`, `atomicity` and `sync`, which only buffered files
     /// have.
     pub fn open_direct(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<DirectFile> {
         options.check_direct()?;
@@ -71,24 +71,6 @@ impl Volume {
             file.set_len(0)?;
         }
         Ok(file)
-    }
-
-    /// Opens a file for reading, as [`std::fs::File::open`] does.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// volume.write("/a", "text")?;
-    /// let file = volume.open_file("/a")?;
-    /// let mut bytes = [0; 2];
-    /// file.read_exact_at(&mut bytes, 1)?;
-    /// assert_eq!(&bytes, b"ex");
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`open`](Self::open).
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.open(path, &OpenOptions::new().read(true))
     }
 
     /// Opens a file for writing, as [`std::fs::File::create`] does: creates it, or truncates it to zero bytes if it exists.
@@ -102,9 +84,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// The errors of [`open_file`](Self::open_file).
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.open(path, &OpenOptions::new().write(true).create(true).truncate(true))
+        self.open_file(path, &OpenOptions::new().write(true).create(true).truncate(true))
     }
 
     /// Returns the inode of the file to open, and true if this call has created it.

@@ -115,7 +115,7 @@ fn no_read_sees_half_of_a_write_that_waits_for_space() {
     volume.sync().unwrap();
     drop(ballast);
     volume.remove_file("/ballast").unwrap();
-    *device.hooks().file.lock().unwrap() = Some(volume.open("/f", &OpenOptions::read_write()).unwrap());
+    *device.hooks().file.lock().unwrap() = Some(volume.open_file("/f", &OpenOptions::read_write()).unwrap());
     file.write_at(&[2; 8192], 0).unwrap();
     let seen = device.hooks().reader.lock().unwrap().take().expect("the write commits").join().unwrap();
     assert!(seen == [2; 8192] || seen == [vec![1; 4096], vec![0; 4096]].concat(), "half a write");

@@ -306,7 +306,7 @@ fn a_write_that_is_to_be_durable_is() {
         volume.create_direct("/f").unwrap();
         volume.sync().unwrap();
         let options = OpenOptions::read_write().sync(sync).append(append);
-        let file = volume.open("/f", &options).unwrap();
+        let file = volume.open_file("/f", &options).unwrap();
         for n in 0..40_u8 {
             file.write_at(&[n + 1; 700], u64::from(n) * 700).unwrap();
             let crashed = Arc::new(device.fork());
@@ -400,7 +400,7 @@ fn a_read_waits_for_less_where_pages_are_enough() {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = open(&device, &small());
     let options = OpenOptions::read_write().create_new(true).atomicity(Atomicity::Page);
-    let file = volume.open("/f", &options).unwrap();
+    let file = volume.open_file("/f", &options).unwrap();
     let data: Vec<u8> = (0..50_000_u32).map(|at| (at % 251) as u8).collect();
     file.write_at(&data, 123).unwrap();
     let mut bytes = vec![0; 60_000];

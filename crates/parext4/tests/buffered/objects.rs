@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use parext4::{Device, MemDevice, Volume, VolumeOptions};
+use parext4::{Device, MemDevice, OpenOptions, Volume, VolumeOptions};
 use testkit::device::{HookedDevice, Hooks};
 use testkit::volume::{Shape, assert_clean, untimed};
 
@@ -116,7 +116,7 @@ fn read_file(
 fn read_slowly(device: &Arc<Counted>, place: &Range<u64>, pause: Duration) -> Vec<Range<u64>> {
     let options = options().write_back_interval(Duration::from_secs(1));
     let volume = Volume::open_device(Arc::clone(device) as _, &options).unwrap();
-    let file = volume.open_file("/f").unwrap();
+    let file = volume.open_file("/f", &OpenOptions::read_only()).unwrap();
     device.hooks().reads.lock().unwrap().clear();
     let mut bytes = [0; PAGE as usize];
     for page in 0..PAGES {

@@ -36,7 +36,7 @@ fn check_slots(bytes: &[u8], what: &str) {
 
 /// Every slot is written by one thread; a thread that sets the size removes whole slots.
 fn race(volume: &Volume, path: &str, seed: u64, cuts: bool) -> BTreeMap<u64, u64> {
-    let file = volume.open(path, &OpenOptions::read_write().create_new(true)).unwrap();
+    let file = volume.open_file(path, &OpenOptions::read_write().create_new(true)).unwrap();
     let over = AtomicBool::new(false);
     let write = |file: &File, writer: u64| {
         let mut rng = Rng::new(seed, writer);
@@ -114,7 +114,7 @@ fn appends_race_with_the_move() {
     let volume = open(&device);
     for number in 0..FILES {
         let path = format!("/log{number}");
-        let file = volume.open(&path, &OpenOptions::read_write().create_new(true)).unwrap();
+        let file = volume.open_file(&path, &OpenOptions::read_write().create_new(true)).unwrap();
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {
                 let file = file.clone();

@@ -50,7 +50,7 @@ fn change(volume: &Volume, rng: &mut Rng, step: u64) -> bool {
         volume.create_file(&path).unwrap();
         return false;
     }
-    let file = volume.open(&path, &parext4::OpenOptions::read_write()).unwrap();
+    let file = volume.open_file(&path, &parext4::OpenOptions::read_write()).unwrap();
     let byte = u8::try_from(step % 250 + 1).unwrap();
     match rng.below(10) {
         0 => {

@@ -58,7 +58,7 @@ fn exercise(volume: &Volume) {
     let _ = volume.remove_file("/long");
     let _ = volume.rename("/dir/sub", "/sub");
     let _ = volume.remove_dir("/sub");
-    let _ = volume.open("/short", &OpenOptions::read_write().truncate(true));
+    let _ = volume.open_file("/short", &OpenOptions::read_write().truncate(true));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn contradictions_are_named() {
         "neither in blocks nor in the inode"
     );
     let mut bytes = [1; 600];
-    let empty = volume.open_file("/empty").unwrap();
+    let empty = volume.open_file("/empty", &OpenOptions::read_only()).unwrap();
     assert_eq!(empty.read_at(&mut bytes, 0xffff_0000).unwrap(), 600, "a hole past the contents");
     assert_eq!(bytes, [0; 600]);
     drop(empty);

@@ -15,7 +15,7 @@ const NOTE: &str = "user.note";
 
 /// Makes a change through parext4.
 pub fn change(volume: &Volume, change: &Change) -> parext4::Result<()> {
-    let open = |path: &str| volume.open(path, &OpenOptions::read_write());
+    let open = |path: &str| volume.open_file(path, &OpenOptions::read_write());
     match change {
         Change::Create(path) => volume.create_file(path).map(drop),
         Change::Write { path, offset, data } => open(path)?.write_at(data, *offset as u64),

@@ -61,7 +61,7 @@ fn operations(volume: &Volume) {
     for options in
         [OpenOptions::new().read(true), OpenOptions::read_write(), OpenOptions::read_write().truncate(true)]
     {
-        assert_fails!(volume.open(&path, &options), NoKey);
+        assert_fails!(volume.open_file(&path, &options), NoKey);
     }
     assert_fails!(volume.open_direct(&path, &OpenOptions::new().read(true)), NoKey);
     assert_fails!(dir.create(b"new", &new()), NoKey);

@@ -48,7 +48,7 @@ fn fail_each_read(what: &str, change: impl Fn(&Volume) -> Result<()>) {
 fn a_write_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
     fail_each_read("direct write", |volume| volume.direct_file("/file")?.write_at(&[2; 4096], 200 << 10));
     fail_each_read("buffered write", |volume| {
-        let file = volume.open("/file", &OpenOptions::read_write())?;
+        let file = volume.open_file("/file", &OpenOptions::read_write())?;
         file.write_at(&[2; 5000], 200 << 10)?;
         file.sync_all()
     });
@@ -98,7 +98,7 @@ fn a_cluster_stays_reserved_while_its_bitmap_cannot_be_read() {
             let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
             let options = untimed().write_back_interval(None);
             let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
-            let file = volume.open("/file", &OpenOptions::read_write()).unwrap();
+            let file = volume.open_file("/file", &OpenOptions::read_write()).unwrap();
             file.write_at(&[2; 1024], 4 << 10).unwrap();
             let before = volume.held();
             assert!(before.delayed_blocks > 0 && (before.reserved_quota > 0) == features.contains("quota"));
@@ -141,7 +141,7 @@ fn a_punch_that_fails_after_its_first_transaction_stops_the_volume() {
         let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
         let options = untimed().write_back_interval(None);
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
-        let file = volume.open("/file", &OpenOptions::read_write()).unwrap();
+        let file = volume.open_file("/file", &OpenOptions::read_write()).unwrap();
         file.write_at(&[2; 4096], LEN - 4096).unwrap();
         let before = file.metadata().sectors;
         device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));

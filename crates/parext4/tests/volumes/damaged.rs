@@ -155,7 +155,7 @@ fn attributes_move_to_the_block_for_extra_fields() {
         volume.resolve(&path).unwrap().get_xattr(b"user.0").unwrap();
         volume.sync().unwrap();
         assert_eq!(extra(), Some(640), "reading changes nothing");
-        volume.open(&path, &OpenOptions::read_write()).unwrap().write_at(b"aaaa", 0).unwrap();
+        volume.open_file(&path, &OpenOptions::read_write()).unwrap().write_at(b"aaaa", 0).unwrap();
         volume.close().unwrap();
         assert_eq!(extra(), Some(expected), "{name}");
         image.fsck();

@@ -30,25 +30,25 @@ macro_rules! fails {
 #[test]
 fn options_create_truncate_and_find_as_in_the_standard_library() {
     let volume = volume();
-    fails!(volume.open("/f", &write()), NotFound);
-    fails!(volume.open("/f", &OpenOptions::new()), Invalid);
-    fails!(volume.open("/f", &read().create(true)), Invalid);
-    fails!(volume.open("/f", &read().truncate(true)), Invalid);
-    fails!(volume.open("/f", &OpenOptions::new().append(true).truncate(true)), Invalid);
+    fails!(volume.open_file("/f", &write()), NotFound);
+    fails!(volume.open_file("/f", &OpenOptions::new()), Invalid);
+    fails!(volume.open_file("/f", &read().create(true)), Invalid);
+    fails!(volume.open_file("/f", &read().truncate(true)), Invalid);
+    fails!(volume.open_file("/f", &OpenOptions::new().append(true).truncate(true)), Invalid);
     assert!(!volume.exists("/f").unwrap());
 
-    let file = volume.open("/f", &write().create(true).mode(0o604)).unwrap();
+    let file = volume.open_file("/f", &write().create(true).mode(0o604)).unwrap();
     file.write_at(b"contents", 0).unwrap();
     assert_eq!(file.metadata().permissions, 0o604);
-    fails!(volume.open("/f", &write().create_new(true)), Exists);
-    assert_eq!(volume.open("/f", &write().create(true)).unwrap().size(), 8);
+    fails!(volume.open_file("/f", &write().create_new(true)), Exists);
+    assert_eq!(volume.open_file("/f", &write().create(true)).unwrap().size(), 8);
     assert_eq!(volume.create_file("/f").unwrap().size(), 0);
     assert_eq!(file.metadata().permissions, 0o604, "a file that exists keeps its permissions");
 
     volume.create_dir("/dir", 0o755).unwrap();
-    fails!(volume.open("/dir", &read()), IsDirectory);
+    fails!(volume.open_file("/dir", &read()), IsDirectory);
     fails!(volume.create_file("/dir/"), IsDirectory);
-    fails!(volume.open("/none/f", &write().create(true)), NotFound);
+    fails!(volume.open_file("/none/f", &write().create(true)), NotFound);
     for direct in [OpenOptions::new().append(true), write().sync(parext4::SyncMode::Data)] {
         fails!(volume.open_direct("/f", &direct), Invalid);
     }
@@ -64,9 +64,9 @@ fn a_link_at_the_end_of_a_path_leads_to_the_file_that_is_created() {
     assert_eq!(volume.read_to_string("/a/b/target").unwrap(), "text");
     assert_eq!(volume.symlink_metadata("/first").unwrap().file_type, FileType::Symlink);
 
-    fails!(volume.open("/first", &write().create_new(true)), Exists);
+    fails!(volume.open_file("/first", &write().create_new(true)), Exists);
     volume.symlink("/loop", "loop").unwrap();
-    fails!(volume.open("/loop", &write().create(true)), Loop);
+    fails!(volume.open_file("/loop", &write().create(true)), Loop);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
     volume.sync().unwrap();
     let mut buf = [0; 4096];
 
-    let file = volume.open_file("/f").unwrap();
+    let file = volume.open_file("/f", &OpenOptions::read_only()).unwrap();
     assert_eq!(file.read_at(&mut buf, 0).unwrap(), 4096);
     fails!(file.write_at(&buf, 0), NotOpenFor);
     fails!(file.append(&buf), NotOpenFor);
@@ -86,7 +86,7 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
     fails!(file.direct().punch_hole(0, 4096), NotOpenFor);
     file.sync_all().unwrap();
 
-    let file = volume.open("/f", &write()).unwrap();
+    let file = volume.open_file("/f", &write()).unwrap();
     file.write_at(&buf, 0).unwrap();
     fails!(file.read_at(&mut buf, 0), NotOpenFor);
     fails!(file.fault(0, false), NotOpenFor);
@@ -124,7 +124,7 @@ fn a_file_to_write_does_not_open_on_a_read_only_volume() {
     first.close().unwrap();
     let volume = untimed().read_only(true).open_device(device).unwrap();
     assert!(volume.is_read_only());
-    fails!(volume.open("/f", &write()), ReadOnly);
+    fails!(volume.open_file("/f", &write()), ReadOnly);
     fails!(volume.create_file("/g"), ReadOnly);
     assert_eq!(volume.read("/f").unwrap(), b"text");
 }
@@ -132,7 +132,7 @@ fn a_file_to_write_does_not_open_on_a_read_only_volume() {
 #[test]
 fn a_cursor_reads_writes_and_seeks() {
     let volume = volume();
-    let file = volume.open("/f", &OpenOptions::read_write().create(true)).unwrap();
+    let file = volume.open_file("/f", &OpenOptions::read_write().create(true)).unwrap();
     let mut cursor = file.cursor();
     assert_eq!(cursor.write(b"0123456789").unwrap(), 10);
     cursor.flush().unwrap();
@@ -156,7 +156,7 @@ fn a_cursor_reads_writes_and_seeks() {
     assert_eq!(one.read_exact(&mut byte).unwrap_err().kind(), ErrorKind::UnexpectedEof);
 
     // In append mode the position of a write is the end of the file.
-    let log = volume.open("/f", &OpenOptions::new().append(true)).unwrap();
+    let log = volume.open_file("/f", &OpenOptions::new().append(true)).unwrap();
     let mut cursor = log.into_cursor();
     cursor.write_all(b"!").unwrap();
     assert_eq!(cursor.position(), 11);
@@ -169,7 +169,7 @@ fn an_exact_read_fails_at_the_end_of_the_file() {
     let volume = volume();
     volume.write("/f", [1; 4096]).unwrap();
     let mut buf = [0; 1000];
-    let file = volume.open_file("/f").unwrap();
+    let file = volume.open_file("/f", &OpenOptions::read_only()).unwrap();
     file.read_exact_at(&mut buf, 3096).unwrap();
     fails!(file.read_exact_at(&mut buf, 3097), UnexpectedEof);
     let direct = volume.open_direct("/f", &OpenOptions::read_write()).unwrap();
@@ -190,7 +190,7 @@ fn whole_files_are_read_written_and_copied() {
         assert!(volume.read("/to").unwrap() == bytes);
     }
     let options = write().create_new(true).mode(0o750);
-    volume.open("/program", &options).unwrap().write_at(b"#!", 0).unwrap();
+    volume.open_file("/program", &options).unwrap().write_at(b"#!", 0).unwrap();
     assert_eq!(volume.copy("/program", "/to").unwrap(), 2);
     assert_eq!(volume.read("/to").unwrap(), b"#!");
     assert_eq!(volume.metadata("/to").unwrap().permissions, 0o750);

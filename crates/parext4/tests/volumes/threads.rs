@@ -74,7 +74,7 @@ const _: () = {
 fn handles_are_used_by_threads_that_outlive_the_function_that_opened_them() {
     let device = std::sync::Arc::new(testkit::volume::Shape::new(16, 4096, true).make());
     let volume = Volume::open_device(device, &testkit::volume::untimed()).unwrap();
-    let file = std::sync::Arc::new(volume.open("/f", &OpenOptions::read_write().create(true)).unwrap());
+    let file = std::sync::Arc::new(volume.open_file("/f", &OpenOptions::read_write().create(true)).unwrap());
     let threads: Vec<_> = (0..4_u8)
         .map(|thread| {
             let (volume, file) = (volume.clone(), std::sync::Arc::clone(&file));

@@ -92,7 +92,7 @@ fn read_all_ways(volume: &Volume, path: &str, offset: u64, len: usize) -> [Resul
         file.read_at(&mut bytes, offset).map(|count| bytes[..count].to_vec())
     };
     let buffered = read(&file.buffered().unwrap());
-    let mapped = volume.open_file(path).unwrap();
+    let mapped = volume.open_file(path, &OpenOptions::read_only()).unwrap();
     let faulted = match (offset..mapped.size()).is_empty() {
         true => Ok(()),
         false => mapped.fault(offset, false),
@@ -119,7 +119,11 @@ fn every_kind_of_read_returns_the_contents() {
             }
             if len > 65536 {
                 let mut bytes = [0; 5000];
-                volume.open_file(path(len)).unwrap().read_exact_at(&mut bytes, 60_001).unwrap();
+                volume
+                    .open_file(path(len), &OpenOptions::read_only())
+                    .unwrap()
+                    .read_exact_at(&mut bytes, 60_001)
+                    .unwrap();
                 assert_eq!(bytes, data[60_001..65_001]);
             }
         }
@@ -159,7 +163,7 @@ fn contents_cannot_change_and_all_else_can() {
     let before = volume.space();
     for len in [0, 70_000] {
         let name = path(len);
-        let file = volume.open(&name, &OpenOptions::read_write()).unwrap();
+        let file = volume.open_file(&name, &OpenOptions::read_write()).unwrap();
         let direct = file.direct();
         let block = AlignedBuf::zeroed(4096);
         let attempts = [

@@ -60,7 +60,7 @@ fn run(name: &OsStr, volume: Volume) -> Result<(), Box<dyn Error>> {
 fn check_image(image: &OsStr) -> Result<(), Box<dyn Error>> {
     let device = open_volume_device(image, &DeviceOptions::new().read_only(true))?;
     let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true))?;
-    let file = volume.open(FILE, &OpenOptions::new().read(true))?;
+    let file = volume.open_file(FILE, &OpenOptions::new().read(true))?;
     let mut writers = std::collections::BTreeMap::<char, u64>::new();
     let mut bytes = vec![0; BLOCK];
     for number in 0..BLOCKS {

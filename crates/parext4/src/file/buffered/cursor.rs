@@ -27,7 +27,7 @@ use super::File;
 /// writeln!(out, "first line")?;
 /// writeln!(out, "second line")?;
 ///
-/// let lines = BufReader::new(volume.open_file("/poem")?.into_cursor()).lines();
+/// let lines = BufReader::new(volume.open_file("/poem", &parext4::OpenOptions::read_only())?.into_cursor()).lines();
 /// assert_eq!(lines.collect::<Result<Vec<_>, _>>()?, ["first line", "second line"]);
 /// # Ok(())
 /// # }
@@ -43,7 +43,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::Write;
     ///
     /// let mut cursor = file.cursor();
@@ -60,11 +60,11 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::{BufRead, BufReader};
     ///
     /// volume.write("/lines", "one\ntwo\n")?;
-    /// let lines = BufReader::new(volume.open_file("/lines")?.into_cursor()).lines();
+    /// let lines = BufReader::new(volume.open_file("/lines", &parext4::OpenOptions::read_only())?.into_cursor()).lines();
     /// assert_eq!(lines.count(), 2);
     /// # Ok::<(), parext4::Error>(())
     /// ```

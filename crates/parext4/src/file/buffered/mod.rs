@@ -48,7 +48,7 @@ use crate::sync::{Rank, hold};
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
-/// let file = volume.open("/notes", &OpenOptions::read_write().create(true))?;
+/// let file = volume.open_file("/notes", &OpenOptions::read_write().create(true))?;
 /// file.write_at(b"to be", 0)?;
 /// file.append(b" or not to be")?;
 /// file.sync_data()?;
@@ -136,7 +136,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_at(b"text", 8192)?;
     /// file.direct().allocate(0, 4096, true)?;
     /// # Ok::<(), parext4::Error>(())
@@ -150,7 +150,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use parext4::XattrMode;
     ///
     /// file.node().set_xattr(b"user.kind", b"log", XattrMode::Any)?;
@@ -165,7 +165,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.append(b"text")?;
     /// assert_eq!(file.metadata().size, 4);
     /// # Ok::<(), parext4::Error>(())
@@ -179,7 +179,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_at(b"text", 10)?;
     /// assert_eq!(file.size(), 14);
     /// # Ok::<(), parext4::Error>(())
@@ -193,7 +193,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.append(b"text")?;
     /// let mut bytes = [0; 4];
     /// file.read_exact_at(&mut bytes, 0)?;
@@ -213,7 +213,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_all_at(b"text", 1)?;
     /// assert_eq!(volume.read("/file")?, b"\0text");
     /// # Ok::<(), parext4::Error>(())
@@ -229,7 +229,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.append(b"text")?;
     /// file.set_len(2)?;
     /// assert_eq!(volume.read("/file")?, b"te");

@@ -20,7 +20,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_at(b"text", 0)?;
     /// let mut bytes = [0; 8];
     /// assert_eq!(file.read_at(&mut bytes, 2)?, 2, "the file ends there");
@@ -38,7 +38,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::IoSliceMut;
     ///
     /// file.write_at(b"headbody", 0)?;

@@ -11,7 +11,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.append(b"a record that survives a crash")?;
     /// file.sync_data()?;
     /// # Ok::<(), parext4::Error>(())
@@ -29,7 +29,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.append(b"text")?;
     /// file.sync_all()?;
     /// # Ok::<(), parext4::Error>(())
@@ -46,7 +46,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_at(b"text", 4096)?;
     /// file.sync_range(4096, 4)?;
     /// # Ok::<(), parext4::Error>(())

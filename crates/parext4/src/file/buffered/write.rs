@@ -54,7 +54,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_at(b"text", 10)?;
     /// assert_eq!(file.size(), 14);
     /// # Ok::<(), parext4::Error>(())
@@ -71,7 +71,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::IoSlice;
     ///
     /// file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"block_map")], 0)?;
@@ -90,7 +90,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// let mut wait = parext4::SpaceWait::new();
     /// file.write_at_waiting(b"one", 0, &mut wait)?;
     /// file.write_at_waiting(b"two", 3, &mut wait)?;
@@ -133,7 +133,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// assert_eq!(file.append(b"one ")?, 0);
     /// assert_eq!(file.append(b"two")?, 4);
     /// assert_eq!(volume.read("/file")?, b"one two");
@@ -151,7 +151,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// let mut wait = parext4::SpaceWait::new();
     /// assert_eq!(file.append_partial(b"text", &mut wait)?, 4);
     /// # Ok::<(), parext4::Error>(())
@@ -168,7 +168,7 @@ impl File {
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::IoSlice;
     ///
     /// let offset = file.append_vectored(&[IoSlice::new(b"length"), IoSlice::new(b"record")])?;

@@ -100,7 +100,7 @@ workload!(
         run.step("remove", |volume| volume.remove_file("/file"))?;
         run.step("create", |volume| {
             let options = OpenOptions::read_write().create_new(true);
-            volume.open("/new", &options).map(drop)
+            volume.open_file("/new", &options).map(drop)
         })?;
         run.sync()
     }

@@ -8,7 +8,7 @@ use super::{LARGE, SMALL, bytes, create, volume, with_file, workload};
 const KIB: u64 = 1024;
 
 workload!(buffered_writes, with_file(LARGE, 30_000 / 512 * 512), untimed(), |run| {
-    let file = run.look("open", |volume| volume.open("/file", &OpenOptions::read_write()))?;
+    let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
     run.step("write", |_| file.write_at(&bytes(2, 10_000), 5000))?;
     run.step("extend", |_| file.write_at(&bytes(3, 50_000), 40_000))?;
     run.file_step("sync the data", "/file", |_| file.sync_data())?;
@@ -21,7 +21,7 @@ workload!(buffered_writes, with_file(LARGE, 30_000 / 512 * 512), untimed(), |run
 
 // Pages that a write covers only in part are read first.
 workload!(buffered_writes_of_parts_of_pages, with_file(SMALL, 100 << 10), untimed(), |run| {
-    let file = run.look("open", |volume| volume.open("/file", &OpenOptions::read_write()))?;
+    let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
     for nth in 0..6 {
         run.step("write", |_| file.write_at(&bytes(2, 300), nth * 16 * KIB + 1000))?;
     }
@@ -33,7 +33,7 @@ workload!(buffered_writes_of_parts_of_pages, with_file(SMALL, 100 << 10), untime
 });
 
 workload!(buffered_reads, with_file(LARGE, 512 << 10), untimed(), |run| {
-    let file = run.look("open", |volume| volume.open_file("/file"))?;
+    let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_only()))?;
     let (all, mut seen) = (bytes(1, 512 << 10), vec![0; 32 << 10]);
     for nth in 0..16 {
         let from = nth * seen.len();
@@ -47,8 +47,8 @@ workload!(buffered_reads, with_file(LARGE, 512 << 10), untimed(), |run| {
 
 workload!(synchronous_writes, with_file(SMALL, 4096), untimed(), |run| {
     let options = OpenOptions::read_write();
-    let data = run.look("open", |volume| volume.open("/file", &options.sync(SyncMode::Data)))?;
-    let all = run.look("open again", |volume| volume.open("/file", &options.sync(SyncMode::All)))?;
+    let data = run.look("open", |volume| volume.open_file("/file", &options.sync(SyncMode::Data)))?;
+    let all = run.look("open again", |volume| volume.open_file("/file", &options.sync(SyncMode::All)))?;
     run.file_step("write", "/file", |_| data.write_at(&bytes(2, 3000), 100))?;
     run.file_step("append", "/file", |_| data.append(&bytes(3, 9000)))?;
     run.file_step("write and sync all", "/file", |_| all.write_at(&bytes(4, 10), 12_000))?;
@@ -64,7 +64,7 @@ workload!(
     with_file(LARGE, 4096),
     untimed().cache_bytes(1 << 20).dirty_limit_bytes(64 << 10),
     |run| {
-        let file = run.look("open", |volume| volume.open("/file", &OpenOptions::read_write()))?;
+        let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
         for nth in 0..6 {
             run.step("write", |_| file.write_at(&bytes(2, 40_000), nth * 50_000))?;
         }
@@ -75,7 +75,7 @@ workload!(
 );
 
 workload!(truncations_of_dirty_files, with_file(SMALL, 20_000 / 512 * 512), untimed(), |run| {
-    let file = run.look("open", |volume| volume.open("/file", &OpenOptions::read_write()))?;
+    let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
     run.step("write", |_| file.write_at(&bytes(2, 50_000), 10_000))?;
     run.step("cut", |_| file.set_len(30_001))?;
     run.step("write again", |_| file.write_at(&bytes(3, 5000), 40_000))?;
@@ -126,7 +126,7 @@ workload!(
         for number in 0..12 {
             let path = format!("/dir/{number}");
             run.step("create", |volume| create(volume, &path))?;
-            let file = run.look("open", |volume| volume.open(&path, &OpenOptions::read_write()))?;
+            let file = run.look("open", |volume| volume.open_file(&path, &OpenOptions::read_write()))?;
             run.step("write", |_| file.write_at(&bytes(number, 3000), 0))?;
         }
         run.sync()?;

@@ -38,7 +38,7 @@ workload!(
     }),
     untimed(),
     |run| {
-        let file = run.look("open", |volume| volume.open("/file", &OpenOptions::read_write()))?;
+        let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
         run.step("write", |_| file.write_at(&bytes(3, 30), 10))?;
         run.file_step("sync", "/file", |_| file.sync_all())?;
         run.step("grow in the inode", |_| file.write_at(&bytes(4, 40), 50))?;

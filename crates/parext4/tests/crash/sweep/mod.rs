@@ -84,5 +84,5 @@ fn bytes(tag: u8, len: usize) -> Vec<u8> {
 
 /// Creates a file for buffered access.
 fn create(volume: &Volume, path: &str) -> Result<parext4::File> {
-    volume.open(path, &OpenOptions::read_write().create_new(true))
+    volume.open_file(path, &OpenOptions::read_write().create_new(true))
 }

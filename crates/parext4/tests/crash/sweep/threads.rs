@@ -41,7 +41,7 @@ workload!(threads_on_files_of_their_own, volume(SMALL, fill), untimed(), |run| {
     })?;
     run.step("write and sync", |volume| {
         together(|nth| {
-            let file = volume.open(own(nth), &OpenOptions::read_write())?;
+            let file = volume.open_file(own(nth), &OpenOptions::read_write())?;
             file.write_at(&bytes(nth + 24, 7000), 50_000)?;
             file.sync_all()
         })

@@ -37,7 +37,7 @@ workload!(timed_commits, with_file(SMALL, 20 << 10), timed(), |run| {
 });
 
 workload!(timed_write_back, with_file(LARGE, 30_000 / 512 * 512), timed(), |run| {
-    let file = run.look("open", |volume| volume.open("/file", &OpenOptions::read_write()))?;
+    let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
     run.step("write", |_| file.write_at(&bytes(2, 10_000), 5000))?;
     run.step("extend", |_| file.write_at(&bytes(3, 50_000), 40_000))?;
     run.look("pause", |_| pause())?;
@@ -61,7 +61,7 @@ workload!(
         for number in 0..6 {
             let path = format!("/dir/{number}");
             run.step("create", |volume| create(volume, &path))?;
-            let file = run.look("open", |volume| volume.open(&path, &OpenOptions::read_write()))?;
+            let file = run.look("open", |volume| volume.open_file(&path, &OpenOptions::read_write()))?;
             run.step("write", |_| file.write_at(&bytes(number, 3000), 0))?;
         }
         run.look("pause", |_| pause())?;

@@ -99,7 +99,7 @@ workload!(shutdowns, with_file(SMALL, 8192), untimed(), |run| {
 
 // The close writes everything back.
 workload!(close_with_dirty_pages, with_file(LARGE, 20 << 10), untimed(), |run| {
-    let file = run.look("open", |volume| volume.open("/file", &OpenOptions::read_write()))?;
+    let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
     run.step("write", |_| file.write_at(&bytes(2, 100_000), 5000))?;
     let new = run.step("create", |volume| create(volume, "/new"))?;
     run.step("write the new file", |_| new.write_at(&bytes(3, 50_000), 0))?;

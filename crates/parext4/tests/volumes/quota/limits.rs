@@ -38,7 +38,7 @@ fn writes_stop_at_the_hard_limit() {
         root.create(&name.as_bytes()[1..], &new).unwrap();
     }
     assert!(exceeded(root.create(b"d", &new)));
-    let file = user.open("/a", &OpenOptions::read_write()).unwrap();
+    let file = user.open_file("/a", &OpenOptions::read_write()).unwrap();
     // Dirty pages count before they have blocks.
     file.write_at(&[1; 90 << 10], 0).unwrap();
     assert!(exceeded(file.write_at(&[1; 20 << 10], 90 << 10)));
@@ -78,7 +78,7 @@ fn soft_limits_have_a_grace() {
     let user = for_user(&volume);
     let new = NewInode::new().permissions(0o666).gid(5);
     user.root().unwrap().create(b"file", &new).unwrap();
-    let file = user.open("/file", &OpenOptions::read_write()).unwrap();
+    let file = user.open_file("/file", &OpenOptions::read_write()).unwrap();
     file.write_at(&[1; 20 << 10], 0).unwrap();
     file.sync_all().unwrap();
     assert!(quota(&volume, QuotaKind::Group, 5).unwrap().space_until.is_some());
@@ -100,7 +100,7 @@ fn new_files_inherit_the_project_of_their_directory() {
     }
     volume.set_quota_limits(QuotaKind::Project, 1, &limits(0, 0, 0, 3)).unwrap();
     let user = for_user(&volume);
-    let file = user.open("/a/file", &OpenOptions::read_write().create(true)).unwrap();
+    let file = user.open_file("/a/file", &OpenOptions::read_write().create(true)).unwrap();
     let sub = user.create_dir("/a/sub", 0o777).unwrap();
     assert_eq!((file.node().project(), sub.project()), (1, 1));
     assert!(sub.flags().contains(InodeFlags::PROJINHERIT));
@@ -142,7 +142,7 @@ fn a_grace_ends_with_the_last_dirty_page_above_the_limit() {
     set_grace(&volume, 1000);
     volume.set_quota_limits(QuotaKind::Group, 5, &limits(10 << 10, 0, 0, 0)).unwrap();
     let new = NewInode::new().gid(5);
-    let file = volume.open("/file", &OpenOptions::read_write().create(true)).unwrap();
+    let file = volume.open_file("/file", &OpenOptions::read_write().create(true)).unwrap();
     file.node().set_attributes(&SetAttributes::new().gid(5)).unwrap();
     let until = || quota(&volume, QuotaKind::Group, 5).unwrap().space_until;
     file.write_at(&[1; 20 << 10], 0).unwrap();
@@ -156,7 +156,7 @@ fn a_grace_ends_with_the_last_dirty_page_above_the_limit() {
     let since = until();
     assert!(since.is_some());
     volume.root().unwrap().create(b"other", &new).unwrap();
-    let other = volume.open("/other", &OpenOptions::read_write()).unwrap();
+    let other = volume.open_file("/other", &OpenOptions::read_write()).unwrap();
     other.write_at(&[1; 20 << 10], 0).unwrap();
     file.set_len(0).unwrap();
     assert_eq!(until(), since);
@@ -198,14 +198,14 @@ fn contents_leave_the_inode_within_the_limits() {
         root.create(b"file", &new).unwrap();
         root.create(b"large", &new).unwrap();
         volume.write("/file", b"contents").unwrap();
-        let large = volume.open("/large", &OpenOptions::read_write()).unwrap();
+        let large = volume.open_file("/large", &OpenOptions::read_write()).unwrap();
         large.write_at(&[1; 8 << 10], 0).unwrap();
         large.sync_all().unwrap();
         assert_eq!(usage(&volume, QuotaKind::User, 1000).0, 8 << 10);
         volume.set_quota_limits(QuotaKind::User, 1000, &limits(0, 8 << 10, 0, 0)).unwrap();
 
         let user = for_user(&volume);
-        let file = user.open("/file", &OpenOptions::read_write()).unwrap();
+        let file = user.open_file("/file", &OpenOptions::read_write()).unwrap();
         let direct = user.open_direct("/file", &OpenOptions::read_write()).unwrap();
         assert!(exceeded(file.write_at(&[2; 500], 0)));
         assert!(exceeded(file.append(&[2; 500])));

@@ -77,7 +77,7 @@ fn an_owner_is_charged_for_its_files_and_no_more() {
     assert_eq!(before.1, 2, "the root directory and lost+found");
     let root = volume.root().unwrap();
     let node = root.create(b"file", &NewInode::new().uid(1000).gid(100)).unwrap();
-    let file = volume.open("/file", &parext4::OpenOptions::read_write()).unwrap();
+    let file = volume.open_file("/file", &parext4::OpenOptions::read_write()).unwrap();
     file.write_at(&[1; 10_000], 0).unwrap();
     file.sync_all().unwrap();
     drop(file);
@@ -105,7 +105,7 @@ fn threads_change_a_file_and_its_owner() {
     let volume = open(&device);
     let root = volume.root().unwrap();
     let node = root.create(b"file", &NewInode::new().uid(1)).unwrap();
-    let file = volume.open("/file", &parext4::OpenOptions::read_write()).unwrap();
+    let file = volume.open_file("/file", &parext4::OpenOptions::read_write()).unwrap();
     let direct = volume.open_direct("/file", &parext4::OpenOptions::read_write()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..3_u64 {

@@ -115,7 +115,7 @@ fn data(volume: &Volume, path: &str, rng: &mut Rng) -> Result<()> {
     let bytes = vec![7; usize::try_from(len).unwrap()];
     let aligned = |at: u64| at & !4095;
     if rng.chance(50) {
-        let file = volume.open(path, &OpenOptions::read_write())?;
+        let file = volume.open_file(path, &OpenOptions::read_write())?;
         return match rng.below(3) {
             0 => file.write_at(&bytes, offset).map(drop),
             1 => file.append(&bytes).map(drop),

@@ -47,7 +47,7 @@ fn look_at(volume: &Volume, path: &Path, node: &InodeRef) -> Result<()> {
 
 /// Reads a file through the cache and past it.
 fn look_into(volume: &Volume, path: &Path) -> Result<()> {
-    let file = volume.open_file(path)?;
+    let file = volume.open_file(path, &OpenOptions::read_only())?;
     let _ = file.node().verity().map(|verity| verity.map(|verity| verity.to_string()));
     let mut bytes = Vec::new();
     let _ = file.into_cursor().take(MAX_BYTES).read_to_end(&mut bytes);

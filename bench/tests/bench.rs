@@ -82,7 +82,7 @@ fn every_target_is_measured() {
         assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"));
     }
     assert!(!fresh.exists() && std::fs::read_dir(&dir).unwrap().next().is_none());
-    let volume = Volume::open_path(&image).unwrap();
+    let volume = Volume::open(&image).unwrap();
     let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["lost+found"]);
     volume.close().unwrap();

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: copy_out IMAGE DIRECTORY TARGET".into());
     };
     let (from, to) = (Path::new(&from), Path::new(&to));
-    let volume = VolumeOptions::new().read_only(true).open_path(image)?;
+    let volume = VolumeOptions::new().read_only(true).open(image)?;
     fs::create_dir(to)?;
     let (mut files, mut bytes) = (0, 0);
     for entry in volume.walk(from)? {

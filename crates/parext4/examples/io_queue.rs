@@ -16,7 +16,7 @@ const DEPTH: usize = 32;
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: io_queue IMAGE")?;
     mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
-    let volume = Volume::open_path(&image)?;
+    let volume = Volume::open(&image)?;
     let file = volume.open_direct("/data", &OpenOptions::read_write().create(true))?;
 
     let mut queue = volume.io_queue(u32::try_from(DEPTH)?);

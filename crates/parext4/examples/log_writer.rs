@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !Path::new(&image).exists() {
         mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
     }
-    let volume = Volume::open_path(&image)?;
+    let volume = Volume::open(&image)?;
     let log = volume.open_file("/log", &OpenOptions::new().append(true).create(true))?;
     let before = log.size();
 

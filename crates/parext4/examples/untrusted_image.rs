@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: untrusted_image IMAGE")?;
     // Read-only: nothing is written to the image, also if its journal needs recovery. Limits bound the memory of caches.
     let options = VolumeOptions::new().read_only(true).cache_bytes(64 << 20).metadata_cache_bytes(16 << 20);
-    let volume = match options.open_path(&image) {
+    let volume = match options.open(&image) {
         Err(parext4::Error::Corrupt(what)) => {
             println!("not a sound volume: {what}");
             return Ok(());

@@ -1,7 +1,7 @@
 //! ext4 in user space, parallel inside a single file: reads and writes the Linux ext4 format without root or kernel code.
 //!
 //! # Opening a volume
-//! [`Volume::open_path`] opens an image file or a block device that mke2fs, the kernel or parext4 has formatted, and
+//! [`Volume::open`] opens an image file or a block device that mke2fs, the kernel or parext4 has formatted, and
 //! [`mkfs()`] formats one. [`VolumeOptions`] selects read-only access, cache sizes and intervals. [`Volume::open_device`]
 //! accepts any [`Device`], such as a [`MemDevice`] or one of your own. The crate `parext4-storage` opens volumes on NBD
 //! servers and on Ceph by URL, and in partitions of a disk. An image is open in one process for writing, or in several for
@@ -14,7 +14,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
 //! mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
-//! let volume = Volume::open_path(&image)?;
+//! let volume = Volume::open(&image)?;
 //! volume.create_dir("/notes", 0o755)?;
 //! volume.write("/notes/today", "remember the milk")?;
 //! assert_eq!(volume.read_to_string("/notes/today")?, "remember the milk");

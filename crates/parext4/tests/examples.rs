@@ -54,7 +54,7 @@ fn a_tree_is_copied_out() {
     let dir = tempfile::tempdir().unwrap();
     let (image, copy) = (dir.path().join("disk.img"), dir.path().join("copy"));
     run("log_writer", &[&image]);
-    let volume = parext4::Volume::open_path(&image).unwrap();
+    let volume = parext4::Volume::open(&image).unwrap();
     volume.create_dir_all("/src/dir", 0o755).unwrap();
     volume.write("/src/dir/file", "text").unwrap();
     volume.symlink("/src/link", "dir").unwrap();

@@ -11,7 +11,7 @@ const DEPTH: usize = 5000;
 /// Makes an image with the chain `/d/d/d/...`.
 fn chain() -> ScratchImage {
     let scratch = ScratchImage::new(&[]);
-    let volume = Volume::open_path(scratch.image()).unwrap();
+    let volume = Volume::open(scratch.image()).unwrap();
     let mut dir = volume.root().unwrap();
     for _ in 0..DEPTH {
         dir = dir.mkdir(b"d", &NewInode::new().permissions(0o755)).unwrap();
@@ -42,7 +42,7 @@ fn recursive_commands_end_on_a_deep_chain() {
 fn the_longest_path_goes_into_an_archive_and_out_of_it() {
     let scratch = ScratchImage::new(&[]);
     let archive = text(&scratch.path("out.tar"));
-    let volume = Volume::open_path(scratch.image()).unwrap();
+    let volume = Volume::open(scratch.image()).unwrap();
     let new = NewInode::new().permissions(0o755);
     let mut dir = volume.root().unwrap().mkdir(b"top", &new).unwrap();
     let top = dir.clone();
@@ -59,7 +59,7 @@ fn the_longest_path_goes_into_an_archive_and_out_of_it() {
     scratch.ok(&["mkdir", &scratch.inside("/copy")]);
     scratch.ok(&["put", "-q", "--tar", &archive, &scratch.inside("/copy")]);
 
-    let volume = Volume::open_path(scratch.image()).unwrap();
+    let volume = Volume::open(scratch.image()).unwrap();
     let dir = volume.node(longest).unwrap();
     dir.unlink(&name).unwrap();
     dir.mkdir(&name, &new).unwrap();

@@ -10,7 +10,7 @@ use testkit::command::{ScratchImage, run, text};
 fn messages_have_no_control_characters() {
     let scratch = ScratchImage::new(&[]);
     let name = "\x1b[2J\n\t\u{9b}31m\x7f";
-    let volume = Volume::open_path(scratch.image()).unwrap();
+    let volume = Volume::open(scratch.image()).unwrap();
     volume.root().unwrap().mknod(name.as_bytes(), Special::Socket, &NewInode::new()).unwrap();
     volume.close().unwrap();
     let mut header = tar::Header::new_old();

@@ -138,7 +138,7 @@ fn features_of_names_can_be_chosen() {
 fn a_volume_that_another_machine_uses_is_not_overwritten() {
     let scratch = ScratchImage::new(&["-O", "mmp"]);
     let image = text(&scratch.image());
-    let volume = parext4::Volume::open_path(&image).unwrap();
+    let volume = parext4::Volume::open(&image).unwrap();
     volume.abort().unwrap();
     drop(volume);
     let error = scratch.fails(&["mkfs", &image]);

@@ -116,7 +116,7 @@ fn we_wait_for_a_kernel_that_crashed() {
 fn tune2fs_clears_the_block_and_the_feature() {
     let scratch = ScratchImage::new(PROTECTED);
     let image = text(&scratch.image());
-    let volume = parext4::Volume::open_path(scratch.image()).unwrap();
+    let volume = parext4::Volume::open(scratch.image()).unwrap();
     volume.create_dir("/dir", 0o755).unwrap();
     volume.abort().unwrap();
     drop(volume);

@@ -57,7 +57,7 @@ fn assert_durable(fuse: &FuseMount, name: &str, (change, has_it): Change, what: 
     fuse.scratch().fetch();
     let copy = fuse.scratch().path("crashed.img");
     std::fs::copy(fuse.scratch().image(), &copy).unwrap();
-    let volume = Volume::open_path(&copy).unwrap();
+    let volume = Volume::open(&copy).unwrap();
     let node = volume.resolve(Path::new("/").join(name)).unwrap();
     assert!(has_it(&node), "{what}");
     volume.close().unwrap();
@@ -180,7 +180,7 @@ fn a_sync_of_the_root_makes_durable_what_only_the_kernel_has() {
         std::fs::copy(fuse.scratch().image(), &copy).unwrap();
         drop(program.stdin.take());
         program.wait().unwrap();
-        let volume = Volume::open_path(&copy).unwrap();
+        let volume = Volume::open(&copy).unwrap();
         for nth in 0..40 {
             let data = volume.read(format!("/{nth}")).unwrap();
             assert!(data == [b'x'; 10_000], "{options}: {} bytes of file {nth}", data.len());

@@ -42,7 +42,7 @@ use crate::write_count::{CountedDevice, WriteCount};
 
 impl Volume {
     /// Opens the volume in an image file or on a block device, for reading and writing, with the default options:
-    /// [`VolumeOptions::open_path`].
+    /// [`VolumeOptions::open`].
     ///
     /// ```
     /// use parext4::device::FileDevice;
@@ -52,7 +52,7 @@ impl Volume {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("disk.img");
     /// mkfs(&FileDevice::open(&path, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
-    /// let volume = Volume::open_path(&path)?;
+    /// let volume = Volume::open(&path)?;
     /// volume.create_dir("/dir", 0o755)?;
     /// volume.close()?;
     /// # Ok(())
@@ -60,9 +60,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`VolumeOptions::open_path`].
-    pub fn open_path(path: impl AsRef<Path>) -> Result<Self> {
-        VolumeOptions::new().open_path(path)
+    /// The errors of [`VolumeOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        VolumeOptions::new().open(path)
     }
 
     /// Opens the volume on `device`. Replays its journal if the volume was not closed cleanly, and deletes inodes that

@@ -231,7 +231,7 @@ impl VolumeOptions {
     /// # Errors
     /// [`Error::Device`] if the device cannot be opened or is in use; the errors of
     /// [`Volume::open_device`](Volume::open_device).
-    pub fn open_path(&self, path: impl AsRef<Path>) -> Result<Volume> {
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let options = DeviceOptions::new().read_only(self.read_only);
         let device = open_image(path, &options).map_err(|e| Error::device("opening the device", e))?;
         self.open_device(device)

@@ -157,7 +157,7 @@ pub use superblock::{Backups, find_backups};
 #[doc(hidden)]
 pub use sync::delay_steps;
 #[doc(hidden)]
-pub use volume::Held;
+pub use volume::OpenResources;
 pub use volume::{FoundInfo, find_info};
 pub use volume::{
     Info, OnError, Quota, QuotaGraces, QuotaLimits, RecordedError, RecordedErrors, Replayed, Space, Volume,

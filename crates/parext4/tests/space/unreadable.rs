@@ -100,17 +100,17 @@ fn a_cluster_stays_reserved_while_its_bitmap_cannot_be_read() {
             let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
             let file = volume.open_file("/file", &OpenOptions::read_write()).unwrap();
             file.write_at(&[2; 1024], 4 << 10).unwrap();
-            let before = volume.held();
+            let before = volume.open_resources();
             assert!(before.delayed_blocks > 0 && (before.reserved_quota > 0) == features.contains("quota"));
             device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
             let synced = file.sync_data();
             let what = format!("{features}, read {nth}: {synced:?}");
             if synced.is_err() {
                 failures += 1;
-                assert_eq!(volume.held(), before, "{what}");
+                assert_eq!(volume.open_resources(), before, "{what}");
                 file.sync_data().unwrap();
             }
-            let (was_hit, after) = (device.failed().is_some(), volume.held());
+            let (was_hit, after) = (device.failed().is_some(), volume.open_resources());
             assert_eq!((after.delayed_blocks, after.reserved_quota), (0, 0), "{what}");
             drop(file);
             volume.close().unwrap();

@@ -269,13 +269,16 @@ fn assert_usable(volume: &Volume, outcome: &Outcome<'_>) {
 /// the blocks that its write-back has claimed.
 fn released(volume: &Volume, outcome: &Outcome<'_>, clean: bool) {
     let left = || {
-        let mut held = volume.held();
+        let mut held = volume.open_resources();
         if !clean && held.dirty_pages > 0 {
             (held.dirty_pages, held.delayed_blocks, held.reserved_quota, held.reserved_blocks) = (0, 0, 0, 0);
         }
         held
     };
-    eventually(|| left() == parext4::Held::default(), || format!("{outcome}: still held: {:?}", left()));
+    eventually(
+        || left() == parext4::OpenResources::default(),
+        || format!("{outcome}: still held: {:?}", left()),
+    );
 }
 
 /// Asserts that a condition becomes true soon.

@@ -9,7 +9,7 @@ use crate::sync::atomic::Ordering;
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Held {
+pub struct OpenResources {
     /// Number of operations on file data in flight.
     pub operations: u64,
     /// Number of open queues.
@@ -38,10 +38,10 @@ impl Volume {
     /// Returns what operations hold at the moment. Counts one after the other: it is exact while no operation is in progress.
     #[doc(hidden)]
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn open_resources(&self) -> OpenResources {
         let engine = &self.engine;
         let reserved = engine.quotas.as_ref().map(Quotas::reserved).unwrap_or_default();
-        let mut held = Held {
+        let mut resources = OpenResources {
             operations: engine.in_flight.count(),
             queues: engine.queues.load(Ordering::SeqCst).into(),
             handles: engine.journal.open_handles(),
@@ -51,12 +51,12 @@ impl Volume {
             reserved_blocks: engine.allocator.reserved_blocks(),
             reserved_quota: reserved.space,
             reserved_quota_inodes: reserved.inodes,
-            ..Held::default()
+            ..OpenResources::default()
         };
         engine.inodes.for_each(|inode| {
-            held.ranges += u64::from(!inode.ranges.is_idle());
-            held.ends += u64::from(!inode.tail.lock().is_idle());
+            resources.ranges += u64::from(!inode.ranges.is_idle());
+            resources.ends += u64::from(!inode.tail.lock().is_idle());
         });
-        held
+        resources
     }
 }

@@ -20,7 +20,7 @@ use parext4::{Volume, VolumeOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for image in std::env::args_os().skip(1) {
-        let volume = Volume::open_path(&image)?;
+        let volume = Volume::open(&image)?;
         volume.write("/notes", "remember the milk")?;
         volume.close()?;
         parext4_storage::open_volume(&image, &VolumeOptions::new().read_only(true))?;

@@ -83,7 +83,7 @@ impl Files {
     fn warm_up(&self, bytes: u64) -> Result<()> {
         let path = format!("/bench-{}-warm-up", std::process::id());
         let file = self.volume.open_file(&path, &OpenOptions::read_write().create_new(true))?;
-        let filled = fill(bytes, |bytes, offset| Ok(file.write_at(bytes, offset)?));
+        let filled = fill(bytes, |bytes, offset| Ok(file.write_all_at(bytes, offset)?));
         self.volume.remove_file(&path)?;
         filled
     }
@@ -99,11 +99,11 @@ impl Files {
         match job.layout {
             // Direct writes leave the cache empty; buffered writes fill it.
             Layout::Written if job.direct || job.is_cold() => {
-                fill(size, |bytes, offset| Ok(file.write_at(bytes, offset)?))?;
+                fill(size, |bytes, offset| Ok(file.write_all_at(bytes, offset)?))?;
             }
             Layout::Written => {
                 let cached = file.buffered()?;
-                fill(size, |bytes, offset| Ok(cached.write_at(bytes, offset)?))?;
+                fill(size, |bytes, offset| Ok(cached.write_all_at(bytes, offset)?))?;
                 cached.sync_all()?;
             }
             Layout::Unwritten => file.allocate(0, size, false)?,
@@ -149,7 +149,7 @@ impl JobFiles for Files {
                 let bytes = &mut buf[..io.len as usize];
                 match io.kind {
                     Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
-                    Kind::Write => file.write_at(bytes, io.offset)?,
+                    Kind::Write => file.write_all_at(bytes, io.offset)?,
                     Kind::Append => drop(file.append(bytes)?),
                     Kind::Sync => file.sync_all()?,
                 }
@@ -160,7 +160,7 @@ impl JobFiles for Files {
             let bytes = &mut buf[..io.len as usize];
             match io.kind {
                 Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
-                Kind::Write => file.write_at(bytes, io.offset)?,
+                Kind::Write => file.write_all_at(bytes, io.offset)?,
                 Kind::Append => drop(file.append(bytes)?),
                 Kind::Sync => file.sync_all()?,
             }

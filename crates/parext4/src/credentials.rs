@@ -19,7 +19,7 @@
 /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let for_user = volume.clone().with_credentials(Credentials::user());
 /// let file = for_user.open_file("/inbox", &OpenOptions::read_write().create(true))?;
-/// file.write_at(b"fails once only reserved blocks are left", 0)?;
+/// file.write_all_at(b"fails once only reserved blocks are left", 0)?;
 ///
 /// let for_root = file.clone().with_credentials(Credentials::root());
 /// for_root.append(b", but not for root")?;

@@ -58,7 +58,7 @@ fn work(file: &File, thread: u64, size: u64) {
         );
     };
     for offset in pieces() {
-        file.write_at(&piece(offset, LEN), offset).expect("write_at");
+        file.write_all_at(&piece(offset, LEN), offset).expect("write_at");
     }
     pieces().for_each(&mut read);
     let mut rng = Rng::new(1, thread);
@@ -66,7 +66,7 @@ fn work(file: &File, thread: u64, size: u64) {
         let offset = thread * part + rng.below(part / LEN) * LEN;
         match rng.chance(50) {
             true => read(offset),
-            false => file.write_at(&piece(offset, 4096), offset).expect("write_at"),
+            false => file.write_all_at(&piece(offset, 4096), offset).expect("write_at"),
         }
     }
 }

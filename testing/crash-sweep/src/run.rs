@@ -106,10 +106,10 @@ impl<'a> Runner<'a> {
         let data = vec![byte; piece];
         let file = self.volume.open_direct(self.at(op.target()), &OpenOptions::read_write())?;
         match *op {
-            Op::Write(path, offset, Way::Synced) => self.synced_file(path)?.write_at(&data, offset),
+            Op::Write(path, offset, Way::Synced) => self.synced_file(path)?.write_all_at(&data, offset),
             Op::Append(path, Way::Synced) => self.synced_file(path)?.append(&data).map(drop),
-            Op::Write(path, offset, Way::Buffered) => self.file(path)?.write_at(&data, offset),
-            Op::Write(_, offset, Way::Direct) => file.write_at(&data, offset),
+            Op::Write(path, offset, Way::Buffered) => self.file(path)?.write_all_at(&data, offset),
+            Op::Write(_, offset, Way::Direct) => file.write_all_at(&data, offset),
             Op::Write(_, offset, Way::Queued) => {
                 let half = piece / 2;
                 let request = |nth: usize| IoRequest::Write {
@@ -120,7 +120,7 @@ impl<'a> Runner<'a> {
                 self.queue(&file, [request(0), request(1)])
             }
             Op::WriteShort(path) => {
-                self.file(path)?.write_at(&data[..usize::try_from(SHORT).expect("small")], 0)
+                self.file(path)?.write_all_at(&data[..usize::try_from(SHORT).expect("small")], 0)
             }
             Op::Append(path, Way::Buffered) => self.file(path)?.append(&data).map(drop),
             Op::Append(_, Way::Direct) => file.append(&data).map(drop),

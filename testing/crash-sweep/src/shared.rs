@@ -372,8 +372,8 @@ impl Handles<'_> {
         }
         let index = self.shared.begin(file, place, Some(stamp));
         match way {
-            Way::Buffered | Way::Synced => self.buffered[file].write_at(&bytes, offset)?,
-            Way::Direct => self.direct[file].write_at(&bytes, offset)?,
+            Way::Buffered | Way::Synced => self.buffered[file].write_all_at(&bytes, offset)?,
+            Way::Direct => self.direct[file].write_all_at(&bytes, offset)?,
             Way::Queued => {
                 let len = bytes.len();
                 let buf = AlignedBuf::from_slice(&bytes);

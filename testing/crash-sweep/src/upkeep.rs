@@ -75,7 +75,7 @@ fn with_orphans(base: &MemDevice, count: u64, rng: &mut Rng) -> Result<MemDevice
         let path = format!("/orphan-{number}");
         let file = volume.open_direct(&path, &OpenOptions::read_write().create_new(true))?;
         for block in 0..rng.below(6) {
-            file.write_at(&[0xdd; 1024], block * 4096)?;
+            file.write_all_at(&[0xdd; 1024], block * 4096)?;
         }
         volume.remove_file(&path)?;
         Ok(file)

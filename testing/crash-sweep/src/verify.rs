@@ -106,7 +106,7 @@ fn use_volume(volume: &Volume, tree: &Tree) -> Result<(), String> {
 /// The errors of the calls.
 pub fn make_used(volume: &Volume) -> parext4::Result<()> {
     let file = volume.open_direct(USED, &OpenOptions::read_write().create(true))?;
-    file.write_at(&AlignedBuf::from_slice(&[0xee; 3072]), 1024)?;
+    file.write_all_at(&AlignedBuf::from_slice(&[0xee; 3072]), 1024)?;
     file.sync_all()
 }
 

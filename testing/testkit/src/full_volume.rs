@@ -54,7 +54,7 @@ impl FullVolume {
         let mut model = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
         for cut in 0..cuts {
             let at = usize::try_from((3 + 4 * cut) * BLOCK).unwrap();
-            file.write_at(&[1; 1024], at as u64).unwrap();
+            file.write_all_at(&[1; 1024], at as u64).unwrap();
             model[at..at + 1024].fill(1);
         }
         let behind = volume.create_direct("/behind").unwrap();
@@ -70,7 +70,7 @@ impl FullVolume {
                 if volume.space().free_blocks <= free {
                     break;
                 }
-                absorber.write_at(&[2; 1024], block * BLOCK).unwrap();
+                absorber.write_all_at(&[2; 1024], block * BLOCK).unwrap();
             }
         }
         assert_eq!(volume.space().free_blocks, free, "free blocks that could not be used up");

@@ -106,9 +106,9 @@ pub fn write(volume: &Volume, path: &str, data: &[u8], stored: &[u8]) {
     let file = volume.open_file(path, &OpenOptions::read_write().create_new(true)).unwrap();
     for (at, block) in data.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|&byte| byte != 0))
     {
-        file.write_at(block, at as u64 * 4096).unwrap();
+        file.write_all_at(block, at as u64 * 4096).unwrap();
     }
-    file.write_at(stored, offset(data.len())).unwrap();
+    file.write_all_at(stored, offset(data.len())).unwrap();
     file.sync_all().unwrap();
 }
 

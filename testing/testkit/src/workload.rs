@@ -247,7 +247,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
         Operation::RemoveDirectory(path) => volume.remove_dir(path),
         Operation::Create { path, .. } => volume.create_direct(path).map(drop),
         Operation::Write { path, first, sectors, sequence } => {
-            open(path)?.write_at(&data(*first, *sectors, *sequence), bytes(*first))
+            open(path)?.write_all_at(&data(*first, *sectors, *sequence), bytes(*first))
         }
         Operation::Append { path, sectors, sequence } => {
             let file = open(path)?;
@@ -256,7 +256,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
         }
         Operation::WriteBuffered { path, first, sectors, sequence } => {
             let file = File::new(volume.resolve(path)?, &OpenOptions::read_write())?;
-            file.write_at(&data(*first, *sectors, *sequence), bytes(*first)).map(drop)
+            file.write_all_at(&data(*first, *sectors, *sequence), bytes(*first)).map(drop)
         }
         Operation::PunchHole { path, first, sectors } => {
             open(path)?.punch_hole(bytes(*first), bytes(*sectors))
@@ -271,7 +271,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
         Operation::RemoveOpen(path) => {
             let file: DirectFile = open(path)?;
             volume.remove_file(path)?;
-            file.write_at(&data(0, 8, 0), 0)?;
+            file.write_all_at(&data(0, 8, 0), 0)?;
             volume.sync()
         }
         Operation::SyncFile(path) => open(path)?.sync_all(),

@@ -57,7 +57,7 @@ impl Writer {
             self.sequence += 1;
             let stamp = Stamp { writer: self.number, block, sequence: self.sequence };
             stamp.fill(&mut buffer);
-            file.write_at(&buffer, u64::from(block) * BLOCK as u64)
+            file.write_all_at(&buffer, u64::from(block) * BLOCK as u64)
                 .with_context(|| format!("writing block {block} of {}", self.path.display()))?;
             self.written[((block - self.first) / self.stride) as usize] = stamp;
         }

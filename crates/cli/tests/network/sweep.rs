@@ -359,7 +359,7 @@ fn crashed() -> Vec<u8> {
     let device = Arc::new(Shape::new(MIB, 4096, true).make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
     let removed = volume.create_direct("/removed").unwrap();
-    removed.write_at(&contents(8192), 0).unwrap();
+    removed.write_all_at(&contents(8192), 0).unwrap();
     volume.create_dir("/dir", 0o755).unwrap();
     volume.write("/dir/file", contents(5000)).unwrap();
     volume.sync().unwrap();

@@ -115,7 +115,7 @@ impl<'a> CreatedFile<'a> {
                 }
             }
             if len > 0 {
-                let write = self.file.write_at(&buffer[..len], self.size);
+                let write = self.file.write_all_at(&buffer[..len], self.size);
                 self.written(write.map(|()| len as u64), len)?;
                 self.size += len as u64;
             }
@@ -239,7 +239,7 @@ impl Copy for FileCopy<'_> {
         self.created.report().check()?;
         let bytes = &mut buffer[..len];
         self.read(bytes, offset)?;
-        self.created.written(self.created.file.write_at(bytes, offset).map(|()| len as u64), len)
+        self.created.written(self.created.file.write_all_at(bytes, offset).map(|()| len as u64), len)
     }
 
     fn finish(&self) -> Result<()> {

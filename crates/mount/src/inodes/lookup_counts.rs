@@ -202,7 +202,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(30));
                 counts.forget(number, 1);
             });
-            other.write_at(&[1; 4096], 0).unwrap();
+            other.write_all_at(&[1; 4096], 0).unwrap();
         });
     }
 }

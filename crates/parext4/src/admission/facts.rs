@@ -100,7 +100,7 @@ mod tests {
         let options = options.research(ResearchOptions::new().policy(policy));
         let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
-        file.write_at(&[1; BLOCK as usize], 0).unwrap();
+        file.write_all_at(&[1; BLOCK as usize], 0).unwrap();
         file.allocate(BLOCK, BLOCK, false).unwrap();
         (volume, file)
     }

@@ -53,10 +53,10 @@ fn an_appended_file_gets_a_window_and_a_small_written_one_none() {
     let (appended, written) = (create(&volume, "a"), create(&volume, "w"));
     let free = volume.space().free_blocks;
     appended.append(&[1; BLOCK]).unwrap();
-    written.write_at(&[1; BLOCK], 0).unwrap();
+    written.write_all_at(&[1; BLOCK], 0).unwrap();
     assert_eq!((windows(&appended).len(), windows(&written).len()), (1, 0));
     assert_eq!(volume.space().free_blocks, free - 2, "blocks of windows are not in use");
-    written.write_at(&[1; BLOCK], BLOCK as u64).unwrap();
+    written.write_all_at(&[1; BLOCK], BLOCK as u64).unwrap();
     assert_eq!(windows(&written).len(), 1, "it grows");
     assert_eq!(place(&written, 1), place(&written, 0) + 1);
 
@@ -90,7 +90,7 @@ fn a_block_goes_where_its_place_in_the_file_says() {
     let volume = large_volume();
     let file = create(&volume, "a");
     for block in [70, 3, 500, 71, 0, 499] {
-        file.write_at(&[1; BLOCK], (block * BLOCK) as u64).unwrap();
+        file.write_all_at(&[1; BLOCK], (block * BLOCK) as u64).unwrap();
     }
     let base = place(&file, 0);
     for block in [3, 70, 71, 499, 500] {

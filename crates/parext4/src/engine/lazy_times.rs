@@ -196,7 +196,7 @@ mod tests {
         let (_device, volume, file) = volume_with_file();
         let open = volume.open_direct("/f", &crate::OpenOptions::read_write()).unwrap();
         let write_and_sync = || {
-            open.write_at(b"text", 0).unwrap();
+            open.write_all_at(b"text", 0).unwrap();
             open.sync_all().unwrap();
             file.inode.changed_in()
         };

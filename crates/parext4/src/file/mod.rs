@@ -42,7 +42,7 @@ use crate::sync::Arc;
 /// use parext4::{AlignedBuf, OpenOptions};
 ///
 /// let file = volume.open_direct("/data", &OpenOptions::read_write().create(true))?;
-/// file.write_at(&AlignedBuf::from_slice(&[7; 8192]), 0)?;
+/// file.write_all_at(&AlignedBuf::from_slice(&[7; 8192]), 0)?;
 /// let mut block = AlignedBuf::zeroed(4096);
 /// file.read_exact_at(&mut block, 4096)?;
 /// assert_eq!(block[0], 7);
@@ -149,7 +149,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// assert_eq!(file.metadata().sectors, 8, "the hole takes no space");
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -163,7 +163,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// let mut buf = parext4::AlignedBuf::zeroed(8192);
     /// file.read_exact_at(&mut buf, 4096)?;
     /// assert!(file.read_exact_at(&mut buf, 8192).is_err(), "the file ends before");
@@ -174,23 +174,6 @@ impl DirectFile {
     /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
-    }
-
-    /// Writes all of `data`, as [`write_at`](Self::write_at) does. [`std::os::unix::fs::FileExt`] has this name for
-    /// it.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 4096)?;
-    /// assert_eq!(file.size(), 8192);
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`write_at`](Self::write_at).
-    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write_at(data, offset)
     }
 
     /// Returns the size in bytes.
@@ -213,7 +196,7 @@ impl DirectFile {
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// let sector = file.sector_size() as usize;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(2 * sector), 0)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(2 * sector), 0)?;
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]

@@ -42,7 +42,7 @@ fn leaves_of_large_blocks_below_the_triple_indirect_block_take_no_more_memory_th
     volume.root().unwrap().create(b"file", &NewInode::new()).unwrap();
     let file = volume.open_direct("/file", &OpenOptions::read_write()).unwrap();
     for nth in 0..LEAVES {
-        file.write_at(&[7; 4096], offset(nth)).unwrap();
+        file.write_all_at(&[7; 4096], offset(nth)).unwrap();
     }
     drop(file);
     volume.close().unwrap();

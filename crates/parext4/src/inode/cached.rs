@@ -232,7 +232,7 @@ mod tests {
         let options = VolumeOptions::new().write_back_interval(None);
         let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
-        file.buffered().unwrap().write_at(&[1; 100], 0).unwrap();
+        file.buffered().unwrap().write_all_at(&[1; 100], 0).unwrap();
         let cached = file.node().inode.cached().unwrap();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {

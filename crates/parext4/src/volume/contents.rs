@@ -76,9 +76,9 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open_file`](Self::open_file) and [`File::write_at`].
+    /// The errors of [`open_file`](Self::open_file) and [`File::write_all_at`].
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
-        self.create_file(path)?.write_at(contents.as_ref(), 0)
+        self.create_file(path)?.write_all_at(contents.as_ref(), 0)
     }
 
     /// Returns true if a path leads to an inode. Follows symbolic links.
@@ -111,7 +111,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open_file`](Self::open_file), [`File::read_at`] and [`File::write_at`]; [`Error::Invalid`] if both paths lead to
+    /// The errors of [`open_file`](Self::open_file), [`File::read_at`] and [`File::write_all_at`]; [`Error::Invalid`] if both paths lead to
     /// one file.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let source = self.open_file(from, &OpenOptions::read_only())?;
@@ -134,7 +134,7 @@ fn copy_contents(source: &File, target: &File) -> Result<u64> {
     let mut done = 0;
     loop {
         let count = source.read_at(&mut buf, done)?;
-        target.write_at(&buf[..count], done)?;
+        target.write_all_at(&buf[..count], done)?;
         done += count as u64;
         if count < CHUNK {
             return Ok(done);

@@ -64,7 +64,7 @@ use crate::engine::EngineRef;
 /// std::thread::scope(|scope| {
 ///     for thread in 0..4_u64 {
 ///         let file = &file;
-///         scope.spawn(move || file.write_at(&[thread as u8; 4096], thread * 4096));
+///         scope.spawn(move || file.write_all_at(&[thread as u8; 4096], thread * 4096));
 ///     }
 /// });
 /// file.sync_all()?;

@@ -27,7 +27,7 @@ impl Volume {
     /// # mkfs(&*device, &MkfsOptions::new())?;
     /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
     /// let file = volume.open_file("/counters", &OpenOptions::read_write().create(true))?;
-    /// file.write_at(&7_u32.to_le_bytes(), 4)?;
+    /// file.write_all_at(&7_u32.to_le_bytes(), 4)?;
     /// assert_eq!(file.size(), 8);
     /// # Ok(())
     /// # }
@@ -55,7 +55,7 @@ impl Volume {
     /// use parext4::{AlignedBuf, OpenOptions};
     ///
     /// let file = volume.open_direct("/data", &OpenOptions::read_write().create(true))?;
-    /// file.write_at(&AlignedBuf::from_slice(&[7; 4096]), 0)?;
+    /// file.write_all_at(&AlignedBuf::from_slice(&[7; 4096]), 0)?;
     /// assert_eq!(file.size(), 4096);
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -78,7 +78,7 @@ impl Volume {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// let file = volume.create_file("/a")?;
-    /// file.write_at(b"text", 0)?;
+    /// file.write_all_at(b"text", 0)?;
     /// assert_eq!(volume.read("/a")?, b"text");
     /// # Ok::<(), parext4::Error>(())
     /// ```

@@ -204,7 +204,7 @@ mod tests {
         let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
         let buffered = file.buffered().unwrap();
-        buffered.write_at(&[1; 4096], 0).unwrap();
+        buffered.write_all_at(&[1; 4096], 0).unwrap();
         let (dirty, inode) = (&volume.engine.dirty, &file.node().inode);
         let cached = inode.cached().unwrap();
         // A check that makes writers wait acquires the list.

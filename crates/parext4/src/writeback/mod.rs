@@ -299,7 +299,7 @@ mod tests {
         let (node, delayed) = (direct.node(), || volume.engine.allocator.delayed_blocks());
         let cached = node.inode.cached().unwrap();
         // A failed write has left zeros and the space of the block.
-        file.write_at(&[0; 50], 0).unwrap();
+        file.write_all_at(&[0; 50], 0).unwrap();
         let space = delayed();
         node.inode.set_size(0);
 
@@ -307,7 +307,7 @@ mod tests {
         let mut contents = Contents::with_room(&[run], node.engine.page_size());
         let (how, writing) = (AcquireMode::Try, cached.writing());
         let begun = node.begin_runs_held(cached, run, how, how, &mut contents).unwrap();
-        file.write_at(&[2; 50], 0).unwrap();
+        file.write_all_at(&[2; 50], 0).unwrap();
         node.write_batch(cached, begun.unwrap(), contents).unwrap();
         drop(writing);
         let (dirty, reserved) = cached.pages.peek(PageIndex::ZERO).unwrap().marks();

@@ -16,7 +16,7 @@ fn sleeping_threads_write_back_once_pages_are_dirty() {
     let volume = open(&device, &untimed().write_back_interval(interval));
     let file = create(&volume, "/f");
     for nth in 1..4 {
-        file.write_at(&[3; 10_000], (nth - 1) * 12_288).unwrap();
+        file.write_all_at(&[3; 10_000], (nth - 1) * 12_288).unwrap();
         let looks = (0..6000).take_while(|_| {
             std::thread::sleep(interval / 2);
             file.direct().node().metadata().sectors < nth * 3 * 8
@@ -36,14 +36,14 @@ fn data_is_written_back_after_the_interval_and_above_the_limit() {
     let options = untimed().write_back_interval(Duration::from_millis(20)).cache_bytes(8 << 20);
     let volume = open(&device, &options);
     let file = create(&volume, "/f");
-    file.write_at(&[3; 10_000], 0).unwrap();
+    file.write_all_at(&[3; 10_000], 0).unwrap();
     // The attribute tells: `fiemap` would write back itself.
     let used = || file.direct().node().metadata().sectors;
     while used() < 3 * 8 {
         std::thread::yield_now();
     }
     for nth in 0..40 {
-        file.write_at(&vec![nth; 1 << 20], u64::from(nth) << 20).unwrap();
+        file.write_all_at(&vec![nth; 1 << 20], u64::from(nth) << 20).unwrap();
     }
     for nth in 0..40 {
         let mut bytes = vec![0; 1 << 20];
@@ -64,9 +64,9 @@ fn many_small_files_are_written_back_together() {
     let volume = Volume::open_device(Arc::clone(&gate) as Arc<dyn Device>, &options).unwrap();
     let files: Vec<_> = (0..40).map(|nth| create(&volume, &format!("/{nth}"))).collect();
     // Reads the bitmaps of free blocks.
-    files[0].write_at(&[1; 5000], 0).unwrap();
+    files[0].write_all_at(&[1; 5000], 0).unwrap();
     volume.sync().unwrap();
-    files.iter().for_each(|file| file.write_at(&[1; 5000], 0).unwrap());
+    files.iter().for_each(|file| file.write_all_at(&[1; 5000], 0).unwrap());
     gate.shut();
     let synced = std::thread::spawn({
         let volume = volume.clone();
@@ -87,9 +87,9 @@ fn an_idle_cache_frees_its_memory() {
     let idle = Duration::from_millis(20);
     let volume = open(&device, &untimed().cache_idle(idle).write_back_interval(None));
     let file = create(&volume, "/f");
-    file.write_at(&vec![3; 1 << 20], 0).unwrap();
+    file.write_all_at(&vec![3; 1 << 20], 0).unwrap();
     file.sync_data().unwrap();
-    file.write_at(&[4; 4096], 0).unwrap();
+    file.write_all_at(&[4; 4096], 0).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while volume.cache_stats().memory > 4096 {
         assert!(Instant::now() < deadline, "it keeps its memory: {:?}", volume.cache_stats());

@@ -23,7 +23,7 @@ fn options() -> VolumeOptions {
 fn written_file(volume: &Volume, pages: u64) -> (File, u64) {
     let file = create(volume, "/f");
     let bytes = vec![1; usize::try_from(pages * PAGE).unwrap()];
-    file.direct().write_at(&bytes, 0).unwrap();
+    file.direct().write_all_at(&bytes, 0).unwrap();
     volume.sync().unwrap();
     let (start, len) = file.direct().device_range(0).unwrap().unwrap();
     assert!(len >= pages * PAGE, "the file lies in several places");
@@ -37,7 +37,7 @@ fn on(device: Arc<dyn Device>) -> Volume {
 /// Makes pages dirty.
 fn dirty(file: &File, pages: impl IntoIterator<Item = u64>) {
     for page in pages {
-        file.write_at(&[2; PAGE as usize], page * PAGE).unwrap();
+        file.write_all_at(&[2; PAGE as usize], page * PAGE).unwrap();
     }
 }
 
@@ -80,7 +80,7 @@ fn runs_are_joined_over_few_clean_pages_in_the_cache_only() {
     // Page 51 was changed by direct I/O, which dropped it from the cache.
     dirty(&file, [50, 52]);
     read(&file, [51]);
-    file.direct().write_at(&[3; PAGE as usize], 51 * PAGE).unwrap();
+    file.direct().write_all_at(&[3; PAGE as usize], 51 * PAGE).unwrap();
     let before = recorder.events();
     file.sync_data().unwrap();
     let of_file = |event: &Event| match event {
@@ -219,13 +219,13 @@ fn blocks_that_are_not_allocated_yet_count_as_used() {
         let file = volume.create_direct("/f").unwrap();
         let buffered = file.buffered().unwrap();
         let sectors = || file.node().metadata().sectors;
-        buffered.write_at(&[1; 3 * 4096], 0).unwrap();
-        buffered.write_at(&[2; 100], 1000).unwrap();
+        buffered.write_all_at(&[1; 3 * 4096], 0).unwrap();
+        buffered.write_all_at(&[2; 100], 1000).unwrap();
         assert_eq!(sectors(), 24, "blocks of {block_size}");
         buffered.sync_all().unwrap();
         assert_eq!(sectors(), 24, "blocks of {block_size}, written back");
         // Discarded before they are written back.
-        buffered.write_at(&[3; 8192], 8192).unwrap();
+        buffered.write_all_at(&[3; 8192], 8192).unwrap();
         assert_eq!(sectors(), 32);
         file.set_len(4096).unwrap();
         assert_eq!(sectors(), 8);

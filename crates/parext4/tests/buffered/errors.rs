@@ -36,7 +36,7 @@ fn full(policy: Policy) -> FullVolume {
 fn write_until_refused(file: &File, byte: u8, first: u64, step: usize) -> (Vec<u64>, Error) {
     let mut taken = Vec::new();
     for block in (first..SMALL.blocks).step_by(step) {
-        match file.write_at(&[byte; 1024], block * BLOCK) {
+        match file.write_all_at(&[byte; 1024], block * BLOCK) {
             Ok(()) => taken.push(block),
             Err(error) => return (taken, error),
         }
@@ -90,7 +90,7 @@ fn a_full_volume_refuses_writes_until_it_can_write_back_again() {
         // The refused write succeeds now.
         for (nth, file) in handles.iter().enumerate() {
             for block in (nth as u64..SMALL.blocks).step_by(4) {
-                watchdog.watch(nth, || file.write_at(&[9; 1024], block * BLOCK).unwrap());
+                watchdog.watch(nth, || file.write_all_at(&[9; 1024], block * BLOCK).unwrap());
             }
         }
         full.model.fill(9);
@@ -111,7 +111,7 @@ fn a_hole_is_punched_where_data_cannot_be_written_back() {
         file.sync_data().unwrap();
         full.model.fill(0);
         full.check("punched");
-        file.write_at(&[4; 1024], 5 * BLOCK).unwrap();
+        file.write_all_at(&[4; 1024], 5 * BLOCK).unwrap();
         file.sync_data().unwrap();
         full.model[5 * 1024..6 * 1024].fill(4);
         drop(file);
@@ -127,7 +127,7 @@ fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
         let full = full(policy);
         // Written blocks can be overwritten without space.
         let other = buffered(&full.volume.direct_file("/filler").unwrap());
-        other.direct().write_at(&vec![1; 300 << 10], 0).unwrap();
+        other.direct().write_all_at(&vec![1; 300 << 10], 0).unwrap();
         // From now on more is dirty than the limit allows.
         let stuck = buffered(&full.file);
         assert!(matches!(write_until_refused(&stuck, 3, 0, 4), (_, Error::NoSpace)));
@@ -139,7 +139,7 @@ fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
                     for byte in 0..3 {
                         let data = vec![byte; len];
                         for offset in (nth * len..300 << 10).step_by(3 * len) {
-                            watchdog.watch(nth, || other.write_at(&data, offset as u64).unwrap());
+                            watchdog.watch(nth, || other.write_all_at(&data, offset as u64).unwrap());
                         }
                     }
                 });
@@ -162,7 +162,7 @@ fn writers_that_wait_for_memory_get_the_error_of_the_device() {
         let file = volume.create_direct("/f").unwrap();
         let handles: Vec<_> = (0..4).map(|_| buffered(&file)).collect();
         let idle = buffered(&file);
-        handles[0].write_at(&[1; 4096], 0).unwrap();
+        handles[0].write_all_at(&[1; 4096], 0).unwrap();
         volume.sync().unwrap();
         device.arm(FaultPlan::at(1).kind(FaultKind::Writes).sticky(true));
         let watchdog = Watchdog::start("the_device_fails", 0, 4);
@@ -170,7 +170,7 @@ fn writers_that_wait_for_memory_get_the_error_of_the_device() {
             for (nth, file) in handles.iter().enumerate() {
                 let watchdog = &watchdog;
                 scope.spawn(move || {
-                    let write = |page: u64| file.write_at(&[2; 4096], (page * 4 + nth as u64) * 4096);
+                    let write = |page: u64| file.write_all_at(&[2; 4096], (page * 4 + nth as u64) * 4096);
                     let error = watchdog.watch(nth, || (1..1000).find_map(|page| write(page).err()));
                     let error = error.expect("more is dirty than may be");
                     assert!(matches!(error, Error::Device { .. } | Error::Stopped(_)), "{error}");
@@ -194,7 +194,7 @@ fn reads_succeed_after_read_aheads_that_failed() {
     let options = untimed().cache_bytes(64 << 20);
     let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
     let data = super::random(&mut Rng::new(9, 0), LEN);
-    super::create(&open(), "/f").write_at(&data, 0).unwrap();
+    super::create(&open(), "/f").write_all_at(&data, 0).unwrap();
     for (fail_at, sticky) in (1..60).step_by(3).flat_map(|nth| [(nth, false), (nth, true)]) {
         let volume = open();
         let file = volume.direct_file("/f").unwrap().buffered().unwrap();
@@ -228,7 +228,7 @@ fn delayed_blocks_stay_reserved_once_while_their_map_cannot_be_read() {
     let volume = open();
     let file = super::create(&volume, "/f");
     for leaf in 0..LEAVES {
-        file.write_at(&[1; 1024], start_of(leaf)).unwrap();
+        file.write_all_at(&[1; 1024], start_of(leaf)).unwrap();
     }
     file.sync_all().unwrap();
     drop(file);
@@ -239,7 +239,7 @@ fn delayed_blocks_stay_reserved_once_while_their_map_cannot_be_read() {
         let from = if is_truncated { 100 } else { 50 };
         let free = volume.space().free_blocks;
         for block in 0..7 {
-            file.write_at(&[2; 1024], start_of(0) + (from + block) * 1024).unwrap();
+            file.write_all_at(&[2; 1024], start_of(0) + (from + block) * 1024).unwrap();
         }
         for leaf in 0..LEAVES {
             file.direct().read_at(&mut [0; 1024], start_of(leaf)).unwrap();

@@ -29,7 +29,7 @@ fn an_append_whose_write_back_finds_no_space_is_there_once() {
         let full = FullVolume::new(SMALL, &options, 0, 0);
         let file = full.volume.direct_file("/behind").unwrap().buffered().unwrap();
         // Three extents. A write that begins within the last one makes five of them, which the inode has no room for.
-        file.direct().write_at(&[1; 1024], 2 * BLOCK).unwrap();
+        file.direct().write_all_at(&[1; 1024], 2 * BLOCK).unwrap();
         file.set_len(12 * BLOCK).unwrap();
         let before = read_all(&file);
         let data = random(&mut Rng::new(8, 0), 300 << 10);
@@ -106,7 +106,7 @@ fn no_read_sees_half_of_a_write_that_waits_for_space() {
     let options = untimed().write_back_interval(None);
     let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
     let file = create(&volume, "/f");
-    file.direct().write_at(&[1; 4096], 0).unwrap();
+    file.direct().write_all_at(&[1; 4096], 0).unwrap();
     file.set_len(8192).unwrap();
     let ballast = volume.create_direct("/ballast").unwrap();
     ballast.allocate(0, 64 << 10, false).unwrap();
@@ -116,7 +116,7 @@ fn no_read_sees_half_of_a_write_that_waits_for_space() {
     drop(ballast);
     volume.remove_file("/ballast").unwrap();
     *device.hooks().file.lock().unwrap() = Some(volume.open_file("/f", &OpenOptions::read_write()).unwrap());
-    file.write_at(&[2; 8192], 0).unwrap();
+    file.write_all_at(&[2; 8192], 0).unwrap();
     let seen = device.hooks().reader.lock().unwrap().take().expect("the write commits").join().unwrap();
     assert!(seen == [2; 8192] || seen == [vec![1; 4096], vec![0; 4096]].concat(), "half a write");
     drop((file, rest));
@@ -132,19 +132,19 @@ fn preallocated_blocks_are_not_counted_twice() {
         let volume = open(&device, &untimed().write_back_interval(None));
         let free = || volume.space().free_blocks;
         let file = create(&volume, "/f");
-        file.direct().write_at(&vec![1; 400 << 10], 0).unwrap();
+        file.direct().write_all_at(&vec![1; 400 << 10], 0).unwrap();
         let before = free();
-        file.direct().write_at(&[1; 4096], 400 << 10).unwrap();
+        file.direct().write_all_at(&[1; 4096], 400 << 10).unwrap();
         let preallocated = before - free() - 4;
         assert!(preallocated >= 100, "{preallocated} blocks");
         let ballast = volume.create_direct("/ballast").unwrap();
         ballast.allocate(0, (free() - POOL - 200) * BLOCK, false).unwrap();
         // Without the preallocated blocks, more than is free, and less than that and these blocks.
         let len = usize::try_from((preallocated + 200 + 50) * BLOCK).unwrap();
-        let refused = file.write_at(&vec![2; len], begin);
+        let refused = file.write_all_at(&vec![2; len], begin);
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         let data = vec![3; 100 << 10];
-        file.write_at(&data, begin).unwrap();
+        file.write_all_at(&data, begin).unwrap();
         volume.sync().unwrap();
         same(&read_all(&file)[usize::try_from(begin).unwrap()..], &data, "the write that fits");
         drop((file, ballast));

@@ -75,7 +75,7 @@ fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
     match what {
         0..=5 => {
             let data = random(rng, len);
-            file.write_at(&data, offset).unwrap();
+            file.write_all_at(&data, offset).unwrap();
             put(model, &data, at);
         }
         6..=9 => {
@@ -92,7 +92,7 @@ fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
         12 | 13 => {
             let (offset, at) = (offset / 512 * 512, at / 512 * 512);
             let data = random(rng, sectors(len));
-            file.direct().write_at(&data, offset).unwrap();
+            file.direct().write_all_at(&data, offset).unwrap();
             put(model, &data, at);
         }
         14 | 15 => {
@@ -116,7 +116,7 @@ fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
         _ => {
             let data = random(rng, len);
             let (a, b) = data.split_at(len / 3);
-            file.write_vectored_at(&[IoSlice::new(a), IoSlice::new(b)], offset).unwrap();
+            file.write_all_vectored_at(&[IoSlice::new(a), IoSlice::new(b)], offset).unwrap();
             put(model, &data, at);
             let (mut first, mut second) = (vec![0; len / 2], vec![0; len - len / 2]);
             let bufs = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
@@ -174,7 +174,7 @@ fn the_kernel_and_debugfs_read_the_written_data() {
         for _ in 0..200 {
             let (offset, len) = (rng.below(1 << 20), rng.log_uniform(20_000));
             let data = random(&mut rng, usize::try_from(len).unwrap());
-            file.write_at(&data, offset).unwrap();
+            file.write_all_at(&data, offset).unwrap();
             put(&mut model, &data, usize::try_from(offset).unwrap());
         }
         drop(file);
@@ -200,7 +200,7 @@ fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
         let (mut taken, stride) = (0, 2 * u64::from(block_size));
         'full: for nth in 0.. {
             for file in &files {
-                match file.write_at(&[7; 100], nth * stride) {
+                match file.write_all_at(&[7; 100], nth * stride) {
                     Ok(()) => taken += 1,
                     Err(Error::NoSpace) => break 'full,
                     Err(error) => panic!("{error}"),
@@ -235,10 +235,10 @@ fn written_data_stays_if_there_is_no_space_to_zero_it() {
     let device = Arc::new(Shape::new(8, 1024, true).make());
     let volume = open(&device, &small());
     let file = create(&volume, "/f");
-    file.direct().write_at(&[1; 8192], 0).unwrap();
+    file.direct().write_all_at(&[1; 8192], 0).unwrap();
     file.set_len(1 << 20).unwrap();
     fill(&volume);
-    file.write_at(&[2; 8192], 0).unwrap();
+    file.write_all_at(&[2; 8192], 0).unwrap();
     let zeroed = file.direct().zero_range(0, 1 << 20, false);
     assert!(matches!(zeroed, Err(Error::NoSpace)), "{zeroed:?}");
     let mut seen = vec![0; 8192];
@@ -279,17 +279,17 @@ fn reserved_space_is_released_without_being_written() {
     let before = free();
     let file = create(&volume, "/f");
     let made = free();
-    file.write_at(&vec![1; 100_000], 5000).unwrap();
+    file.write_all_at(&vec![1; 100_000], 5000).unwrap();
     assert!(made - free() >= 98, "reserved at once");
     file.set_len(0).unwrap();
     assert_eq!(free(), made);
-    file.write_at(&vec![1; 100_000], 5000).unwrap();
+    file.write_all_at(&vec![1; 100_000], 5000).unwrap();
     // Direct writes over the same data allocate its blocks, so no reservation stays.
-    file.direct().write_at(&vec![2; 102_400], 4096).unwrap();
+    file.direct().write_all_at(&vec![2; 102_400], 4096).unwrap();
     volume.sync().unwrap();
     let used = made - free();
     assert!((100..=101 + 3).contains(&used), "{used} blocks");
-    file.write_at(&vec![1; 100_000], 1 << 20).unwrap();
+    file.write_all_at(&vec![1; 100_000], 1 << 20).unwrap();
     volume.remove_file("/f").unwrap();
     drop(file);
     volume.sync().unwrap();
@@ -308,7 +308,7 @@ fn a_write_that_is_to_be_durable_is() {
         let options = OpenOptions::read_write().sync(sync).append(append);
         let file = volume.open_file("/f", &options).unwrap();
         for n in 0..40_u8 {
-            file.write_at(&[n + 1; 700], u64::from(n) * 700).unwrap();
+            file.write_all_at(&[n + 1; 700], u64::from(n) * 700).unwrap();
             let crashed = Arc::new(device.fork());
             recover(&crashed);
             let after = open(&crashed, &small());
@@ -328,7 +328,7 @@ fn a_long_file_is_synced_and_read_ahead() {
     let volume = open(&device, &options);
     let file = create(&volume, "/f");
     for (nth, piece) in data.chunks(1 << 20).enumerate() {
-        file.write_at(piece, (nth << 20) as u64).unwrap();
+        file.write_all_at(piece, (nth << 20) as u64).unwrap();
     }
     file.sync_all().unwrap();
     let crashed = Arc::new(device.fork());
@@ -358,9 +358,9 @@ fn the_size_on_the_device_follows_the_data() {
     let device = Arc::new(Shape::new(16, 1024, true).make_poisoned());
     let volume = open(&device, &small());
     let file = create(&volume, "/f");
-    file.write_at(&[1; 3000], 0).unwrap();
+    file.write_all_at(&[1; 3000], 0).unwrap();
     file.sync_data().unwrap();
-    file.write_at(&[2; 3000], 3000).unwrap();
+    file.write_all_at(&[2; 3000], 3000).unwrap();
     assert_eq!(file.size(), 6000);
     // A commit for another reason.
     volume.create_direct("/g").unwrap().sync_all().unwrap();
@@ -383,14 +383,14 @@ fn every_handle_reports_a_failed_write_back_once() {
     let file = create(&volume, "/f");
     file.sync_all().unwrap();
     let (second, third) = (file.clone(), file.clone());
-    file.write_at(&[1; 5000], 0).unwrap();
+    file.write_all_at(&[1; 5000], 0).unwrap();
     device.arm(FaultPlan::at(1).kind(FaultKind::Writes).sticky(true));
     assert!(matches!(file.sync_data(), Err(Error::Device { .. })));
     assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "reported once; the volume has stopped");
     assert!(matches!(second.sync_all(), Err(Error::Device { .. })));
     assert!(matches!(third.sync_range(0, 1), Err(Error::Device { .. })));
     assert!(matches!(third.sync_range(0, 1), Err(Error::Stopped(_))));
-    assert!(matches!(file.write_at(&[1], 0), Err(Error::Stopped(_))));
+    assert!(matches!(file.write_all_at(&[1], 0), Err(Error::Stopped(_))));
     let mut byte = [0];
     assert_eq!((file.read_at(&mut byte, 4999).unwrap(), byte), (1, [1]), "pages in memory can be read");
 }
@@ -402,7 +402,7 @@ fn a_read_waits_for_less_where_pages_are_enough() {
     let options = OpenOptions::read_write().create_new(true).atomicity(Atomicity::Page);
     let file = volume.open_file("/f", &options).unwrap();
     let data: Vec<u8> = (0..50_000_u32).map(|at| (at % 251) as u8).collect();
-    file.write_at(&data, 123).unwrap();
+    file.write_all_at(&data, 123).unwrap();
     let mut bytes = vec![0; 60_000];
     assert_eq!(file.read_at(&mut bytes, 123).unwrap(), 50_000);
     assert!(bytes[..50_000] == data[..]);
@@ -426,7 +426,7 @@ fn untorn_writes_are_one_request_or_an_error() {
     file.write_untorn(&[1; 1024], 3072).unwrap();
     assert_eq!(file.size(), 4096);
     file.direct().allocate(0, 1 << 20, false).unwrap();
-    file.write_at(&[9; 5000], 0).unwrap();
+    file.write_all_at(&[9; 5000], 0).unwrap();
     let (at, _) = file.direct().device_range(0).unwrap().unwrap();
     let fits = (at / 1024).is_multiple_of(4);
     match file.write_untorn(&[2; 4096], 0) {

@@ -66,13 +66,13 @@ fn write_file(device: &Arc<Counted>) -> (Range<u64>, Vec<Range<u64>>) {
     volume.sync().unwrap();
     let file = create(&volume, "/f");
     // Blocks on the device, so that the order of write-back cannot change their place.
-    file.direct().write_at(&vec![1; (PAGES * PAGE) as usize], 0).unwrap();
+    file.direct().write_all_at(&vec![1; (PAGES * PAGE) as usize], 0).unwrap();
     volume.sync().unwrap();
     let (start, len) = file.direct().device_range(0).unwrap().unwrap();
     let place = start..start + PAGES * PAGE;
     assert!(len >= PAGES * PAGE && !start.is_multiple_of(OBJECT), "{place:?}");
     for page in 0..PAGES {
-        file.write_at(&[2; PAGE as usize], page * PAGE).unwrap();
+        file.write_all_at(&[2; PAGE as usize], page * PAGE).unwrap();
     }
     device.hooks().writes.lock().unwrap().clear();
     file.sync_data().unwrap();

@@ -95,7 +95,7 @@ impl Case<'_> {
     fn write_somewhere(&self, volume: &Volume, state: &VolumeState) -> Result<(), Error> {
         let is_file = |(path, name): (&String, &Name)| matches!(name, Name::File(_)).then(|| path.clone());
         match state.names.iter().find_map(is_file).and_then(|path| volume.direct_file(path).ok()) {
-            Some(file) => file.write_at(&[1; 512], 0),
+            Some(file) => file.write_all_at(&[1; 512], 0),
             None => volume.create_direct("/after").map(drop),
         }
     }

@@ -137,10 +137,10 @@ impl Run {
             let (what, bytes) = self.choose(rng, thread, region, sequence);
             let result = match what {
                 What::Write { file, first, .. } if self.buffers(rng) => {
-                    self.buffered[file].write_at(&bytes, first * SECTOR as u64).map(|()| 0)
+                    self.buffered[file].write_all_at(&bytes, first * SECTOR as u64).map(|()| 0)
                 }
                 What::Write { file, first, .. } => {
-                    self.files[file].write_at(&bytes, first * SECTOR as u64).map(|()| 0)
+                    self.files[file].write_all_at(&bytes, first * SECTOR as u64).map(|()| 0)
                 }
                 What::Append { .. } if self.buffers(rng) => self.buffered[APPENDED].append(&bytes),
                 What::Append { .. } => self.files[APPENDED].append(&bytes),

@@ -65,7 +65,7 @@ fn prepare() -> MemDevice {
     volume.create_dir("/d", 0o755).expect("mkdir");
     volume.create_dir("/e", 0o755).expect("mkdir");
     volume.create_direct(OTHER).expect("create");
-    buffered(&volume, TARGET).write_at(&old(), 0).expect("write_at");
+    buffered(&volume, TARGET).write_all_at(&old(), 0).expect("write_at");
     volume.close().expect("close");
     device.fork()
 }
@@ -111,7 +111,7 @@ fn check_state(
 /// Writes the new contents to a file, which stays open.
 fn write_new(volume: &Volume, path: &str) -> File {
     let file = buffered(volume, path);
-    file.write_at(&new(), 0).expect("write_at");
+    file.write_all_at(&new(), 0).expect("write_at");
     assert!(dirty(volume) > 0, "nothing is dirty");
     file
 }
@@ -144,7 +144,7 @@ fn an_exchange() {
     for path in [NEW, ELSEWHERE] {
         check(&without_threads(), &[(TARGET, &new()), (path, &old())], |volume| {
             // The other file of the exchange was also just written.
-            buffered(volume, TARGET).write_at(&old(), 0).expect("write_at");
+            buffered(volume, TARGET).write_all_at(&old(), 0).expect("write_at");
             let _file = write_new(volume, path);
             exchange(volume, path);
         });
@@ -189,7 +189,7 @@ fn a_rename_that_replaces_nothing_writes_nothing_back() {
     // A file without contents is not replaced, either.
     let file = buffered(&volume, "/empty");
     file.set_len(0).expect("set_len");
-    file.write_at(&[3; 100], 0).expect("write_at");
+    file.write_all_at(&[3; 100], 0).expect("write_at");
     drop(file);
     assert!(dirty(&volume) > pages);
 }

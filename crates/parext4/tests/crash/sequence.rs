@@ -189,7 +189,7 @@ fn write_and_append(file: &DirectFile, thread: u64, rng: &mut Rng) {
         let stamp = Stamp { file: FILE, writer, sequence, origin: 0 };
         let (skip, sectors) = (rng.below(8), 1 + rng.below(8));
         let first = slot * 16 + skip;
-        file.write_at(&filled(first, sectors, stamp), first * SECTOR as u64).expect("write_at");
+        file.write_all_at(&filled(first, sectors, stamp), first * SECTOR as u64).expect("write_at");
         let mut bytes = vec![0; SECTOR * usize::try_from(rng.log_uniform(16)).unwrap()];
         fill_append(&mut bytes, Stamp { sequence: sequence + 100, ..stamp });
         file.append(&bytes).expect("append");

@@ -102,8 +102,8 @@ impl FileUnderTest {
             Op::Write { way, offset, len } => {
                 let data = data(nth, len);
                 match way {
-                    Way::Buffered => self.buffered().write_at(&data, offset)?,
-                    Way::Direct => self.file().write_at(&data, offset)?,
+                    Way::Buffered => self.buffered().write_all_at(&data, offset)?,
+                    Way::Direct => self.file().write_all_at(&data, offset)?,
                 }
                 self.model.store(offset, &data);
             }

@@ -32,7 +32,7 @@ fn a_sparse_file_is_deleted_in_bounded_transactions() {
     let file = volume.create_direct("/sparse").unwrap();
     let place = |leaf: u64| (12 + leaf * LEAF) * BLOCK;
     for leaf in 0..LEAVES {
-        file.write_at(&[7; BLOCK as usize], place(leaf)).unwrap();
+        file.write_all_at(&[7; BLOCK as usize], place(leaf)).unwrap();
     }
     // The blocks, their leaves, the double and the triple indirect block, and the blocks below the triple one.
     let middles = (LEAVES - 1 - LEAF).div_ceil(LEAF);
@@ -41,7 +41,7 @@ fn a_sparse_file_is_deleted_in_bounded_transactions() {
     // Some of the leaves are no longer in memory.
     let mut bytes = [0; 2 * BLOCK as usize];
     for leaf in (0..LEAVES).step_by(11) {
-        file.write_at(&[8; BLOCK as usize], place(leaf) + BLOCK).unwrap();
+        file.write_all_at(&[8; BLOCK as usize], place(leaf) + BLOCK).unwrap();
         file.read_exact_at(&mut bytes, place(leaf)).unwrap();
         let (old, new) = bytes.split_at(BLOCK as usize);
         assert!(old == [7; BLOCK as usize] && new == [8; BLOCK as usize], "leaf {leaf}");
@@ -78,7 +78,7 @@ fn a_full_volume_loses_no_block() {
         let file = volume.create_direct("/file").unwrap();
         let mut leaf = 0;
         let error = loop {
-            match file.write_at(&[7; 8 * BLOCK as usize], leaf * LEAF * BLOCK) {
+            match file.write_all_at(&[7; 8 * BLOCK as usize], leaf * LEAF * BLOCK) {
                 Ok(()) => leaf += 1,
                 Err(error) => break error,
             }
@@ -90,7 +90,7 @@ fn a_full_volume_loses_no_block() {
         let buffered = file.buffered().unwrap();
         let mut leaf = 0;
         let error = loop {
-            match buffered.write_at(&[8; BLOCK as usize], leaf * LEAF * BLOCK) {
+            match buffered.write_all_at(&[8; BLOCK as usize], leaf * LEAF * BLOCK) {
                 Ok(()) => leaf += 1,
                 Err(error) => break error,
             }
@@ -137,11 +137,11 @@ fn dirty_pages_keep_their_indirect_blocks_when_other_blocks_are_punched() {
         let file = volume.create_direct("/file").unwrap();
         let start = |nth: u64| (12 + LEAF + LEAF * LEAF + nth * distance) * BLOCK;
         for nth in 0..PAGES {
-            file.write_at(&[7; BLOCK as usize], start(nth)).unwrap();
+            file.write_all_at(&[7; BLOCK as usize], start(nth)).unwrap();
         }
         let buffered = file.buffered().unwrap();
         for nth in 0..PAGES {
-            buffered.write_at(&[8; BLOCK as usize], start(nth) + place * BLOCK).unwrap();
+            buffered.write_all_at(&[8; BLOCK as usize], start(nth) + place * BLOCK).unwrap();
         }
         for nth in 0..PAGES {
             file.punch_hole(start(nth), place.min(LEAF) * BLOCK).unwrap();
@@ -162,7 +162,7 @@ fn dirty_pages_keep_their_indirect_blocks_when_other_blocks_are_punched() {
         volume.remove_file("/ballast").unwrap();
         volume.sync().unwrap();
         // A page that is dropped keeps nothing.
-        file.buffered().unwrap().write_at(&[8; BLOCK as usize], start(PAGES)).unwrap();
+        file.buffered().unwrap().write_all_at(&[8; BLOCK as usize], start(PAGES)).unwrap();
         file.set_len(0).unwrap();
         volume.sync().unwrap();
         assert_eq!((file.node().metadata().sectors, volume.space().free_blocks), (0, free));
@@ -190,9 +190,9 @@ fn a_failed_write_leaves_no_block() {
         Arc::new(HookedDevice::new(Arc::clone(&memory) as Arc<dyn Device>, FailsLength(17 * BLOCK as usize)));
     let volume = Volume::open_device(device, &untimed()).unwrap();
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 4 * BLOCK as usize], 0).unwrap();
+    file.write_all_at(&[1; 4 * BLOCK as usize], 0).unwrap();
     volume.sync().unwrap();
-    let failed = file.write_at(&[2; 17 * BLOCK as usize], 4 * BLOCK);
+    let failed = file.write_all_at(&[2; 17 * BLOCK as usize], 4 * BLOCK);
     assert!(failed.is_err(), "{failed:?}");
     drop((file, volume));
     let recovered = Arc::new(memory.fork());

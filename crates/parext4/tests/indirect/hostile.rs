@@ -19,11 +19,11 @@ fn exercise(volume: &Volume) {
         let offset =
             [n * 1024, 12 + n * 8192, 268 << 10, (65804 << 10) + n * 300_000][(n % 4) as usize] / 512 * 512;
         let _ = file.read_at(&mut bytes, offset);
-        let _ = file.write_at(&bytes[..4096], offset);
+        let _ = file.write_all_at(&bytes[..4096], offset);
         let _ = file.punch_hole(offset + 1024, 100_000);
     }
     let _ = file.append(&bytes);
-    let _ = file.buffered().and_then(|buffered| buffered.write_at(&bytes, 70_000_000));
+    let _ = file.buffered().and_then(|buffered| buffered.write_all_at(&bytes, 70_000_000));
     let _ = volume.sync();
     let _ = file.set_len(300_000);
     drop(file);
@@ -35,9 +35,9 @@ fn image() -> Option<(MemDevice, Vec<usize>)> {
     let image = Image::mke2fs(8, &["-b", "1024", "-N", "64", "-O", "^extent,^64bit,^metadata_csum"])?;
     let volume = image.open();
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 400 << 10], 0).unwrap();
+    file.write_all_at(&[1; 400 << 10], 0).unwrap();
     for n in 0..4 {
-        file.write_at(&[2; 4096], (65804 + n * 65536) << 10).unwrap();
+        file.write_all_at(&[2; 4096], (65804 + n * 65536) << 10).unwrap();
     }
     drop(file);
     volume.close().unwrap();

@@ -149,7 +149,7 @@ fn one_volume_has_files_of_both_kinds() {
     let write = |name: &str, byte: u8| {
         let volume = image.open();
         let file = volume.create_direct(name).unwrap();
-        file.write_at(&content(byte), 0).unwrap();
+        file.write_all_at(&content(byte), 0).unwrap();
         drop(file);
         volume.close().unwrap();
     };
@@ -201,15 +201,15 @@ fn errors_are_those_of_the_kernel() {
     let volume = image.open();
     let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true)).unwrap();
     let errno = |result: parext4::Result<()>| result.unwrap_err().to_errno();
-    file.write_at(&[1; 16384], 0).unwrap();
+    file.write_all_at(&[1; 16384], 0).unwrap();
     assert_eq!(errno(file.allocate(4096, 4096, false)), libc::EOPNOTSUPP);
     assert_eq!(errno(file.allocate(4096, 4096, true)), libc::EOPNOTSUPP);
     assert_eq!(errno(file.zero_range(4096, 4096, false)), libc::EOPNOTSUPP);
     assert_eq!(errno(file.collapse_range(4096, 4096)), libc::EOPNOTSUPP);
     assert_eq!(errno(file.insert_range(4096, 4096)), libc::EOPNOTSUPP);
     assert_eq!(errno(file.set_len(largest + 1)), libc::EFBIG);
-    assert_eq!(errno(file.write_at(&[1; 4096], largest)), libc::EFBIG);
-    file.write_at(&[1; 4096], largest - 4096).unwrap();
+    assert_eq!(errno(file.write_all_at(&[1; 4096], largest)), libc::EFBIG);
+    file.write_all_at(&[1; 4096], largest - 4096).unwrap();
     assert_eq!(file.seek_data(16384).unwrap(), largest - 4096);
     file.punch_hole(4096, 1 << 43).unwrap();
     assert_eq!(file.size(), largest);

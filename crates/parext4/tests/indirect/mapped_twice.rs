@@ -31,7 +31,7 @@ fn damaged(other: usize) -> Option<Damaged> {
     for (nth, path) in FILES.into_iter().chain(["/bystander"]).enumerate() {
         let file = volume.create_direct(path).unwrap();
         for block in 0..BLOCKS {
-            file.write_at(&content(nth, block), block * BLOCK as u64).unwrap();
+            file.write_all_at(&content(nth, block), block * BLOCK as u64).unwrap();
         }
     }
     let free = volume.space().free_blocks;
@@ -110,10 +110,10 @@ fn a_read_and_a_write_of_a_block_that_is_mapped_twice_change_no_other_block() {
         let (device, volume) = damaged.open();
         let [one, two] = [FILES[0], FILES[other]].map(|path| volume.direct_file(path).unwrap());
         assert!(read(&two, DOUBLE.0) == read(&one, SINGLE.0));
-        one.write_at(&[7; BLOCK], SINGLE.0 * BLOCK as u64).unwrap();
+        one.write_all_at(&[7; BLOCK], SINGLE.0 * BLOCK as u64).unwrap();
         assert!(read(&two, DOUBLE.0) == [7; BLOCK]);
         let buffered = two.buffered().unwrap();
-        buffered.write_at(&[8; BLOCK], DOUBLE.0 * BLOCK as u64).unwrap();
+        buffered.write_all_at(&[8; BLOCK], DOUBLE.0 * BLOCK as u64).unwrap();
         buffered.sync_all().unwrap();
         assert!(read(&one, SINGLE.0) == [8; BLOCK]);
         drop((one, two, buffered));

@@ -28,7 +28,7 @@ pub trait Target {
 
 impl Target for DirectFile {
     fn write(&self, bytes: &[u8], offset: u64) {
-        self.write_at(bytes, offset).expect("write_at");
+        self.write_all_at(bytes, offset).expect("write_at");
     }
 
     fn punch(&self, offset: u64, len: u64) {

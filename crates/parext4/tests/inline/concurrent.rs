@@ -44,7 +44,7 @@ fn race(volume: &Volume, path: &str, seed: u64, cuts: bool) -> BTreeMap<u64, u64
         for sequence in 0..WRITES {
             let most = if sequence < WRITES / 2 { 24 } else { SLOTS };
             let number = rng.below(most / WRITERS) * WRITERS + writer;
-            file.write_at(&slot(number, sequence), number * SLOT as u64).unwrap();
+            file.write_all_at(&slot(number, sequence), number * SLOT as u64).unwrap();
             written.insert(number, sequence);
         }
         written

@@ -90,8 +90,8 @@ impl Tested {
             Op::Write { way, offset, len } => {
                 let data = bytes(len);
                 match way {
-                    Way::Buffered => self.buffered.write_at(&data, offset)?,
-                    Way::Direct => self.direct.write_at(&data, offset)?,
+                    Way::Buffered => self.buffered.write_all_at(&data, offset)?,
+                    Way::Direct => self.direct.write_all_at(&data, offset)?,
                 }
                 self.model.store(offset, &data);
             }
@@ -247,7 +247,7 @@ fn contents_leave_the_inode_when_they_do_not_fit() {
             expected.resize(9000, 0);
             assert_eq!(volume.read("/grown").unwrap(), expected);
             assert_eq!((grown.seek_data(0).unwrap(), grown.size()), (0, 9000));
-            grown.buffered().unwrap().write_at(b"S", 0).unwrap();
+            grown.buffered().unwrap().write_all_at(b"S", 0).unwrap();
             expected[0] = b'S';
             assert_eq!(volume.read("/grown").unwrap(), expected);
         }
@@ -272,7 +272,7 @@ fn a_full_volume_keeps_contents_in_their_inodes() {
     file.append(&vec![1; room]).unwrap();
     assert!(matches!(file.append(&[2; 1]), Err(Error::NoSpace)));
     assert!(matches!(file.direct().allocate(0, 1, false), Err(Error::NoSpace)));
-    file.write_at(&[3; 10], 0).unwrap();
+    file.write_all_at(&[3; 10], 0).unwrap();
     let names = |from: u32| (from..).map(|number| format!("name{number}"));
     let created = names(0).take_while(|name| dir.create(name.as_bytes(), &NewInode::new()).is_ok()).count();
     assert!((5..12).contains(&created), "{created}");

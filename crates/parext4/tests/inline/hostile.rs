@@ -47,7 +47,7 @@ fn exercise(volume: &Volume) {
         let _ = file.seek_data(0);
         let _ = volume.read(path);
         let _ = file.buffered().map(|file| {
-            let _ = file.write_at(b"other", 3);
+            let _ = file.write_all_at(b"other", 3);
             let _ = file.append(&[2; 30]);
             let _ = file.set_len(70);
             let _ = file.append(&[3; 200]);

@@ -18,7 +18,7 @@ pub fn change(volume: &Volume, change: &Change) -> parext4::Result<()> {
     let open = |path: &str| volume.open_file(path, &OpenOptions::read_write());
     match change {
         Change::Create(path) => volume.create_file(path).map(drop),
-        Change::Write { path, offset, data } => open(path)?.write_at(data, *offset as u64),
+        Change::Write { path, offset, data } => open(path)?.write_all_at(data, *offset as u64),
         Change::Append { path, data } => open(path)?.append(data).map(drop),
         Change::SetLen { path, len } => open(path)?.set_len(*len as u64),
         Change::MakeDirectory(path) => volume.create_dir(path, 0o755).map(drop),

@@ -69,7 +69,7 @@ fn crash(
     file.set_len(blocks * BLOCK as u64).unwrap();
     // From the end, so that leaves are half full.
     for nth in (1..=blocks).rev().step_by(step) {
-        file.write_at(&block(nth), (nth - 1) * BLOCK as u64).unwrap();
+        file.write_all_at(&block(nth), (nth - 1) * BLOCK as u64).unwrap();
     }
     drop(file);
     volume.close().unwrap();
@@ -84,7 +84,7 @@ fn crash(
     // Freed blocks must not be reused before the free is durable.
     let other = volume.create_direct("/other").unwrap();
     for nth in 0..64 {
-        other.write_at(&[0x77; 4096], nth * 4096).unwrap();
+        other.write_all_at(&[0x77; 4096], nth * 4096).unwrap();
     }
     volume.sync().unwrap();
     let steps = recording.log().iter().filter(|event| matches!(event, Event::Flush { .. })).count() / 2;

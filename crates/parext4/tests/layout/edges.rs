@@ -18,7 +18,7 @@ fn file_of(blocks: u64) -> (Volume, DirectFile) {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = Volume::open_device(device as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&vec![7; usize::try_from(blocks * BLOCK).unwrap()], 0).unwrap();
+    file.write_all_at(&vec![7; usize::try_from(blocks * BLOCK).unwrap()], 0).unwrap();
     (volume, file)
 }
 
@@ -54,7 +54,7 @@ fn files_that_may_not_be_changed_are_not() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
     for path in ["/frozen", "/appended"] {
-        volume.create_direct(path).unwrap().write_at(&[7; 8192], 0).unwrap();
+        volume.create_direct(path).unwrap().write_all_at(&[7; 8192], 0).unwrap();
     }
     volume.close().unwrap();
     image.debugfs_write("set_inode_field /frozen flags 0x80010");

@@ -28,8 +28,8 @@ fn with_last_block((shape, blocks): (Shape, u64)) -> (Arc<MemDevice>, Volume, Di
     let (block, end) = (u64::from(shape.block_size), blocks * u64::from(shape.block_size));
     let file = volume.create_direct("/file").unwrap();
     let bytes = vec![7; shape.block_size as usize];
-    file.write_at(&bytes, 0).unwrap();
-    file.write_at(&bytes, end - block).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
+    file.write_all_at(&bytes, end - block).unwrap();
     (device, volume, file, end)
 }
 
@@ -48,7 +48,7 @@ fn a_file_with_the_last_block_that_it_can_have_is_read_mapped_and_punched() {
         let (device, volume, file, end) = with_last_block(shape);
         let block = u64::from(shape.0.block_size);
         assert_eq!(file.size(), end, "{shape:?}");
-        assert!(file.write_at(&[7; 4096], end).is_err() && file.append(&[7; 4096]).is_err());
+        assert!(file.write_all_at(&[7; 4096], end).is_err() && file.append(&[7; 4096]).is_err());
         assert_eq!(file.seek_data(block).unwrap(), end - block);
         assert_eq!(file.seek_hole(end - block).unwrap(), end);
         let extents = file.fiemap(0..u64::MAX).unwrap();
@@ -62,8 +62,8 @@ fn a_file_with_the_last_block_that_it_can_have_is_read_mapped_and_punched() {
             assert_eq!(read_by_queue(&volume, &file, 2 * block as usize, offset).unwrap(), 0);
         }
         let buffered = file.buffered().unwrap();
-        buffered.write_at(b"x", end - 1).unwrap();
-        assert!(buffered.write_at(b"y", end).is_err());
+        buffered.write_all_at(b"x", end - 1).unwrap();
+        assert!(buffered.write_all_at(b"y", end).is_err());
         assert_eq!(buffered.read_at(&mut bytes, end - 2).unwrap(), 2);
         assert_eq!(bytes[..2], *b"\x07x");
         file.punch_hole(end - block, block).unwrap();
@@ -87,9 +87,9 @@ fn exercise(volume: &Volume, file: &DirectFile, end: u64, block: u64) {
         let _ = file.device_range(offset);
         if let Ok(buffered) = file.buffered() {
             let _ = buffered.read_at(&mut bytes, offset + 1);
-            let _ = buffered.write_at(&bytes, offset + 1);
+            let _ = buffered.write_all_at(&bytes, offset + 1);
         }
-        let _ = file.write_at(&bytes, offset);
+        let _ = file.write_all_at(&bytes, offset);
         let _ = file.zero_range(offset, block, true);
         let _ = file.punch_hole(offset, block);
         let _ = file.punch_hole(offset, end.saturating_sub(offset));

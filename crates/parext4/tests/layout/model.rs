@@ -75,7 +75,7 @@ impl Change {
     pub fn make(self, file: &DirectFile) -> Result<(), Error> {
         match self {
             Self::Write { offset, len, byte } => {
-                file.write_at(&vec![byte; usize::try_from(len).unwrap()], offset)
+                file.write_all_at(&vec![byte; usize::try_from(len).unwrap()], offset)
             }
             Self::Punch { offset, len } => file.punch_hole(offset, len),
             Self::Zero { offset, len, keep_size } => file.zero_range(offset, len, keep_size),

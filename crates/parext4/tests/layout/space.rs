@@ -21,7 +21,7 @@ fn fill_up(volume: &Volume) {
     let spare = || volume.space().free_blocks;
     let (mut at, size) = (0, ballast.size());
     while spare() > 0 && at < size {
-        if ballast.write_at(&[9; 512], at).is_err() {
+        if ballast.write_all_at(&[9; 512], at).is_err() {
             break;
         }
         at += 2 << 10;

@@ -190,7 +190,7 @@ fn a_directory_is_not_larger_than_the_volume() {
 fn the_blocks_of_one_file_are_different_ones() {
     let fill = |volume: &Volume| {
         let file = volume.create_direct("/file").unwrap();
-        file.write_at(&[7; 4 * BLOCK], 0).unwrap();
+        file.write_all_at(&[7; 4 * BLOCK], 0).unwrap();
     };
     let Some(mut hostile) = Hostile::new(fill) else { return };
     let first = hostile.blocks("/file")[0];

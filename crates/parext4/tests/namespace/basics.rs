@@ -153,7 +153,7 @@ fn an_open_unlinked_file_lives_until_it_is_closed() {
         let options = OpenOptions::read_write().create_new(true).mode(0o600);
         let file = volume.open_direct("/file", &options).unwrap();
         let data = vec![7; 256 << 10];
-        file.write_at(&data, 0).unwrap();
+        file.write_all_at(&data, 0).unwrap();
         volume.remove_file("/file").unwrap();
         volume.sync().unwrap();
         let mut read = vec![0; data.len()];

@@ -208,7 +208,7 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
     let root = volume.root().unwrap();
     let leaf = volume.create_direct("/leaf").unwrap();
     for block in 0..20 {
-        leaf.write_at(&[1; 1024], block * 2048).unwrap();
+        leaf.write_all_at(&[1; 1024], block * 2048).unwrap();
     }
     drop(leaf);
     for (name, len) in [("block", 300), ("body", 3)] {
@@ -380,7 +380,7 @@ fn a_file_with_a_translator_is_not_deleted() {
     let Some(image) = Image::mke2fs(8, &options) else { return };
     let volume = image.open();
     for path in ["/served", "/other"] {
-        volume.create_direct(path).unwrap().write_at(&[1; 1024], 0).unwrap();
+        volume.create_direct(path).unwrap().write_all_at(&[1; 1024], 0).unwrap();
     }
     volume.close().unwrap();
     image.debugfs_write("sif /served translator 3000");

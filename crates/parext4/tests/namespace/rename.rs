@@ -142,7 +142,7 @@ fn a_victim_in_use_lives_on() {
     let volume = image.open();
     let root = volume.root().unwrap();
     let victim = volume.create_direct("/new").unwrap();
-    victim.write_at(&[9; 4096], 0).unwrap();
+    victim.write_all_at(&[9; 4096], 0).unwrap();
     volume.create_direct("/old").unwrap();
     volume.rename("/old", "/new").unwrap();
     let mut read = [0; 4096];

@@ -169,7 +169,7 @@ fn one_request_covers_many_extents() {
             }
             other.append(&[9; 1024]).unwrap();
             if block % 3 == 2 {
-                file.write_at(&[5; 1024], block * 1024).unwrap();
+                file.write_all_at(&[5; 1024], block * 1024).unwrap();
             }
         }
         let mut want: Vec<u8> = (0..24 * 1024).map(|at| if at / 1024 % 3 == 2 { 5 } else { 0 }).collect();

@@ -26,7 +26,7 @@ fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<GatedDevice>, Volum
 /// Returns true if a write of `[0, 64 KiB)` completes.
 fn is_free(file: &DirectFile) -> bool {
     let (file, (done, wait)) = (file.clone(), channel());
-    std::thread::spawn(move || done.send(file.write_at(&[9; 64 << 10], 0)));
+    std::thread::spawn(move || done.send(file.write_all_at(&[9; 64 << 10], 0)));
     wait.recv_timeout(Duration::from_secs(60)).is_ok_and(|result| result.is_ok())
 }
 
@@ -34,12 +34,12 @@ fn is_free(file: &DirectFile) -> bool {
 fn a_cancelled_parked_operation_releases_its_range() {
     let (memory, gate, volume) = gated(SplitAt::Completion);
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 64 << 10], 0).unwrap();
+    file.write_all_at(&[1; 64 << 10], 0).unwrap();
     let mut queue = volume.io_queue(4);
     gate.shut();
     std::thread::scope(|scope| {
         let (holder, gate) = (&file, &gate);
-        scope.spawn(move || holder.write_at(&[2; 4096], 4096).unwrap());
+        scope.spawn(move || holder.write_all_at(&[2; 4096], 4096).unwrap());
         gate.wait_for(1);
         queue.submit(&file, write(&[3; 8192], 0), 7, WAIT);
         queue.submit(&file, write(&[4; 4096], 4096), 8, WAIT);
@@ -97,14 +97,14 @@ fn a_queue_can_be_dropped_with_operations_that_wait_for_each_other() {
     for (holder_first, others, appends) in [(true, 3, true), (false, 3, true), (true, 3, false)] {
         let (memory, gate, volume) = gated(SplitAt::Completion);
         let file = volume.create_direct("/file").unwrap();
-        file.write_at(&[1; 64 << 10], 0).unwrap();
+        file.write_all_at(&[1; 64 << 10], 0).unwrap();
         let watchdog = Watchdog::start("drop", 0, 1);
         let mut queue = volume.io_queue(4);
         gate.shut();
         std::thread::scope(|scope| {
             if holder_first {
                 let file = &file;
-                scope.spawn(move || file.write_at(&[2; 4096], 4096).unwrap());
+                scope.spawn(move || file.write_all_at(&[2; 4096], 4096).unwrap());
                 gate.wait_for(1);
             }
             for token in 0..others {

@@ -10,9 +10,9 @@ fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
     for kind in Kind::ALL {
         let test = TestVolume::new(kind, 1024);
         let file = test.volume.create_direct("/file").unwrap();
-        file.write_at(&[1; 1024], 0).unwrap();
+        file.write_all_at(&[1; 1024], 0).unwrap();
         file.allocate(2048, 1024, false).unwrap();
-        file.write_at(&[3; 1024 + 700], 3072).unwrap();
+        file.write_all_at(&[3; 1024 + 700], 3072).unwrap();
         let mut want = vec![1; 1024];
         want.extend([0; 2048]);
         want.extend([3; 1724]);
@@ -59,10 +59,10 @@ fn a_read_of_an_odd_length_leaves_the_rest_of_the_buffer_alone() {
     for kind in Kind::ALL {
         let test = TestVolume::new(kind, 4096);
         let file = test.volume.create_direct("/file").unwrap();
-        file.write_at(&[1; 4096], 0).unwrap();
+        file.write_all_at(&[1; 4096], 0).unwrap();
         // The rest of the sector keeps its old contents.
         file.set_len(4096).unwrap();
-        file.write_at(&[2; 8192], 4096).unwrap();
+        file.write_all_at(&[2; 8192], 4096).unwrap();
         let mut queue = test.volume.io_queue(4);
         file.set_len(4096 + 100).unwrap();
         for len in [4096 + 100, 100] {

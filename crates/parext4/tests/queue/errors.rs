@@ -23,7 +23,7 @@ fn bad_requests_return_their_buffers() {
     let other = TestVolume::new(Kind::Inline, 4096);
     let file = test.volume.create_direct("/file").unwrap();
     let stranger = other.volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 8192], 0).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
     let mut queue = test.volume.io_queue(4);
     let buf = || buffer(&[7; 1024]);
     let invalid = |error: &Error| matches!(error, Error::Invalid(_));
@@ -48,7 +48,7 @@ fn bad_requests_return_their_buffers() {
     }
     assert!(matches!(one(&mut queue, &stranger, IoRequest::SyncAll, WAIT).result, Err(Error::Invalid(_))));
     // All ranges are free, and an unaligned end refuses appends, as it does without a queue.
-    file.write_at(&[2; 8192], 0).unwrap();
+    file.write_all_at(&[2; 8192], 0).unwrap();
     one(&mut queue, &file, append(&[3; 100]), WAIT).result.unwrap();
     assert!(matches!(one(&mut queue, &file, append(&[3; 512]), WAIT).result, Err(Error::Invalid(_))));
     file.set_len(8192).unwrap();
@@ -63,7 +63,7 @@ fn immutable_files_and_read_only_volumes_refuse_writes_only() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 4096], 0).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
     let flags = file.node().flags();
     file.node().set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
     let mut queue = volume.io_queue(4);
@@ -117,7 +117,7 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
     .unwrap();
     let file = volume.create_direct("/file").unwrap();
     file.allocate(0, 32 << 10, false).unwrap();
-    file.write_at(&[1; 8192], 0).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
     volume.sync().unwrap();
 
     device.arm(FaultPlan::at(call).kind(kind));
@@ -147,7 +147,7 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
             "{what}: no operation got the error of {failed:?}"
         );
         if failed.kind != CallKind::Read {
-            assert!(matches!(file.write_at(&[1; 512], 0), Err(Error::Stopped(_))), "{what}: not stopped");
+            assert!(matches!(file.write_all_at(&[1; 512], 0), Err(Error::Stopped(_))), "{what}: not stopped");
             let done = one(&mut queue, &file, append(&[9; 512]), WAIT);
             assert!(matches!(done.result, Err(Error::Stopped(_))), "{what}");
             assert!(done.buf.unwrap()[..] == [9; 512]);
@@ -244,7 +244,7 @@ fn a_queue_that_fails_while_it_has_writes_stops_the_volume() {
     let device = Arc::new(FailingQueues { memory: Arc::clone(&memory), fails: AtomicBool::new(false) });
     let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).unwrap();
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 8192], 0).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
     volume.sync().unwrap();
     let fail = |request| {
         device.fails.store(true, Ordering::Relaxed);
@@ -257,11 +257,11 @@ fn a_queue_that_fails_while_it_has_writes_stops_the_volume() {
         assert_eq!(queue.in_flight(), 1);
     };
     fail(read(4096, 0));
-    file.write_at(&[2; 4096], 0).unwrap();
+    file.write_all_at(&[2; 4096], 0).unwrap();
     volume.sync().unwrap();
     // A retry that succeeded could be overwritten by this one.
     fail(write(&[3; 4096], 0));
-    assert!(matches!(file.write_at(&[4; 4096], 0), Err(Error::Stopped(_))));
+    assert!(matches!(file.write_all_at(&[4; 4096], 0), Err(Error::Stopped(_))));
     assert!(matches!(volume.sync(), Err(Error::Stopped(_))));
     // No range is held.
     assert_eq!(contents(&file), [vec![3; 4096], vec![1; 4096]].concat());

@@ -52,10 +52,10 @@ fn read_while(gate: &GatedDevice, test: &TestVolume, buffered: &File, grow: impl
 fn a_read_returns_nothing_of_a_write_past_its_range() {
     let (test, gate) = gated();
     let buffered = test.volume.create_direct("/file").unwrap().buffered().unwrap();
-    buffered.write_at(&[1; PAGE], 0).unwrap();
+    buffered.write_all_at(&[1; PAGE], 0).unwrap();
     gate.catch_writes(1);
     let seen =
-        read_while(&gate, &test, &buffered, || buffered.write_at(&[2; 2 * PAGE], PAGE as u64).unwrap());
+        read_while(&gate, &test, &buffered, || buffered.write_all_at(&[2; 2 * PAGE], PAGE as u64).unwrap());
     let with_the_write = [vec![1; PAGE], vec![2; 2 * PAGE]].concat();
     assert!(seen == [1; PAGE] || seen == with_the_write, "{} bytes that were not written", seen.len());
     drop(buffered);
@@ -67,12 +67,12 @@ fn a_read_returns_nothing_of_a_write_past_its_range() {
 fn a_read_does_not_end_inside_a_write() {
     let (test, gate) = gated();
     let buffered = test.volume.create_direct("/file").unwrap().buffered().unwrap();
-    buffered.write_at(&[1; PAGE], 0).unwrap();
+    buffered.write_all_at(&[1; PAGE], 0).unwrap();
     gate.catch_writes(2);
     let end = 49 * PAGE;
     let seen = std::thread::scope(|scope| {
         read_while(&gate, &test, &buffered, || {
-            scope.spawn(|| buffered.write_at(&[2; 48 * PAGE], PAGE as u64).unwrap());
+            scope.spawn(|| buffered.write_all_at(&[2; 48 * PAGE], PAGE as u64).unwrap());
             // The writer writes back its first part.
             gate.wait_for(2);
             assert!(

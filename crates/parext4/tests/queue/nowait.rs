@@ -58,7 +58,7 @@ fn holes_and_requests_in_two_places_are_refused() {
         let volume = &test.volume;
         let file = volume.create_direct("/file").unwrap();
         let mut queue = volume.io_queue(4);
-        file.write_at(&[1; 8192], 0).unwrap();
+        file.write_all_at(&[1; 8192], 0).unwrap();
         file.allocate(8192, 8192, false).unwrap();
         file.set_len(65536).unwrap();
         // A hole, a hole after a block, two states, past the end, across the end.
@@ -144,14 +144,14 @@ fn a_range_that_is_held_is_refused() {
     });
     let (gate, volume) = (gate.unwrap(), &test.volume);
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 32768], 0).unwrap();
+    file.write_all_at(&[1; 32768], 0).unwrap();
     // Preallocated blocks past the end, so that only the range makes the operation wait.
     file.allocate(32768, 32768, true).unwrap();
     let mut queue = volume.io_queue(4);
     gate.shut();
     std::thread::scope(|scope| {
         let held = &file;
-        scope.spawn(move || held.write_at(&[2; 8192], 28672).unwrap());
+        scope.spawn(move || held.write_all_at(&[2; 8192], 28672).unwrap());
         gate.wait_for(1);
         refused(volume, &mut queue, &file, write(&[9; 4096], 28672));
         refused(volume, &mut queue, &file, read(4096, 28672));
@@ -182,7 +182,7 @@ fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 8192], 0).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
     drop(file);
     volume.close().unwrap();
     image.debugfs_write("sif /file size 4708");

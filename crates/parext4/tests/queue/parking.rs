@@ -21,12 +21,12 @@ fn a_queue_asleep_is_woken_by_another_thread() {
     });
     let gate = gate.unwrap();
     let file = test.volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 16384], 0).unwrap();
+    file.write_all_at(&[1; 16384], 0).unwrap();
     let mut queues = [test.volume.io_queue(4), test.volume.io_queue(4)];
     gate.shut();
     std::thread::scope(|scope| {
         let (file, gate) = (&file, &gate);
-        scope.spawn(move || file.write_at(&[2; 4096], 0).unwrap());
+        scope.spawn(move || file.write_all_at(&[2; 4096], 0).unwrap());
         gate.wait_for(1);
         // Each waits for its predecessor: a caller, a queue, another queue.
         queues[0].submit(file, write(&[3; 8192], 0), 0, WAIT);
@@ -131,7 +131,7 @@ fn ranges_pass_between_queues_and_callers() {
                 scope.spawn(move || {
                     let deadline = Instant::now() + Duration::from_millis(300);
                     while Instant::now() < deadline {
-                        watchdog.watch(thread, || file.write_at(&[7; 4096], 512).unwrap());
+                        watchdog.watch(thread, || file.write_all_at(&[7; 4096], 512).unwrap());
                     }
                 });
             }

@@ -16,7 +16,7 @@ fn buffered(file: &DirectFile) -> File {
 }
 
 fn write_cached(file: &DirectFile, byte: u8, sectors: usize, offset: u64) {
-    buffered(file).write_at(&vec![byte; sectors * SECTOR], offset).unwrap();
+    buffered(file).write_all_at(&vec![byte; sectors * SECTOR], offset).unwrap();
 }
 
 fn read_cached(file: &DirectFile, sectors: usize, offset: u64) -> Vec<u8> {
@@ -152,7 +152,7 @@ fn a_failed_write_leaves_no_data_past_the_end() {
         // Enough space for the first page, not for the second.
         leave_blocks(&volume, 5);
         let fails = |f: &DirectFile| {
-            let result = buffered(f).write_at(&[1; 15 * SECTOR], SECTOR as u64);
+            let result = buffered(f).write_all_at(&[1; 15 * SECTOR], SECTOR as u64);
             assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
         };
         race(&file, fails, |f| {

@@ -71,7 +71,7 @@ fn a_dirty_page_keeps_its_space_if_its_cluster_is_freed() {
             move |f| {
                 let buffered = f.buffered().unwrap();
                 for block in of_both(5) {
-                    buffered.write_at(&[2; BLOCK], at(block)).unwrap();
+                    buffered.write_all_at(&[2; BLOCK], at(block)).unwrap();
                 }
             },
             move |f| of_both(1).into_iter().for_each(|block| f.punch_hole(at(block), at(1)).unwrap()),

@@ -167,7 +167,7 @@ fn a_write_that_does_not_fit_waits_for_no_later_claim() {
         let writer = {
             let is_over = Arc::clone(&is_over);
             spawn(&file, move |f| {
-                let written = f.write_at(&[1; BLOCKS * BLOCK], 0);
+                let written = f.write_all_at(&[1; BLOCKS * BLOCK], 0);
                 assert!(matches!(written, Err(Error::NoSpace)), "{written:?}");
                 is_over.store(true, Ordering::SeqCst);
             })
@@ -191,7 +191,7 @@ fn write_backs_without_space_for_their_trees_keep_their_blocks() {
             let file = volume.create_direct(path).unwrap();
             // The root is full then.
             [0, 2, 4, 6].into_iter().for_each(|block| write_block(&file, 1, block));
-            file.buffered().unwrap().write_at(&[2; BLOCK], 8 * BLOCK as u64).unwrap();
+            file.buffered().unwrap().write_all_at(&[2; BLOCK], 8 * BLOCK as u64).unwrap();
             file
         });
         leave_blocks(&volume, NOTHING);

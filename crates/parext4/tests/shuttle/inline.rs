@@ -24,14 +24,14 @@ fn a_read_sees_contents_in_the_inode_whole() {
     check(200, &[Fault::InlineUnheld], move |_| {
         let volume = volume(&image);
         let file = volume.create_direct("/f").unwrap();
-        file.buffered().unwrap().write_at(&[1; 40], 0).unwrap();
+        file.buffered().unwrap().write_all_at(&[1; 40], 0).unwrap();
         race(
             &file,
             |f| {
                 let f = f.buffered().unwrap();
-                f.write_at(&[2; 40], 0).unwrap();
+                f.write_all_at(&[2; 40], 0).unwrap();
                 // The inode has room for 128 bytes.
-                f.write_at(&[3; 400], 0).unwrap();
+                f.write_all_at(&[3; 400], 0).unwrap();
             },
             |f| {
                 let f = f.buffered().unwrap();
@@ -55,7 +55,7 @@ fn contents_that_leave_the_inode_are_in_their_block() {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
         let file = volume.create_direct("/f").unwrap();
-        file.buffered().unwrap().write_at(&[1; 40], 0).unwrap();
+        file.buffered().unwrap().write_all_at(&[1; 40], 0).unwrap();
         race(&file, |f| f.allocate(0, 4096, true).unwrap(), |f| f.set_len(30).unwrap());
         file.sync_all().unwrap();
         let (_volume, file) = after_crash(&device, "/f");

@@ -69,12 +69,12 @@ fn filling_a_page_spares_dirty_pages_held_by_a_writer() {
         file.set_len((PAGES + 1) * 4096).unwrap();
         let buffered = |f: &DirectFile| f.buffered().unwrap();
         for page in 0..PAGES {
-            buffered(&file).write_at(&[1; 4096], page * 4096).unwrap();
+            buffered(&file).write_all_at(&[1; 4096], page * 4096).unwrap();
         }
         with_no_frame_left(&volume, || {
             race(
                 &file,
-                move |f| buffered(f).write_at(&[2; SECTOR], 0).unwrap(),
+                move |f| buffered(f).write_all_at(&[2; SECTOR], 0).unwrap(),
                 move |f| buffered(f).fault(PAGES * 4096, false).unwrap(),
             );
         });

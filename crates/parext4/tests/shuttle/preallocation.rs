@@ -93,7 +93,7 @@ fn preallocation_races_with_a_write_into_a_hole() {
         // The file then ends past its preallocated blocks.
         let write = |f: &DirectFile| {
             f.set_len(64 * BLOCK as u64).unwrap();
-            f.write_at(&[1; 3 * BLOCK], 20 * BLOCK as u64).unwrap();
+            f.write_all_at(&[1; 3 * BLOCK], 20 * BLOCK as u64).unwrap();
         };
         let threads = [with_file(&volume, ahead), with_file(&volume, write)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());

@@ -145,7 +145,7 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         let buffered = file.buffered().unwrap();
-        buffered.write_at(&[1; 4096], 0).unwrap();
+        buffered.write_all_at(&[1; 4096], 0).unwrap();
         let reader = with_queue(&volume, &file, |queue, file| {
             let seen = sectors(&read_queued(queue, file, 8192));
             let (before, after) = seen.split_at(8);
@@ -154,7 +154,7 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
         });
         let writer = spawn(&file, move |_| {
             yield_randomly(10);
-            buffered.write_at(&[2; 2 * SECTOR], 4096).unwrap();
+            buffered.write_all_at(&[2; 2 * SECTOR], 4096).unwrap();
         });
         reader.join().unwrap();
         writer.join().unwrap();
@@ -227,7 +227,7 @@ fn an_operation_refused_for_cached_pages_has_no_effect() {
         let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, true).unwrap();
         let buffered = file.buffered().unwrap();
-        buffered.write_at(&[1; BLOCK], 0).unwrap();
+        buffered.write_all_at(&[1; BLOCK], 0).unwrap();
         let refused = with_queue(&volume, &file, |queue, file| {
             submit_append(queue, file, 7, 1, NOWAIT);
             let done = finish(queue);
@@ -349,7 +349,7 @@ fn a_close_does_not_wait_for_the_range_of_a_queue() {
                 finish(queue);
             })
         };
-        let writer = spawn(&file, |file| match file.write_at(&[2; BLOCK], 0) {
+        let writer = spawn(&file, |file| match file.write_all_at(&[2; BLOCK], 0) {
             Ok(()) => {}
             Err(error) => assert!(matches!(error, Error::Stopped(_)), "{error}"),
         });

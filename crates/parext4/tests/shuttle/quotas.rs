@@ -52,7 +52,7 @@ fn writes_under_way_stay_within_the_limit() {
             move |file: &DirectFile| {
                 // So that one write begins while another one completes.
                 yield_randomly(400);
-                match file.write_at(&[1; BLOCK], (block * BLOCK) as u64) {
+                match file.write_all_at(&[1; BLOCK], (block * BLOCK) as u64) {
                     Ok(_) => {}
                     Err(Error::QuotaExceeded(_)) => _ = refused.fetch_add(1, Ordering::Relaxed),
                     Err(error) => panic!("{error}"),

@@ -14,7 +14,7 @@ const PAGE: usize = 4096 / SECTOR;
 
 fn write_page(file: &DirectFile, byte: u8, page: usize) {
     let buffered = file.buffered().unwrap();
-    buffered.write_at(&[byte; PAGE * SECTOR], (page * PAGE * SECTOR) as u64).unwrap();
+    buffered.write_all_at(&[byte; PAGE * SECTOR], (page * PAGE * SECTOR) as u64).unwrap();
 }
 
 /// The write and the rename run while a write-back thread checks whether the file is clean.

@@ -277,7 +277,7 @@ pub fn yield_randomly(most: usize) {
 }
 
 pub fn write(file: &DirectFile, byte: u8, sectors: usize, offset: u64) {
-    file.write_at(&vec![byte; sectors * SECTOR], offset).expect("the write succeeds");
+    file.write_all_at(&vec![byte; sectors * SECTOR], offset).expect("the write succeeds");
 }
 
 pub fn read(file: &DirectFile, sectors: usize, offset: u64) -> Vec<u8> {

@@ -33,7 +33,7 @@ fn space_is_counted_in_clusters() {
     };
     file.set_len(100 * BLOCK).unwrap();
     for block in [1, 6, 17, 16, 95] {
-        file.write_at(&[7; 1024], block * BLOCK).unwrap();
+        file.write_all_at(&[7; 1024], block * BLOCK).unwrap();
     }
     in_use(3, "five blocks in three clusters");
     file.punch_hole(BLOCK, 5 * BLOCK).unwrap();
@@ -44,10 +44,10 @@ fn space_is_counted_in_clusters() {
     file.set_len(17 * BLOCK).unwrap();
     in_use(1, "truncated within a cluster");
     let buffered = file.buffered().unwrap();
-    buffered.write_at(&[8; 100], 18 * BLOCK).unwrap();
+    buffered.write_all_at(&[8; 100], 18 * BLOCK).unwrap();
     assert_eq!(sectors(&file), CLUSTER * BLOCK / 512, "a dirty page in a cluster that the file has");
-    buffered.write_at(&[8; 100], 40 * BLOCK).unwrap();
-    buffered.write_at(&[8; 100], 45 * BLOCK).unwrap();
+    buffered.write_all_at(&[8; 100], 40 * BLOCK).unwrap();
+    buffered.write_all_at(&[8; 100], 45 * BLOCK).unwrap();
     assert_eq!(sectors(&file), 2 * CLUSTER * BLOCK / 512, "dirty pages reserve one cluster");
     buffered.sync_all().unwrap();
     in_use(2, "written back");
@@ -72,13 +72,13 @@ fn one_buffered_write_takes_as_much_space_as_a_direct_one() {
             file.set_len(len).unwrap();
         }
         let data: Vec<u8> = (0..len).map(|at| (at / 1024 % 251) as u8).collect();
-        file.buffered().unwrap().write_at(&data, 0).unwrap();
+        file.buffered().unwrap().write_all_at(&data, 0).unwrap();
         assert_eq!(file.size(), len);
         drop(file);
         volume.sync().unwrap();
         assert!(volume.read("/file").unwrap() == data, "{is_extended}: other contents");
         let file = volume.create_direct("/too-large").unwrap();
-        let result = file.buffered().unwrap().write_at(&data, 0);
+        let result = file.buffered().unwrap().write_all_at(&data, 0);
         assert!(matches!(result, Err(Error::NoSpace)) && file.size() == 0, "{result:?}, {}", file.size());
         drop(file);
         volume.close().unwrap();
@@ -91,7 +91,7 @@ fn ranges_that_move_are_whole_clusters() {
     let device = Arc::new(Shape::new(16, 1024, true).with_clusters(8).make());
     let volume = open(&device);
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 64 << 10], 0).unwrap();
+    file.write_all_at(&[1; 64 << 10], 0).unwrap();
     let is_invalid = |result| matches!(result, Err(Error::Invalid(_)));
     assert!(is_invalid(file.collapse_range(BLOCK, CLUSTER * BLOCK)));
     assert!(is_invalid(file.collapse_range(CLUSTER * BLOCK, BLOCK)));
@@ -113,7 +113,7 @@ fn the_kernel_counts_the_same() {
     let volume = image.open();
     let file = volume.create_direct("/file").unwrap();
     for nth in 0..200 {
-        file.write_at(&[1; 1024], nth * 3 * 16384 + nth % 16 * BLOCK).unwrap();
+        file.write_all_at(&[1; 1024], nth * 3 * 16384 + nth % 16 * BLOCK).unwrap();
     }
     file.node().set_xattr(b"user.large", &[7; 9000], parext4::XattrMode::Create).unwrap();
     file.node().set_xattr(b"user.block", &[7; 500], parext4::XattrMode::Create).unwrap();
@@ -140,7 +140,7 @@ fn with_extents() -> (MemDevice, usize) {
     let volume = open(&device);
     let file = volume.create_direct("/file").unwrap();
     for block in [3, 6, 21, 50] {
-        file.write_at(&[1; 1024], block * BLOCK).unwrap();
+        file.write_all_at(&[1; 1024], block * BLOCK).unwrap();
     }
     drop(file);
     volume.close().unwrap();
@@ -175,13 +175,13 @@ fn exercise(volume: &Volume) {
     let _ = file.fiemap(0..u64::MAX);
     for block in 0..60 {
         let _ = file.read_at(&mut bytes, block * BLOCK);
-        let _ = file.write_at(&bytes[..1024], block * BLOCK);
+        let _ = file.write_all_at(&bytes[..1024], block * BLOCK);
         if block % 7 == 0 {
             let _ = file.punch_hole((block + 1) * BLOCK, 2 * BLOCK);
         }
     }
     let _ = file.collapse_range(0, CLUSTER * BLOCK);
-    let _ = file.buffered().and_then(|buffered| buffered.write_at(&bytes, 70_000));
+    let _ = file.buffered().and_then(|buffered| buffered.write_all_at(&bytes, 70_000));
     let _ = volume.sync();
     let _ = file.set_len(30 * BLOCK);
     drop(file);
@@ -199,7 +199,7 @@ fn extents_that_split_clusters_are_corrupt() {
         bytes[lowest(nth)] = bytes[lowest(nth)].wrapping_add(change);
         let volume = open(&Arc::new(MemDevice::from_bytes(bytes)));
         let file = volume.direct_file("/file");
-        let written = file.and_then(|file| file.write_at(&[1; 1024], 0));
+        let written = file.and_then(|file| file.write_all_at(&[1; 1024], 0));
         assert!(matches!(written, Err(Error::Corrupt(_))), "extent {nth}: {written:?}");
     }
 }

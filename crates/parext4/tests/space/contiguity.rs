@@ -110,7 +110,7 @@ fn files_appended_in_parallel_are_contiguous_2m() {
 
 #[test]
 fn files_extended_in_parallel_are_contiguous() {
-    let write = |file: &DirectFile, bytes: &[u8]| file.write_at(bytes, file.size()).expect("write");
+    let write = |file: &DirectFile, bytes: &[u8]| file.write_all_at(bytes, file.size()).expect("write");
     grow_files(1536, 16 * MIB, 128 * KIB, "32 files, writes of 128k", write);
 }
 
@@ -163,7 +163,7 @@ fn a_sparse_file_filled_in_any_order_is_contiguous() {
         for part in blocks.chunks(blocks.len() / 8) {
             let file = &file;
             scope.spawn(move || {
-                part.iter().for_each(|block| file.write_at(&[1; 4096], block * 4096).expect("write"));
+                part.iter().for_each(|block| file.write_all_at(&[1; 4096], block * 4096).expect("write"));
             });
         }
     });
@@ -183,7 +183,7 @@ fn small_files_written_at_once_stay_packed() {
     let mut places = Vec::new();
     for nth in 0..FILES {
         let file = volume.create_direct(format!("/{nth}")).expect("create");
-        file.write_at(&vec![1; usize::try_from(4096 * (1 + nth % 4)).unwrap()], 0).expect("write");
+        file.write_all_at(&vec![1; usize::try_from(4096 * (1 + nth % 4)).unwrap()], 0).expect("write");
         places.push(file.device_range(0).expect("a map").expect("data"));
     }
     places.sort_unstable();

@@ -42,7 +42,7 @@ impl Way {
     /// Writes that do not overlap, and their results.
     fn write(&mut self, file: &DirectFile, writes: &[(u64, Vec<u8>)]) -> Vec<Result<(), Error>> {
         match self {
-            Self::Call => writes.iter().map(|(offset, bytes)| file.write_at(bytes, *offset)).collect(),
+            Self::Call => writes.iter().map(|(offset, bytes)| file.write_all_at(bytes, *offset)).collect(),
             Self::Queue(queue) => {
                 for (token, (offset, bytes)) in (0..).zip(writes) {
                     let (buf, len) = (AlignedBuf::from_slice(bytes), bytes.len());
@@ -142,7 +142,7 @@ fn a_long_extent_is_converted_in_one_piece() {
         // Two splits fill the root, so that the third write is widened to the first half of the file.
         for (block, len) in [(LARGE.blocks / 2, 1024), (LARGE.blocks - 1, 1024), (LARGE.blocks / 4, 512)] {
             let at = usize::try_from(block * BLOCK).unwrap();
-            full.file.write_at(&vec![7; len], block * BLOCK).unwrap_or_else(|e| panic!("{what}: {e}"));
+            full.file.write_all_at(&vec![7; len], block * BLOCK).unwrap_or_else(|e| panic!("{what}: {e}"));
             full.model[at..at + len].fill(7);
             full.check(&what);
         }

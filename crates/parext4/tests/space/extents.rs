@@ -8,7 +8,7 @@ use testkit::volume::DirectFiles as _;
 /// Writes, reads the data from a fresh volume, and runs e2fsck.
 fn write_and_check(image: &Image, volume: Volume, file: DirectFile, len: usize) {
     let data: Vec<u8> = (0..len).map(|at| (at / 512 % 251) as u8).collect();
-    file.write_at(&data, 0).unwrap();
+    file.write_all_at(&data, 0).unwrap();
     drop(file);
     volume.close().unwrap();
     image.fsck();

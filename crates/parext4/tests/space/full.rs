@@ -145,7 +145,7 @@ impl<'a> Filler<'a> {
         let size = self.sparse.size();
         // Every write has a range of its own, in random order.
         let first = (self.count.reverse_bits() >> 46) * LARGEST * 2 + self.rng.below(8);
-        let result = self.sparse.write_at(&filled(first, sectors, stamp), first * SECTOR as u64);
+        let result = self.sparse.write_all_at(&filled(first, sectors, stamp), first * SECTOR as u64);
         match result {
             Ok(()) => self.written.push((false, first, sectors, stamp)),
             Err(_) => assert_eq!(self.sparse.size(), size, "a failed write changed the size"),
@@ -230,7 +230,7 @@ fn write_ahead(file: &DirectFile, rng: &mut Rng) {
     for (first, end) in pieces {
         let stamp = Stamp { file: 2, writer: 0, sequence: first, origin: 0 };
         let bytes = filled(first, end - first, stamp);
-        file.write_at(&bytes, first * SECTOR as u64).expect("a write into preallocated blocks");
+        file.write_all_at(&bytes, first * SECTOR as u64).expect("a write into preallocated blocks");
     }
     let mut bytes = vec![0; usize::try_from(AHEAD).unwrap()];
     assert_eq!(file.read_at(&mut bytes, 0).expect("read_at"), bytes.len());

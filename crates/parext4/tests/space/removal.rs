@@ -34,7 +34,7 @@ fn fill(volume: &Volume, is_buffered: bool) -> File {
     let full = (0_u64..).find_map(|nth| {
         let offset = nth * piece.len() as u64;
         let written =
-            if is_buffered { file.write_at(&piece, offset) } else { direct.write_at(&piece, offset) };
+            if is_buffered { file.write_all_at(&piece, offset) } else { direct.write_all_at(&piece, offset) };
         written.err()
     });
     assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
@@ -43,7 +43,11 @@ fn fill(volume: &Volume, is_buffered: bool) -> File {
 
 fn write_small(volume: &Volume, is_buffered: bool) -> Result<()> {
     let file = volume.create_direct("/small")?;
-    if is_buffered { file.buffered()?.write_at(&[2; SMALL], 0) } else { file.write_at(&[2; SMALL], 0) }
+    if is_buffered {
+        file.buffered()?.write_all_at(&[2; SMALL], 0)
+    } else {
+        file.write_all_at(&[2; SMALL], 0)
+    }
 }
 
 /// Drops the nodes that it receives, as a mount does when the kernel forgets an inode.

@@ -18,7 +18,7 @@ const WAYS: [(&str, Way); 6] = [
     ("append", |volume, _| volume.direct_file("/file").and_then(|file| file.append(&[7; PIECE]).map(drop))),
     ("buffered", |volume, nth| {
         let file = volume.direct_file("/file")?.buffered()?;
-        file.write_at(&[7; PIECE], nth * PIECE as u64).map(drop)
+        file.write_all_at(&[7; PIECE], nth * PIECE as u64).map(drop)
     }),
     ("allocate", |volume, nth| {
         volume.direct_file("/file")?.allocate(nth * PIECE as u64, PIECE as u64, false)
@@ -69,7 +69,7 @@ fn users_leave_the_blocks_reserved_for_root() {
         // All users can overwrite data, and root can still allocate.
         let file = for_user.direct_file("/file").unwrap();
         if file.size() > 0 {
-            file.write_at(&[8; 4096], 4096).unwrap();
+            file.write_all_at(&[8; 4096], 4096).unwrap();
         }
         assert!(use_up(&volume, way, went) > 0, "{name}");
         volume.sync().unwrap();
@@ -102,7 +102,9 @@ fn handles_of_one_file_act_for_their_callers_whichever_thread_uses_them() {
 
     let block = [8; 4096];
     for _ in 0..4 {
-        assert!(had_space(root.write_at(&block, hole())) && !had_space(user.write_at(&block, hole())));
+        assert!(
+            had_space(root.write_all_at(&block, hole())) && !had_space(user.write_all_at(&block, hole()))
+        );
         assert!(
             had_space(root.allocate(hole(), 4096, false)) && !had_space(user.allocate(hole(), 4096, false))
         );
@@ -110,11 +112,11 @@ fn handles_of_one_file_act_for_their_callers_whichever_thread_uses_them() {
     let (buffered_root, buffered_user) = (root.buffered().unwrap(), user.buffered().unwrap());
     for _ in 0..4 {
         let [by_root, by_user] =
-            [&buffered_root, &buffered_user].map(|file| had_space(file.write_at(&block, hole())));
+            [&buffered_root, &buffered_user].map(|file| had_space(file.write_all_at(&block, hole())));
         assert!(by_root && !by_user);
     }
     let becomes_user = buffered_root.with_credentials(Credentials::user());
-    assert!(!had_space(becomes_user.write_at(&block, hole())));
+    assert!(!had_space(becomes_user.write_all_at(&block, hole())));
 
     // In one queue, and at the same time.
     let mut queue = volume.io_queue(8);

@@ -136,8 +136,8 @@ fn fill_the_last_percent() {
             let volume = &volume;
             scope.spawn(move || match thread % 4 {
                 0 | 1 => drop(write_first_blocks(volume, files)),
-                2 => write_until_full(volume, files, |file| file.write_at(&[1; BLOCK], 0)),
-                _ => write_until_full(volume, files, |file| file.buffered()?.write_at(&[1; BLOCK], 0)),
+                2 => write_until_full(volume, files, |file| file.write_all_at(&[1; BLOCK], 0)),
+                _ => write_until_full(volume, files, |file| file.buffered()?.write_all_at(&[1; BLOCK], 0)),
             });
         }
     });
@@ -180,7 +180,7 @@ fn buffered_writes_of_small_files_use_the_last_block() {
     let (device, volume) = volume(4, &untimed());
     let files = create(&volume, "/files", 40);
     fill(&volume, 20);
-    let fits = |file: &DirectFile| match file.buffered().unwrap().write_at(b"text", 0) {
+    let fits = |file: &DirectFile| match file.buffered().unwrap().write_all_at(b"text", 0) {
         Err(Error::NoSpace) => false,
         written => written.is_ok(),
     };
@@ -202,7 +202,7 @@ fn write_after_removal<T: Send + 'static>(hold: impl FnOnce(DirectFile) -> T) {
         std::thread::sleep(WHILE);
         drop(held);
     });
-    other.write_at(&[1; 2 * BLOCK], 0).unwrap();
+    other.write_all_at(&[1; 2 * BLOCK], 0).unwrap();
     holder.join().unwrap();
     drop(other);
     volume.close().unwrap();
@@ -224,10 +224,10 @@ fn a_removed_file_that_stays_open_does_not_keep_a_write_for_long() {
     volume.remove_file("/fill").unwrap();
     // Only the first one waits, for a second.
     for _ in 0..1000 {
-        assert!(matches!(other.write_at(&[1; BLOCK], 0), Err(Error::NoSpace)));
+        assert!(matches!(other.write_all_at(&[1; BLOCK], 0), Err(Error::NoSpace)));
     }
     drop(open);
-    other.write_at(&[1; BLOCK], 0).unwrap();
+    other.write_all_at(&[1; BLOCK], 0).unwrap();
 }
 
 /// An operation in flight holds a range of the file with preallocated blocks.
@@ -263,7 +263,7 @@ fn a_failed_write_of_a_file_without_extents_keeps_no_blocks() {
     let (file, other) = (volume.create_direct("/file").unwrap(), volume.create_direct("/other").unwrap());
     /// The first file block below the double indirect block.
     const DOUBLE: u64 = 12 + BLOCK as u64 / 4;
-    file.write_at(&[1; BLOCK], 0).unwrap();
+    file.write_all_at(&[1; BLOCK], 0).unwrap();
     for file in [&file, &other] {
         file.set_len((DOUBLE + 1) * BLOCK as u64).unwrap();
     }
@@ -278,9 +278,9 @@ fn a_failed_write_of_a_file_without_extents_keeps_no_blocks() {
     let overwrite = IoRequest::Write { buf: AlignedBuf::zeroed(BLOCK), len: BLOCK, offset: 0 };
     queue.submit(&file, overwrite, 0, IoFlags::new());
     let end = DOUBLE * BLOCK as u64;
-    assert!(matches!(file.write_at(&[2; BLOCK], end), Err(Error::NoSpace)));
-    assert!(matches!(buffered.write_at(b"text", end), Err(Error::NoSpace)));
-    other.write_at(&[3; 2 * BLOCK], 0).unwrap();
+    assert!(matches!(file.write_all_at(&[2; BLOCK], end), Err(Error::NoSpace)));
+    assert!(matches!(buffered.write_all_at(b"text", end), Err(Error::NoSpace)));
+    other.write_all_at(&[3; 2 * BLOCK], 0).unwrap();
     finish(&mut queue, &mut Vec::new());
     drop((queue, file, other, fill));
     volume.close().unwrap();

@@ -29,7 +29,7 @@ fn free_blocks_are_discarded_and_used_blocks_stay() {
         let volume = open(&device, &untimed());
         let (kept, gone) = (volume.create_direct("/kept").unwrap(), volume.create_direct("/gone").unwrap());
         for file in [&kept, &gone] {
-            file.write_at(&vec![7; MIB as usize], 0).unwrap();
+            file.write_all_at(&vec![7; MIB as usize], 0).unwrap();
         }
         volume.sync().unwrap();
         let (place, _) = gone.device_range(0).unwrap().unwrap();
@@ -113,7 +113,7 @@ fn a_slow_discard_delays_no_commit() {
     let device = Arc::new(GatedDevice::new(Arc::new(Shape::new(32, 4096, true).make())));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&vec![1; MIB as usize], 0).unwrap();
+    file.write_all_at(&vec![1; MIB as usize], 0).unwrap();
     volume.sync().unwrap();
     device.shut_to_discards();
     std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ fn base() -> MemDevice {
     volume.create_dir("/dir", 0o755).unwrap();
     // As many extents as an inode holds, so that a split needs a block.
     let parts = volume.create_direct("/parts").unwrap();
-    (0..4).for_each(|nth| parts.write_at(&[1; 8 << 10], nth * (20 << 10)).unwrap());
+    (0..4).for_each(|nth| parts.write_all_at(&[1; 8 << 10], nth * (20 << 10)).unwrap());
     drop(parts);
     volume.close().unwrap();
     memory.fork()
@@ -46,10 +46,10 @@ fn fail_each_read(what: &str, change: impl Fn(&Volume) -> Result<()>) {
 
 #[test]
 fn a_write_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
-    fail_each_read("direct write", |volume| volume.direct_file("/file")?.write_at(&[2; 4096], 200 << 10));
+    fail_each_read("direct write", |volume| volume.direct_file("/file")?.write_all_at(&[2; 4096], 200 << 10));
     fail_each_read("buffered write", |volume| {
         let file = volume.open_file("/file", &OpenOptions::read_write())?;
-        file.write_at(&[2; 5000], 200 << 10)?;
+        file.write_all_at(&[2; 5000], 200 << 10)?;
         file.sync_all()
     });
     fail_each_read("allocation", |volume| volume.direct_file("/file")?.allocate(200 << 10, 4096, true));
@@ -99,7 +99,7 @@ fn a_cluster_stays_reserved_while_its_bitmap_cannot_be_read() {
             let options = untimed().write_back_interval(None);
             let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
             let file = volume.open_file("/file", &OpenOptions::read_write()).unwrap();
-            file.write_at(&[2; 1024], 4 << 10).unwrap();
+            file.write_all_at(&[2; 1024], 4 << 10).unwrap();
             let before = volume.open_resources();
             assert!(before.delayed_blocks > 0 && (before.reserved_quota > 0) == features.contains("quota"));
             device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
@@ -142,7 +142,7 @@ fn a_punch_that_fails_after_its_first_transaction_stops_the_volume() {
         let options = untimed().write_back_interval(None);
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
         let file = volume.open_file("/file", &OpenOptions::read_write()).unwrap();
-        file.write_at(&[2; 4096], LEN - 4096).unwrap();
+        file.write_all_at(&[2; 4096], LEN - 4096).unwrap();
         let before = file.metadata().sectors;
         device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
         let punched = file.direct().punch_hole(0, LEN);

@@ -202,7 +202,8 @@ impl Bursts<'_> {
                 let writer = u32::try_from(nth).unwrap() + 1;
                 let stamp = Stamp { file: FILE, writer, sequence, origin: 0 };
                 let data = filled(first, end - first, stamp);
-                let written = if buffered { self.file.write_at(&data, at) } else { file.write_at(&data, at) };
+                let written =
+                    if buffered { self.file.write_all_at(&data, at) } else { file.write_all_at(&data, at) };
                 written.expect("write_at");
                 let effect = Effect::Write { first, end, stamp, append: false };
                 log.changed(start, self.clock.tick(), effect);

@@ -100,9 +100,11 @@ impl Call {
                 let (data, at) = (filled(number, sectors), offset(first));
                 let (one, other) = data.split_at(data.len() / 3);
                 match way {
-                    Way::Vectored => file.write_vectored_at(&[IoSlice::new(one), IoSlice::new(other)], at),
-                    Way::Buffered => file.write_at(&data, at),
-                    Way::Direct => direct.write_at(&data, at),
+                    Way::Vectored => {
+                        file.write_all_vectored_at(&[IoSlice::new(one), IoSlice::new(other)], at)
+                    }
+                    Way::Buffered => file.write_all_at(&data, at),
+                    Way::Direct => direct.write_all_at(&data, at),
                     Way::Untorn => file.write_untorn(&data, at),
                 }?;
             }

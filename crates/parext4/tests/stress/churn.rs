@@ -86,7 +86,7 @@ impl Worker<'_> {
         } else {
             let bytes = filled(first, sectors, stamp);
             let start = usize::try_from(first).unwrap() * SECTOR;
-            file.write_at(&bytes, start as u64).expect("write_at");
+            file.write_all_at(&bytes, start as u64).expect("write_at");
             model.resize(model.len().max(start + bytes.len()), 0);
             model[start..start + bytes.len()].copy_from_slice(&bytes);
         }
@@ -147,7 +147,7 @@ impl Worker<'_> {
                 let file = self.open(&path);
                 let (first, sectors) = (self.rng.below(LONGEST), self.rng.log_uniform(LONGEST));
                 let stamp = self.stamp(tag);
-                file.write_at(&filled(first, sectors, stamp), first * SECTOR as u64).expect("write_at");
+                file.write_all_at(&filled(first, sectors, stamp), first * SECTOR as u64).expect("write_at");
                 identify_all(&read(&file), tag, 0).unwrap_or_else(|e| panic!("{path}: {e}"));
             }
             6..8 => match self.volume.remove_file(&path) {

@@ -44,7 +44,7 @@ fn run(name: &str, setting: &Setting) {
                     let len = 1 + rng.below(most);
                     let at = rng.below(size - len);
                     let data = &data[..usize::try_from(len).unwrap()];
-                    watchdog.watch(writer, || file.write_at(data, at).unwrap());
+                    watchdog.watch(writer, || file.write_all_at(data, at).unwrap());
                 }
             });
         }

@@ -47,10 +47,10 @@ fn operation(file: &DirectFile, rng: &mut Rng) {
                 assert!(byte == 0 || byte == pattern(place), "byte {place} is {byte:#x}");
             }
         }
-        4..7 => file.write_at(&patterned(first, len), first).expect("write_at"),
+        4..7 => file.write_all_at(&patterned(first, len), first).expect("write_at"),
         7 => {
             // A write may end in the last sector where the file does.
-            match file.write_at(&patterned(first, len - rng.below(500)), first) {
+            match file.write_all_at(&patterned(first, len - rng.below(500)), first) {
                 Ok(()) | Err(Error::Invalid(_)) => {}
                 Err(error) => panic!("write_at: {error}"),
             }
@@ -75,7 +75,7 @@ fn against_model(file: &DirectFile, rng: &mut Rng, operations: u32) {
             4..8 => {
                 let odd = rng.chance(50) && first + len > model.len() as u64 + 500;
                 let bytes = patterned(first, if odd { len - rng.below(500) } else { len });
-                file.write_at(&bytes, first).expect("write_at");
+                file.write_all_at(&bytes, first).expect("write_at");
                 model.resize(model.len().max(at + bytes.len()), 0);
                 model[at..at + bytes.len()].copy_from_slice(&bytes);
             }

@@ -153,8 +153,10 @@ impl Worker<'_> {
         self.log.way = way(buffered);
         let start = run.clock.tick();
         let written = match buffered {
-            Some(file) => file.write_vectored_at(&[IoSlice::new(one), IoSlice::new(other)], offset(first)),
-            None => run.file.write_at(&self.buffer[..len], offset(first)),
+            Some(file) => {
+                file.write_all_vectored_at(&[IoSlice::new(one), IoSlice::new(other)], offset(first))
+            }
+            None => run.file.write_all_at(&self.buffer[..len], offset(first)),
         };
         written.expect("write_at");
         let effect = Effect::Write { first, end, stamp, append: false };

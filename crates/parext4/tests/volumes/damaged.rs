@@ -23,7 +23,7 @@ fn superblock(bytes: &[u8]) -> Superblock {
 fn a_bad_group_descriptor_does_not_keep_from_reading() {
     let Some(image) = Image::mke2fs(24, &["-b", "1024"]) else { return };
     let volume = image.open();
-    volume.create_direct("/file").unwrap().write_at(&[5; 1024], 0).unwrap();
+    volume.create_direct("/file").unwrap().write_all_at(&[5; 1024], 0).unwrap();
     volume.close().unwrap();
     let mut bytes = std::fs::read(image.path()).unwrap();
     let size = usize::from(superblock(&bytes).desc_size());
@@ -114,7 +114,7 @@ fn a_changed_inode_gets_all_extra_fields() {
     }
     let volume = image.open();
     volume.direct_file("/kept").unwrap();
-    volume.direct_file("/changed").unwrap().write_at(&[1; 100], 0).unwrap_or_default();
+    volume.direct_file("/changed").unwrap().write_all_at(&[1; 100], 0).unwrap_or_default();
     volume.direct_file("/changed").unwrap().set_len(5).unwrap();
     volume.close().unwrap();
     assert_eq!((extra("/changed"), extra("/kept")), (Some(32), Some(4)));
@@ -155,7 +155,7 @@ fn attributes_move_to_the_block_for_extra_fields() {
         volume.resolve(&path).unwrap().get_xattr(b"user.0").unwrap();
         volume.sync().unwrap();
         assert_eq!(extra(), Some(640), "reading changes nothing");
-        volume.open_file(&path, &OpenOptions::read_write()).unwrap().write_at(b"aaaa", 0).unwrap();
+        volume.open_file(&path, &OpenOptions::read_write()).unwrap().write_all_at(b"aaaa", 0).unwrap();
         volume.close().unwrap();
         assert_eq!(extra(), Some(expected), "{name}");
         image.fsck();
@@ -300,7 +300,7 @@ fn an_inode_whose_bitmap_says_that_it_is_free_is_not_used_for_writing() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^has_journal"]) else { return };
     let volume = image.open();
     for name in ["/one", "/two"] {
-        volume.create_direct(name).unwrap().write_at(&[5; 1024], 0).unwrap();
+        volume.create_direct(name).unwrap().write_all_at(&[5; 1024], 0).unwrap();
     }
     volume.close().unwrap();
     for name in ["/one", "/two"] {

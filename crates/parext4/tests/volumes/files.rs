@@ -38,7 +38,7 @@ fn options_create_truncate_and_find_as_in_the_standard_library() {
     assert!(!volume.exists("/f").unwrap());
 
     let file = volume.open_file("/f", &write().create(true).mode(0o604)).unwrap();
-    file.write_at(b"contents", 0).unwrap();
+    file.write_all_at(b"contents", 0).unwrap();
     assert_eq!(file.metadata().permissions, 0o604);
     fails!(volume.open_file("/f", &write().create_new(true)), Exists);
     assert_eq!(volume.open_file("/f", &write().create(true)).unwrap().size(), 8);
@@ -78,24 +78,24 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
 
     let file = volume.open_file("/f", &OpenOptions::read_only()).unwrap();
     assert_eq!(file.read_at(&mut buf, 0).unwrap(), 4096);
-    fails!(file.write_at(&buf, 0), NotOpenFor);
+    fails!(file.write_all_at(&buf, 0), NotOpenFor);
     fails!(file.append(&buf), NotOpenFor);
     fails!(file.set_len(0), NotOpenFor);
     fails!(file.fault(0, true), NotOpenFor);
-    fails!(file.direct().write_at(&buf, 0), NotOpenFor);
+    fails!(file.direct().write_all_at(&buf, 0), NotOpenFor);
     fails!(file.direct().punch_hole(0, 4096), NotOpenFor);
     file.sync_all().unwrap();
 
     let file = volume.open_file("/f", &write()).unwrap();
-    file.write_at(&buf, 0).unwrap();
+    file.write_all_at(&buf, 0).unwrap();
     fails!(file.read_at(&mut buf, 0), NotOpenFor);
     fails!(file.fault(0, false), NotOpenFor);
     fails!(file.direct().read_at(&mut buf, 0), NotOpenFor);
 
     let direct = volume.open_direct("/f", &read()).unwrap();
     assert_eq!(direct.read_at(&mut buf, 0).unwrap(), 4096);
-    fails!(direct.write_at(&buf, 0), NotOpenFor);
-    fails!(direct.buffered().unwrap().write_at(&buf, 0), NotOpenFor);
+    fails!(direct.write_all_at(&buf, 0), NotOpenFor);
+    fails!(direct.buffered().unwrap().write_all_at(&buf, 0), NotOpenFor);
     fails!(direct.allocate(0, 4096, false), NotOpenFor);
     assert_eq!(Error::NotOpenFor("writing").to_errno(), 9, "EBADF");
 
@@ -190,7 +190,7 @@ fn whole_files_are_read_written_and_copied() {
         assert!(volume.read("/to").unwrap() == bytes);
     }
     let options = write().create_new(true).mode(0o750);
-    volume.open_file("/program", &options).unwrap().write_at(b"#!", 0).unwrap();
+    volume.open_file("/program", &options).unwrap().write_all_at(b"#!", 0).unwrap();
     assert_eq!(volume.copy("/program", "/to").unwrap(), 2);
     assert_eq!(volume.read("/to").unwrap(), b"#!");
     assert_eq!(volume.metadata("/to").unwrap().permissions, 0o750);

@@ -21,7 +21,7 @@ fn path(nth: usize) -> String {
 /// Creates a file of one block with an old time.
 fn create(volume: &Volume, nth: usize) -> DirectFile {
     let file = volume.create_direct(path(nth)).expect("create");
-    file.write_at(&[1; BLOCK], 0).expect("the file is extended");
+    file.write_all_at(&[1; BLOCK], 0).expect("the file is extended");
     file.node().set_attributes(&SetAttributes::new().mtime(LONG_AGO)).expect("set_attributes");
     file
 }
@@ -33,7 +33,7 @@ fn lost_after(commit: impl Fn(&Volume)) -> usize {
     let files: Vec<_> = (0..FILES).map(|nth| create(&volume, nth)).collect();
     volume.sync().expect("sync");
     for file in &files {
-        file.write_at(&[2; BLOCK], 0).expect("the file is overwritten");
+        file.write_all_at(&[2; BLOCK], 0).expect("the file is overwritten");
     }
     commit(&volume);
     let after = Volume::open_device(Arc::new(device.fork()), &untimed()).expect("the volume opens");

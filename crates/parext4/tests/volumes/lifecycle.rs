@@ -32,7 +32,7 @@ fn a_failed_write_does_not_move_appends() {
     assert!(matches!(file.allocate(0, 1 << 30, false), Err(Error::NoSpace)));
     assert_eq!(file.append(&[1; 4096]).unwrap(), 0);
     let file = volume.create_direct("/written").unwrap();
-    assert!(matches!(file.write_at(&vec![1; (20 << 20) + 100], 0), Err(Error::NoSpace)));
+    assert!(matches!(file.write_all_at(&vec![1; (20 << 20) + 100], 0), Err(Error::NoSpace)));
     assert_eq!(file.append(&[1; 512]).unwrap(), 0);
 }
 
@@ -40,11 +40,11 @@ fn a_failed_write_does_not_move_appends() {
 fn dropping_a_volume_closes_it_with_all_its_times() {
     let (device, volume) = fresh(16 << 20);
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 4096], 0).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
     volume.sync().unwrap();
     std::thread::sleep(Duration::from_millis(20));
     // An overwrite: its times wait for a transaction, which never begins.
-    file.write_at(&[2; 4096], 0).unwrap();
+    file.write_all_at(&[2; 4096], 0).unwrap();
     let mtime = file.node().metadata().mtime;
     drop((file, volume));
     assert_eq!(open(&device).metadata("/file").unwrap().mtime, mtime);
@@ -58,7 +58,7 @@ fn of_two_times_the_later_set_wins() {
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     for _ in 0..2 {
         // First a write that allocates, then one whose time waits for a commit.
-        file.write_at(&[1; 4096], 0).unwrap();
+        file.write_all_at(&[1; 4096], 0).unwrap();
         assert!(times(&file).0 < far, "a write sets the time even if it was in the future");
         let set = SetAttributes::new().mtime(far);
         file.node().set_attributes(&set).unwrap();
@@ -66,7 +66,7 @@ fn of_two_times_the_later_set_wins() {
         volume.sync().unwrap();
         assert_eq!(times(&file).0, far);
     }
-    file.write_at(&[2; 4096], 0).unwrap();
+    file.write_all_at(&[2; 4096], 0).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     volume.hard_link("/file", "/link").unwrap();
     let (mtime, ctime) = times(&file);
@@ -85,13 +85,13 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     let set = SetAttributes::new().mtime(far);
     file.node().set_attributes(&set).unwrap();
     // Allocated, overwritten, converted, in memory, and by a queue that also writes with a given time.
-    file.write_at(&[1; 4096], 0).unwrap();
-    file.write_at(&[2; 4096], 0).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    file.write_all_at(&[2; 4096], 0).unwrap();
     file.allocate(4096, 4096, false).unwrap();
     file.node().set_attributes(&set).unwrap();
-    file.write_at(&[3; 2048], 4096).unwrap();
+    file.write_all_at(&[3; 2048], 4096).unwrap();
     let buffered = file.buffered().unwrap();
-    buffered.write_at(b"in memory", 9000).unwrap();
+    buffered.write_all_at(b"in memory", 9000).unwrap();
     buffered.sync_all().unwrap();
     let mut queue = volume.io_queue(2);
     let mut write = |file| {
@@ -114,12 +114,12 @@ fn a_file_that_keeps_times_writes_without_a_date() {
 fn nothing_works_on_a_closed_volume() {
     let (_device, volume) = fresh(16 << 20);
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 4096], 0).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
     let other = volume.clone();
     volume.close().unwrap();
     let stopped = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Stopped(_))), "{result:?}");
     stopped(file.read_at(&mut [0; 512], 0).map(drop));
-    stopped(file.write_at(&[1; 512], 0));
+    stopped(file.write_all_at(&[1; 512], 0));
     stopped(file.append(&[1; 512]).map(drop));
     stopped(file.set_len(0));
     stopped(file.sync_all());
@@ -284,13 +284,13 @@ fn a_journal_is_left_alone_on_request() {
 fn a_volume_that_was_stopped_can_be_read() {
     let (_device, volume) = fresh(16 << 20);
     let file = volume.create_direct("/file").unwrap();
-    file.write_at(&[1; 4096], 0).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
     volume.sync().unwrap();
     assert_eq!(volume.stopped(), None);
     assert!(volume.commits() > 0);
     volume.stop(&Error::from(Corruption::new("as a test says")));
     assert_eq!(volume.stopped().unwrap(), "corrupt volume: as a test says");
-    assert!(matches!(file.write_at(&[2; 4096], 0), Err(Error::Stopped(_))));
+    assert!(matches!(file.write_all_at(&[2; 4096], 0), Err(Error::Stopped(_))));
     assert!(matches!(volume.create_direct("/other"), Err(Error::Stopped(_))));
     let mut seen = [0; 4096];
     file.read_at(&mut seen, 0).unwrap();

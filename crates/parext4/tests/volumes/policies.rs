@@ -33,7 +33,7 @@ fn admissions(stats: &Stats) -> BTreeMap<String, (u64, u64)> {
 fn one_of_each(file: &DirectFile) {
     let block = |number: u64| number * BLOCK;
     let write =
-        |offset: u64, len: u64| file.write_at(&vec![7; usize::try_from(len).unwrap()], offset).unwrap();
+        |offset: u64, len: u64| file.write_all_at(&vec![7; usize::try_from(len).unwrap()], offset).unwrap();
     file.set_len(block(64)).unwrap();
     file.allocate(0, block(16), true).unwrap();
     write(block(0), block(4)); // unwritten, aligned
@@ -173,7 +173,7 @@ impl Worker<'_> {
 
     fn write_own(&mut self) {
         let ((first, sectors), stamp) = (self.own_place(), self.stamp());
-        self.file.write_at(&filled(first, sectors, stamp), first * SECTOR as u64).unwrap();
+        self.file.write_all_at(&filled(first, sectors, stamp), first * SECTOR as u64).unwrap();
         self.model.extend((first..first + sectors).map(|sector| (sector, stamp)));
     }
 
@@ -188,7 +188,7 @@ impl Worker<'_> {
 
     fn write_shared(&mut self) {
         let ((first, sectors), stamp) = (self.shared_place(), self.stamp());
-        self.file.write_at(&filled(first, sectors, stamp), first * SECTOR as u64).unwrap();
+        self.file.write_all_at(&filled(first, sectors, stamp), first * SECTOR as u64).unwrap();
     }
 
     /// Asserts that each sector holds data that was written there.
@@ -335,7 +335,7 @@ fn wait_of(policy: Policy, places: [(u64, usize); 2]) -> String {
                 let (file, start) = (&file, &start);
                 scope.spawn(move || {
                     start.wait();
-                    file.write_at(&vec![1; len], offset).unwrap();
+                    file.write_all_at(&vec![1; len], offset).unwrap();
                 });
             }
         });
@@ -372,7 +372,7 @@ fn disjoint_blocks_do_not_meet_under_ranges() {
             let file = &file;
             scope.spawn(move || {
                 for round in 0..4 {
-                    file.write_at(&[1; 1024], (thread * 4 + round) * BLOCK + 512).unwrap();
+                    file.write_all_at(&[1; 1024], (thread * 4 + round) * BLOCK + 512).unwrap();
                 }
             });
         }

@@ -79,7 +79,7 @@ fn handles_are_used_by_threads_that_outlive_the_function_that_opened_them() {
         .map(|thread| {
             let (volume, file) = (volume.clone(), std::sync::Arc::clone(&file));
             std::thread::spawn(move || {
-                file.write_at(&[thread], thread.into()).unwrap();
+                file.write_all_at(&[thread], thread.into()).unwrap();
                 volume.write(format!("/{thread}"), [thread]).unwrap();
             })
         })

@@ -167,12 +167,12 @@ fn contents_cannot_change_and_all_else_can() {
         let direct = file.direct();
         let block = AlignedBuf::zeroed(4096);
         let attempts = [
-            file.write_at(b"new", 0),
+            file.write_all_at(b"new", 0),
             file.append(b"new").map(drop),
             file.fault(0, true),
             file.set_len(0),
             file.set_len(1 << 20),
-            direct.write_at(&block, 0),
+            direct.write_all_at(&block, 0),
             direct.append(&block).map(drop),
             direct.allocate(0, 4096, true),
             direct.punch_hole(0, 4096),

@@ -9,12 +9,12 @@ fn immutable_forbids_every_change() {
     on_each_kind(|volume| {
         let (root, node) = (volume.root().unwrap(), file(volume, "file"));
         let file = DirectFile::new(node.clone()).unwrap();
-        file.write_at(&[1; 4096], 0).unwrap();
+        file.write_all_at(&[1; 4096], 0).unwrap();
         node.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
         node.set_flags(node.flags() | InodeFlags::IMMUTABLE).unwrap();
         assert!(node.flags().contains(InodeFlags::IMMUTABLE | InodeFlags::EXTENTS));
 
-        assert_fails!(file.write_at(&[2; 4096], 0), NotPermitted);
+        assert_fails!(file.write_all_at(&[2; 4096], 0), NotPermitted);
         assert_fails!(file.append(&[2; 4096]), NotPermitted);
         assert_fails!(file.set_len(0), NotPermitted);
         assert_fails!(file.allocate(0, 4096, true), NotPermitted);
@@ -28,7 +28,7 @@ fn immutable_forbids_every_change() {
         assert_fails!(node.set_flags(node.flags() | InodeFlags::NODUMP), NotPermitted);
 
         node.set_flags((node.flags() - InodeFlags::IMMUTABLE) | InodeFlags::NODUMP).unwrap();
-        file.write_at(&[2; 4096], 0).unwrap();
+        file.write_all_at(&[2; 4096], 0).unwrap();
         root.unlink(b"file").unwrap();
     });
 }
@@ -41,13 +41,13 @@ fn append_only_lets_a_file_grow_at_its_end() {
         log.append(&[1; 4096]).unwrap();
         node.set_flags(node.flags() | InodeFlags::APPEND).unwrap();
         assert_eq!(log.append(&[2; 4096]).unwrap(), 4096);
-        assert_fails!(log.write_at(&[3; 4096], 0), NotPermitted);
-        assert_fails!(log.write_at(&[3; 4096], 8192), NotPermitted);
+        assert_fails!(log.write_all_at(&[3; 4096], 0), NotPermitted);
+        assert_fails!(log.write_all_at(&[3; 4096], 8192), NotPermitted);
         assert_fails!(log.set_len(0), NotPermitted);
         assert_fails!(log.set_len(1 << 20), NotPermitted);
         let opened_before = log.checked_when_opened();
-        opened_before.write_at(&[4; 512], 0).unwrap();
-        opened_before.buffered().unwrap().write_at(&[5; 512], 512).unwrap();
+        opened_before.write_all_at(&[4; 512], 0).unwrap();
+        opened_before.buffered().unwrap().write_all_at(&[5; 512], 512).unwrap();
         assert_fails!(opened_before.set_len(0), NotPermitted);
         assert_fails!(root.unlink(b"log"), NotPermitted);
         assert_eq!(log.size(), 8192);
@@ -100,7 +100,7 @@ fn flags_are_persistent_and_visible_to_debugfs() {
     assert!(stat.is_empty() || stat.contains("Flags: 0x80090"), "{stat}");
     let volume = image.open();
     let file = volume.direct_file("/file").unwrap();
-    assert_fails!(file.write_at(&[1; 4096], 0), NotPermitted);
+    assert_fails!(file.write_all_at(&[1; 4096], 0), NotPermitted);
     drop(file);
     volume.close().unwrap();
 }

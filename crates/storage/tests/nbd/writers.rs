@@ -48,8 +48,12 @@ impl Writer {
                     self.sequence += 1;
                     self.newest[block as usize] = self.sequence;
                     let data = self.expected(block);
-                    if is_direct { direct.write_at(&data, offset) } else { buffered.write_at(&data, offset) }
-                        .unwrap();
+                    if is_direct {
+                        direct.write_all_at(&data, offset)
+                    } else {
+                        buffered.write_all_at(&data, offset)
+                    }
+                    .unwrap();
                 }
                 12 => direct.sync_data().unwrap(),
                 _ => {

@@ -96,7 +96,7 @@ fn change(volume: &Volume, at: &str) -> Result<()> {
     let dir = volume.create_dir(at, 0o755)?;
     let file = volume.open_direct(format!("{at}/sparse"), &OpenOptions::read_write().create_new(true))?;
     for n in 0..300 {
-        file.write_at(&[5; 4096], n * 8192)?;
+        file.write_all_at(&[5; 4096], n * 8192)?;
     }
     file.node().set_xattr(b"user.in", b"the inode", XattrMode::Any)?;
     file.node().set_xattr(b"user.out", &[7; 700], XattrMode::Any)?;

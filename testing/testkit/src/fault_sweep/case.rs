@@ -255,7 +255,7 @@ fn assert_usable(volume: &Volume, outcome: &Outcome<'_>) {
     let path = format!("{OWN}-usable");
     let used = || {
         let file = volume.open_file(&path, &OpenOptions::read_write().create(true))?;
-        file.write_at(&[7; 20_000], 300)?;
+        file.write_all_at(&[7; 20_000], 300)?;
         volume.sync()?;
         let mut seen = vec![0; 20_000];
         file.read_exact_at(&mut seen, 300)?;

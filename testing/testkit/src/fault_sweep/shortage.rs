@@ -131,7 +131,7 @@ fn fill(volume: &Volume) -> Result<(), Error> {
     let file = volume.create_direct(filler())?;
     let (mut at, mut data) = (0, vec![2; 1 << 20]);
     while data.len() as u64 >= block {
-        match file.write_at(&data, at) {
+        match file.write_all_at(&data, at) {
             Ok(()) => at += data.len() as u64,
             Err(Error::NoSpace) => data.truncate(data.len() / 2),
             Err(error) => return Err(error),
@@ -162,7 +162,7 @@ fn leave_blocks(volume: &Volume, free: u64) -> Result<bool, Error> {
 fn use_one_up(volume: &Volume, file: &DirectFile, block: u64, free: u64) -> Result<(), Error> {
     let data = vec![2; usize::try_from(block).expect("a block fits in memory")];
     let mut odd = (1..UNWRITTEN).step_by(2).take_while(|_| volume.space().free_blocks > free);
-    odd.try_for_each(|odd| file.write_at(&data, odd * block))
+    odd.try_for_each(|odd| file.write_all_at(&data, odd * block))
 }
 
 /// Makes files until no inodes are left.

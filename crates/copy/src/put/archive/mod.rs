@@ -213,7 +213,7 @@ impl Unpacker<'_> {
             let here = usize::try_from(len).unwrap_or(CHUNK).min(CHUNK);
             let bytes = &mut self.buf[..here];
             input.read_exact(bytes).map_err(|error| unreadable(error.into()))?;
-            file.write_at(bytes, offset)?;
+            file.write_all_at(bytes, offset)?;
             self.shared.report.moved(here as u64);
             offset += here as u64;
             len -= here as u64;

@@ -229,7 +229,7 @@ impl Server {
 
 /// Writes past the volume's page cache, except for write-back that may fit in part. Returns the number of bytes written.
 fn write_directly(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
-    match open.file.write_at(data, write.at.offset).map_err(Failure::from) {
+    match open.file.write_all_at(data, write.at.offset).map_err(Failure::from) {
         Ok(()) => Ok(data.len() as u64),
         Err(failure) if write.may_fit_in_part(&failure) => write_cached(open, write, data),
         Err(failure) => Err(failure),

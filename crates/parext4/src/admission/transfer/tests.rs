@@ -15,7 +15,7 @@ fn volume() -> Volume {
 /// Creates a file of two written blocks, a hole, and four unwritten blocks.
 fn create(volume: &Volume) -> DirectFile {
     let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
-    file.write_at(&[1; 2 * BLOCK as usize], 0).unwrap();
+    file.write_all_at(&[1; 2 * BLOCK as usize], 0).unwrap();
     file.allocate(3 * BLOCK, 4 * BLOCK, false).unwrap();
     file
 }

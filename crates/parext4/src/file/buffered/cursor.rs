@@ -123,7 +123,7 @@ impl<F: Borrow<File>> Write for FileCursor<F> {
         if self.file().options.append {
             self.position = self.file().append_vectored(bufs)?;
         } else {
-            self.file().write_vectored_at(bufs, self.position)?;
+            self.file().write_all_vectored_at(bufs, self.position)?;
         }
         Ok(self.advance(len))
     }

@@ -49,7 +49,7 @@ use crate::sync::{Rank, hold};
 /// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let file = volume.open_file("/notes", &OpenOptions::read_write().create(true))?;
-/// file.write_at(b"to be", 0)?;
+/// file.write_all_at(b"to be", 0)?;
 /// file.append(b" or not to be")?;
 /// file.sync_data()?;
 /// let mut text = [0; 18];
@@ -137,7 +137,7 @@ impl File {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(b"text", 8192)?;
+    /// file.write_all_at(b"text", 8192)?;
     /// file.direct().allocate(0, 4096, true)?;
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -180,7 +180,7 @@ impl File {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(b"text", 10)?;
+    /// file.write_all_at(b"text", 10)?;
     /// assert_eq!(file.size(), 14);
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -206,23 +206,6 @@ impl File {
     /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
-    }
-
-    /// Writes all of `data`, as [`write_at`](Self::write_at) does. [`std::os::unix::fs::FileExt`] has this name for
-    /// it.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_all_at(b"text", 1)?;
-    /// assert_eq!(volume.read("/file")?, b"\0text");
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`write_at`](Self::write_at).
-    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write_at(data, offset)
     }
 
     /// Sets the size in bytes, as [`DirectFile::set_len`].

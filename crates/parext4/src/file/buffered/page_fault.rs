@@ -16,7 +16,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Invalid`] past the end of the file, where a mapping would receive a signal; the errors of
-    /// [`write_at`](Self::write_at) and [`read_at`](Self::read_at).
+    /// [`write_all_at`](Self::write_all_at) and [`read_at`](Self::read_at).
     pub fn fault(&self, offset: u64, write: bool) -> Result<()> {
         let engine = self.file.engine();
         if !write {

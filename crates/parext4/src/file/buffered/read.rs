@@ -21,7 +21,7 @@ impl File {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(b"text", 0)?;
+    /// file.write_all_at(b"text", 0)?;
     /// let mut bytes = [0; 8];
     /// assert_eq!(file.read_at(&mut bytes, 2)?, 2, "the file ends there");
     /// assert_eq!(&bytes[..2], b"xt");
@@ -41,7 +41,7 @@ impl File {
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::IoSliceMut;
     ///
-    /// file.write_at(b"headbody", 0)?;
+    /// file.write_all_at(b"headbody", 0)?;
     /// let (mut head, mut block_map) = ([0; 4], [0; 4]);
     /// file.read_vectored_at(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut block_map)], 0)?;
     /// assert_eq!((&head, &block_map), (b"head", b"block_map"));

@@ -47,7 +47,7 @@ impl File {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(b"text", 4096)?;
+    /// file.write_all_at(b"text", 4096)?;
     /// file.sync_range(4096, 4)?;
     /// # Ok::<(), parext4::Error>(())
     /// ```

@@ -30,7 +30,7 @@ impl DirectFile {
     ///
     /// # Errors
     /// [`Error::Invalid`] for any other request. The file does not change then, but appends that begin meanwhile may
-    /// stay past the range. Otherwise the errors of [`write_at`](Self::write_at).
+    /// stay past the range. Otherwise the errors of [`write_all_at`](Self::write_all_at).
     pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let (len, block_size) = (data.len() as u64, self.engine().block_size());

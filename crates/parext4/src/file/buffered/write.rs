@@ -55,7 +55,7 @@ impl File {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(b"text", 10)?;
+    /// file.write_all_at(b"text", 10)?;
     /// assert_eq!(file.size(), 14);
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -63,29 +63,29 @@ impl File {
     /// # Errors
     /// [`Error::NoSpace`]; data that a write accepted has its space. The errors of the device. After an error the
     /// range holds old or new data.
-    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write_vectored_at(&[IoSlice::new(data)], offset)
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_all_vectored_at(&[IoSlice::new(data)], offset)
     }
 
-    /// Like [`write_at`](Self::write_at), from one buffer after the other.
+    /// Like [`write_all_at`](Self::write_all_at), from one buffer after the other.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// use std::io::IoSlice;
     ///
-    /// file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"block_map")], 0)?;
+    /// file.write_all_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"block_map")], 0)?;
     /// assert_eq!(volume.read("/file")?, b"headbody");
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
-    /// The errors of [`write_at`](Self::write_at).
-    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+    /// The errors of [`write_all_at`](Self::write_all_at).
+    pub fn write_all_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.write_vectored_waiting(bufs, offset, &mut SpaceWait::new())
     }
 
-    /// Like [`write_at`](Self::write_at), for one of several writes that wait for space together: they wait no longer than one write, and
+    /// Like [`write_all_at`](Self::write_all_at), for one of several writes that wait for space together: they wait no longer than one write, and
     /// after one has waited in vain, the others do not wait.
     ///
     /// ```
@@ -98,7 +98,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`write_at`](Self::write_at).
+    /// The errors of [`write_all_at`](Self::write_all_at).
     pub fn write_at_waiting(&self, data: &[u8], offset: u64, wait: &mut SpaceWait) -> Result<()> {
         self.write_vectored_waiting(&[IoSlice::new(data)], offset, wait)
     }
@@ -141,7 +141,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`write_at`](Self::write_at). After an error the file may end with the first part of `data`.
+    /// The errors of [`write_all_at`](Self::write_all_at). After an error the file may end with the first part of `data`.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         self.append_vectored(&[IoSlice::new(data)])
     }
@@ -158,7 +158,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`write_at`](Self::write_at). After [`Error::NoSpace`] and [`Error::QuotaExceeded`] the file has nothing of `data`.
+    /// The errors of [`write_all_at`](Self::write_all_at). After [`Error::NoSpace`] and [`Error::QuotaExceeded`] the file has nothing of `data`.
     pub fn append_partial(&self, data: &[u8], wait: &mut SpaceWait) -> Result<usize> {
         let (_, partial) = self.append_with(&[IoSlice::new(data)], wait)?;
         Ok(partial.map_or(data.len(), |partial| to_usize(partial.visible)))

@@ -23,7 +23,7 @@ impl DirectFile {
     /// use parext4::AlignedBuf;
     ///
     /// let mut buf = AlignedBuf::zeroed(4096);
-    /// file.write_at(&AlignedBuf::from_slice(&[7; 4096]), 0)?;
+    /// file.write_all_at(&AlignedBuf::from_slice(&[7; 4096]), 0)?;
     /// assert_eq!(file.read_at(&mut buf, 0)?, 4096);
     /// assert_eq!(buf[0], 7);
     /// # Ok::<(), parext4::Error>(())

@@ -31,8 +31,8 @@ impl DirectFile {
     /// use parext4::AlignedBuf;
     ///
     /// let sector = file.sector_size();
-    /// file.write_at(&AlignedBuf::zeroed(4096), u64::from(sector))?;
-    /// assert!(file.write_at(&[0; 100], 1).is_err(), "neither offset nor length are whole sectors");
+    /// file.write_all_at(&AlignedBuf::zeroed(4096), u64::from(sector))?;
+    /// assert!(file.write_all_at(&[0; 100], 1).is_err(), "neither offset nor length are whole sectors");
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
@@ -40,7 +40,7 @@ impl DirectFile {
     /// [`Error::Invalid`] for a request that is not aligned to sectors, [`Error::NoSpace`], [`Error::NotPermitted`]
     /// if the file is immutable or append-only, and the errors of the device. A failed device write stops the volume.
     /// After an error each sector of the range holds old or new data, never anything else.
-    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(self.refusing)?;
         self.node.check_offset(offset)?;
         let end = self.node.end_of(offset, data.len() as u64)?;

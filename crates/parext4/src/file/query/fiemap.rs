@@ -33,7 +33,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// let extents = file.fiemap(0..u64::MAX)?;
     /// assert_eq!((extents[0].offset, extents[0].len, extents[0].last), (8192, 4096, true));
     /// # Ok::<(), parext4::Error>(())

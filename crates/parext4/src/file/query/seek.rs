@@ -14,7 +14,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// assert_eq!(file.data_range(0)?, Some((8192, 12288)));
     /// assert_eq!(file.data_range(12288)?, None);
     /// # Ok::<(), parext4::Error>(())
@@ -59,7 +59,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// assert_eq!(file.seek_data(100)?, 8192);
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -76,7 +76,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// assert_eq!(file.seek_hole(0)?, 0);
     /// assert_eq!(file.seek_hole(8192)?, 12288, "the end of the file");
     /// # Ok::<(), parext4::Error>(())
@@ -100,7 +100,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// assert_eq!(file.device_range(0)?, None, "a hole");
     /// assert!(file.device_range(8192)?.is_some());
     /// # Ok::<(), parext4::Error>(())

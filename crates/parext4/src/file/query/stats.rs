@@ -10,7 +10,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// assert_eq!(file.stats().admitted().total(), 1);
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -24,7 +24,7 @@ impl DirectFile {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
     /// // The volume was opened without `VolumeOptions::explain`.
     /// assert!(file.explain().is_empty());
     /// # Ok::<(), parext4::Error>(())

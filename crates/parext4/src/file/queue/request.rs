@@ -36,7 +36,7 @@ pub enum IoRequest {
         /// Byte offset in the file.
         offset: u64,
     },
-    /// Like [`DirectFile::write_at`], of the first `len` bytes of `buf`.
+    /// Like [`DirectFile::write_all_at`], of the first `len` bytes of `buf`.
     Write {
         /// Where from.
         buf: AlignedBuf,

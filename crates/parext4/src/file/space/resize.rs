@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_growth_does_not_show_what_a_failed_truncation_left() {
         const WRITTEN: u64 = 80 << 20;
-        let write = |file: &DirectFile| file.write_at(&[1; 1024], WRITTEN);
+        let write = |file: &DirectFile| file.write_all_at(&[1; 1024], WRITTEN);
         let growths: [fn(&DirectFile) -> Result<()>; 2] = [write, |file| file.set_len(SIZE)];
         for grow in growths {
             for n in 1.. {

@@ -73,9 +73,9 @@ impl Op {
             Self::Write { way, sectors, .. } => {
                 let data = filled(first, sectors, stamp);
                 match way {
-                    Way::Buffered => on.buffered.write_at(&data, at(first)),
-                    Way::Durable => on.durable.write_at(&data, at(first)),
-                    Way::Direct => on.file.write_at(&data, at(first)),
+                    Way::Buffered => on.buffered.write_all_at(&data, at(first)),
+                    Way::Durable => on.durable.write_all_at(&data, at(first)),
+                    Way::Direct => on.file.write_all_at(&data, at(first)),
                 }
             }
             Self::Append { way, sectors } => {

@@ -76,7 +76,7 @@ workload!(
     quotas,
     volume(QUOTAS, |volume| {
         volume.root()?.create(b"file", &NewInode::new().uid(1000).gid(7))?;
-        volume.direct_file("/file")?.write_at(&bytes(1, 8192), 0)?;
+        volume.direct_file("/file")?.write_all_at(&bytes(1, 8192), 0)?;
         let limits = QuotaLimits { space_hard: 1 << 20, space_soft: 0, inodes_hard: 100, inodes_soft: 0 };
         volume.set_quota_limits(QuotaKind::User, 1000, &limits)
     }),
@@ -85,9 +85,9 @@ workload!(
         let file = run.look("open", |volume| {
             volume.clone().with_credentials(Credentials::user()).direct_file("/file")
         })?;
-        run.step("write", |_| file.write_at(&bytes(2, 20 << 10), 8192))?;
+        run.step("write", |_| file.write_all_at(&bytes(2, 20 << 10), 8192))?;
         let buffered = run.look("open buffered", |_| file.buffered())?;
-        run.step("write buffered", |_| buffered.write_at(&bytes(3, 9000), 40_000))?;
+        run.step("write buffered", |_| buffered.write_all_at(&bytes(3, 9000), 40_000))?;
         run.step("change the owner", |_| file.node().set_attributes(&SetAttributes::new().uid(2000)))?;
         run.sync()?;
         run.step("set a limit of a new id", |volume| {

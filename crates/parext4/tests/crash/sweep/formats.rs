@@ -15,12 +15,12 @@ const ORPHAN_FILE: Shape = Shape { features: "orphan_file", ..Shape::new(8, 4096
 
 workload!(files_without_extents, with_file(INDIRECT, 20 << 10), untimed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    run.step("extend", |_| file.write_at(&bytes(2, 30 << 10), 20 * KIB))?;
-    run.step("write below double indirect blocks", |_| file.write_at(&bytes(3, 2048), 400 * KIB))?;
+    run.step("extend", |_| file.write_all_at(&bytes(2, 30 << 10), 20 * KIB))?;
+    run.step("write below double indirect blocks", |_| file.write_all_at(&bytes(3, 2048), 400 * KIB))?;
     run.file_step("sync", "/file", |_| file.sync_all())?;
     run.step("punch", |_| file.punch_hole(8 * KIB, 20 * KIB))?;
     let buffered = run.look("open buffered", |_| file.buffered())?;
-    run.step("write buffered", |_| buffered.write_at(&bytes(4, 10_000), 100_000))?;
+    run.step("write buffered", |_| buffered.write_all_at(&bytes(4, 10_000), 100_000))?;
     run.sync()?;
     run.step("truncate", |_| file.set_len(15 * KIB + 5))?;
     run.step("grow", |_| file.set_len(600 * KIB))?;
@@ -39,13 +39,13 @@ workload!(
     untimed(),
     |run| {
         let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
-        run.step("write", |_| file.write_at(&bytes(3, 30), 10))?;
+        run.step("write", |_| file.write_all_at(&bytes(3, 30), 10))?;
         run.file_step("sync", "/file", |_| file.sync_all())?;
-        run.step("grow in the inode", |_| file.write_at(&bytes(4, 40), 50))?;
-        run.step("leave the inode", |_| file.write_at(&bytes(5, 3000), 80))?;
+        run.step("grow in the inode", |_| file.write_all_at(&bytes(4, 40), 50))?;
+        run.step("leave the inode", |_| file.write_all_at(&bytes(5, 3000), 80))?;
         run.sync()?;
         let new = run.step("create", |volume| create(volume, "/dir/b"))?;
-        run.step("write the new file", |_| new.write_at(&bytes(6, 60), 0))?;
+        run.step("write the new file", |_| new.write_all_at(&bytes(6, 60), 0))?;
         run.step("set an attribute", |_| new.node().set_xattr(b"user.x", &bytes(7, 100), XattrMode::Any))?;
         for number in 0..6 {
             run.step("fill the directory", |volume| {
@@ -59,12 +59,12 @@ workload!(
 
 workload!(clusters, with_file(CLUSTERS, 30 << 10), untimed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    run.step("fill part of a cluster", |_| file.write_at(&bytes(2, 1024), 41 * KIB))?;
-    run.step("fill the rest", |_| file.write_at(&bytes(3, 2048), 42 * KIB))?;
+    run.step("fill part of a cluster", |_| file.write_all_at(&bytes(2, 1024), 41 * KIB))?;
+    run.step("fill the rest", |_| file.write_all_at(&bytes(3, 2048), 42 * KIB))?;
     run.step("punch part of a cluster", |_| file.punch_hole(9 * KIB, 5 * KIB))?;
     run.file_step("sync", "/file", |_| file.sync_all())?;
     let buffered = run.look("open buffered", |_| file.buffered())?;
-    run.step("write buffered", |_| buffered.write_at(&bytes(4, 9000), 60_000))?;
+    run.step("write buffered", |_| buffered.write_all_at(&bytes(4, 9000), 60_000))?;
     run.step("collapse", |_| file.collapse_range(16 * KIB, 4 * KIB))?;
     run.sync()?;
     run.step("truncate", |_| file.set_len(10 * KIB))?;
@@ -74,8 +74,8 @@ workload!(clusters, with_file(CLUSTERS, 30 << 10), untimed(), |run| {
 
 workload!(a_volume_without_a_journal, with_file(NO_JOURNAL, 30 << 10), untimed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    run.step("overwrite", |_| file.write_at(&bytes(2, 8192), 4096))?;
-    run.step("extend", |_| file.write_at(&bytes(3, 8192), 30 * KIB))?;
+    run.step("overwrite", |_| file.write_all_at(&bytes(2, 8192), 4096))?;
+    run.step("extend", |_| file.write_all_at(&bytes(3, 8192), 30 * KIB))?;
     run.sync()?;
     run.step("create", |volume| create(volume, "/new").map(drop))?;
     run.step("truncate", |_| file.set_len(1000))?;
@@ -89,7 +89,7 @@ workload!(orphans_in_a_file, with_file(ORPHAN_FILE, 60 << 10), untimed(), |run| 
     run.step("remove", |volume| volume.remove_file("/file"))?;
     run.step("remove the new file", |volume| volume.remove_file("/new"))?;
     run.sync()?;
-    run.step("write", |_| new.write_at(&bytes(2, 8192), 0))?;
+    run.step("write", |_| new.write_all_at(&bytes(2, 8192), 0))?;
     run.step("close", move |_| {
         drop((file, new));
         Ok(())

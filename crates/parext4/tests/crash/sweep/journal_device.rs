@@ -40,7 +40,7 @@ fn volume(block_size: u32, fill: impl FnOnce(&Volume) -> Result<()>) -> Devices 
 fn with_file(block_size: u32, len: usize) -> Devices {
     volume(block_size, |volume| {
         volume.write("/other", bytes(99, 5000))?;
-        volume.create_direct("/file")?.write_at(&bytes(1, len), 0)
+        volume.create_direct("/file")?.write_all_at(&bytes(1, len), 0)
     })
 }
 
@@ -50,7 +50,7 @@ fn crashed() -> Devices {
     let volume = devices.open().expect("the volume opens");
     let make = || {
         let removed = volume.create_direct("/removed")?;
-        removed.write_at(&bytes(2, 1024), 4096)?;
+        removed.write_all_at(&bytes(2, 1024), 4096)?;
         volume.create_dir("/dir", 0o755)?;
         volume.write("/dir/new", bytes(4, 3000))?;
         volume.sync()?;
@@ -64,11 +64,11 @@ fn crashed() -> Devices {
 
 workload!(a_journal_on_a_device_of_its_own, with_file(1024, 30 << 10), untimed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    run.step("overwrite", |_| file.write_at(&bytes(2, 8192), 4096))?;
-    run.step("extend", |_| file.write_at(&bytes(3, 8192), 30 << 10))?;
+    run.step("overwrite", |_| file.write_all_at(&bytes(2, 8192), 4096))?;
+    run.step("extend", |_| file.write_all_at(&bytes(3, 8192), 30 << 10))?;
     run.file_step("sync", "/file", |_| file.sync_all())?;
     let buffered = run.look("open buffered", |_| file.buffered())?;
-    run.step("write buffered", |_| buffered.write_at(&bytes(4, 9000), 60_000))?;
+    run.step("write buffered", |_| buffered.write_all_at(&bytes(4, 9000), 60_000))?;
     run.step("create", |volume| create(volume, "/new").map(drop))?;
     run.sync()?;
     run.step("rename", |volume| volume.rename("/new", "/newer"))?;
@@ -95,6 +95,6 @@ workload!(emptied_journal_devices, with_file(4096, 8192), untimed(), |run| {
         run.step("make", |volume| volume.create_dir(&name, 0o755).map(drop))?;
         run.durable_step("empty the journal", |volume| volume.empty_journal(emptied))?;
     }
-    run.step("write", |volume| volume.direct_file("/file")?.write_at(&bytes(2, 4096), 0))?;
+    run.step("write", |volume| volume.direct_file("/file")?.write_all_at(&bytes(2, 4096), 0))?;
     run.sync()
 });

@@ -58,7 +58,7 @@ fn volume(shape: Shape, fill: impl FnOnce(&Volume) -> Result<()>) -> MemDevice {
 fn with_file(shape: Shape, len: usize) -> MemDevice {
     volume(shape, |volume| {
         volume.write("/other", bytes(99, 5000))?;
-        volume.create_direct("/file")?.write_at(&bytes(1, len), 0)
+        volume.create_direct("/file")?.write_all_at(&bytes(1, len), 0)
     })
 }
 
@@ -67,8 +67,9 @@ fn commit_often(run: &mut Run<'_>, commits: u8) -> Result<()> {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
     for nth in 0..commits {
         run.step("write far apart", |_| {
-            (0..40)
-                .try_for_each(|block| file.write_at(&bytes(nth, 1024), (u64::from(nth) + block * 11) * 2048))
+            (0..40).try_for_each(|block| {
+                file.write_all_at(&bytes(nth, 1024), (u64::from(nth) + block * 11) * 2048)
+            })
         })?;
         let name = format!("/dir-{nth}");
         run.step("make", |volume| volume.create_dir(name, 0o755).map(drop))?;

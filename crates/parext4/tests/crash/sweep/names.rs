@@ -110,9 +110,9 @@ workload!(removed_files_in_use, with_file(SMALL, 60 << 10), untimed(), |run| {
     run.step("remove", |volume| volume.remove_file("/file"))?;
     // A crash could leave the old name with the new data.
     run.sync()?;
-    run.step("write", |_| file.write_at(&bytes(2, 8192), 1024))?;
+    run.step("write", |_| file.write_all_at(&bytes(2, 8192), 1024))?;
     run.sync()?;
-    run.step("write more", |_| file.write_at(&bytes(3, 8192), 100 << 10))?;
+    run.step("write more", |_| file.write_all_at(&bytes(3, 8192), 100 << 10))?;
     let mut seen = vec![0; 8192];
     run.look("read", |_| file.read_at(&mut seen, 1024))?;
     assert!(seen == bytes(2, 8192));
@@ -129,7 +129,7 @@ workload!(
     volume(SMALL, |volume| {
         for path in ["/file", "/second"] {
             let file = volume.create_direct(path)?;
-            (0..300).try_for_each(|nth| file.write_at(&bytes(1, 1024), nth * 2048))?;
+            (0..300).try_for_each(|nth| file.write_all_at(&bytes(1, 1024), nth * 2048))?;
         }
         Ok(())
     }),

@@ -22,7 +22,7 @@ fn volume() -> MemDevice {
     mkfs(&device, &options).expect("a volume");
     let device = std::sync::Arc::new(device);
     let volume = Volume::open_device(device.clone(), &protected()).expect("the volume opens");
-    let fill = || volume.create_direct("/file")?.write_at(&bytes(1, 20 << 10), 0);
+    let fill = || volume.create_direct("/file")?.write_all_at(&bytes(1, 20 << 10), 0);
     fill().expect("the volume is filled");
     volume.close().expect("the volume closes");
     device.fork()
@@ -36,7 +36,7 @@ fn pause() -> Result<()> {
 
 workload!(a_protected_volume, volume(), protected(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    run.step("write", |_| file.write_at(&bytes(2, 8192), 16 << 10))?;
+    run.step("write", |_| file.write_all_at(&bytes(2, 8192), 16 << 10))?;
     run.look("pause", |_| pause())?;
     run.step("create", |volume| create(volume, "/new").map(drop))?;
     run.file_step("sync", "/file", |_| file.sync_all())?;

@@ -11,7 +11,7 @@ workload!(allocations, with_file(SMALL, 2048), untimed(), |run| {
     run.step("allocate past the end", |_| file.allocate(10 * KIB, 50 * KIB, true))?;
     run.step("allocate and grow", |_| file.allocate(0, 30 * KIB, false))?;
     run.sync()?;
-    run.step("write there", |_| file.write_at(&bytes(2, 5 << 10), 20 * KIB))?;
+    run.step("write there", |_| file.write_all_at(&bytes(2, 5 << 10), 20 * KIB))?;
     run.step("allocate far away", |_| file.allocate(1000 * KIB, 20 * KIB, false))?;
     run.file_step("sync", "/file", |_| file.sync_all())
 });
@@ -21,11 +21,11 @@ workload!(truncations, with_file(SMALL, 200 << 10), untimed(), |run| {
     run.step("cut within a block", |_| file.set_len(100 * KIB + 300))?;
     run.step("grow", |_| file.set_len(150 * KIB + 7))?;
     run.sync()?;
-    run.step("write past the end", |_| file.write_at(&bytes(2, 1024), 160 * KIB))?;
+    run.step("write past the end", |_| file.write_all_at(&bytes(2, 1024), 160 * KIB))?;
     run.step("cut at a block", |_| file.set_len(50 * KIB))?;
     run.file_step("sync", "/file", |_| file.sync_all())?;
     run.step("empty", |_| file.set_len(0))?;
-    run.step("write again", |_| file.write_at(&bytes(3, 3 << 10), 0))?;
+    run.step("write again", |_| file.write_all_at(&bytes(3, 3 << 10), 0))?;
     run.sync()
 });
 
@@ -35,7 +35,7 @@ workload!(punched_holes, with_file(LARGE, 200 << 10), untimed(), |run| {
     run.step("punch parts of blocks", |_| file.punch_hole(100 * KIB + 100, 10 * KIB))?;
     run.step("punch within a block", |_| file.punch_hole(10, 700))?;
     run.file_step("sync", "/file", |_| file.sync_all())?;
-    run.step("fill", |_| file.write_at(&bytes(2, 16 << 10), 50 * KIB))?;
+    run.step("fill", |_| file.write_all_at(&bytes(2, 16 << 10), 50 * KIB))?;
     run.step("punch the end", |_| file.punch_hole(180 * KIB, 100 * KIB))?;
     run.sync()
 });
@@ -46,7 +46,7 @@ workload!(zeroed_ranges, with_file(SMALL, 100 << 10), untimed(), |run| {
     run.step("zero parts of blocks", |_| file.zero_range(60 * KIB + 100, 5000, true))?;
     run.sync()?;
     run.step("zero past the end", |_| file.zero_range(95 * KIB, 30 * KIB, false))?;
-    run.step("write into zeros", |_| file.write_at(&bytes(2, 2048), 25 * KIB))?;
+    run.step("write into zeros", |_| file.write_all_at(&bytes(2, 2048), 25 * KIB))?;
     run.file_step("sync", "/file", |_| file.sync_all())
 });
 
@@ -57,7 +57,7 @@ workload!(collapsed_ranges, with_file(SMALL, 100 << 10), untimed(), |run| {
     })?;
     run.step("collapse the start", |_| file.collapse_range(0, 5 * KIB))?;
     run.sync()?;
-    run.step("write", |_| file.write_at(&bytes(2, 2048), 10 * KIB))?;
+    run.step("write", |_| file.write_all_at(&bytes(2, 2048), 10 * KIB))?;
     run.step("collapse more", |_| file.collapse_range(9 * KIB, 30 * KIB))?;
     run.file_step("sync", "/file", |_| file.sync_all())
 });
@@ -69,7 +69,7 @@ workload!(inserted_ranges, with_file(SMALL, 60 << 10), untimed(), |run| {
     run.step("insert at the start", |_| file.insert_range(0, 5 * KIB))?;
     // A crash could leave the old place of the blocks with the new data.
     run.sync()?;
-    run.step("write", |_| file.write_at(&bytes(2, 2048), 24 * KIB))?;
+    run.step("write", |_| file.write_all_at(&bytes(2, 2048), 24 * KIB))?;
     run.file_step("sync", "/file", |_| file.sync_all())?;
     run.step("insert within an extent", |_| file.insert_range(50 * KIB, KIB))?;
     run.sync()
@@ -80,7 +80,7 @@ workload!(
     shifts_of_many_extents,
     volume(SMALL, |volume| {
         let file = volume.create_direct("/file")?;
-        (0..200).try_for_each(|nth| file.write_at(&bytes(nth, 1024), u64::from(nth) * 2 * KIB))
+        (0..200).try_for_each(|nth| file.write_all_at(&bytes(nth, 1024), u64::from(nth) * 2 * KIB))
     }),
     untimed(),
     |run| {

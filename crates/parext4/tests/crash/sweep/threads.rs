@@ -27,22 +27,22 @@ fn own(nth: u8) -> String {
 }
 
 fn fill(volume: &Volume) -> Result<()> {
-    volume.create_direct("/shared")?.write_at(&bytes(1, 30 << 10), 0)?;
-    (0..THREADS).try_for_each(|nth| volume.create_direct(own(nth))?.write_at(&bytes(nth, 4096), 0))
+    volume.create_direct("/shared")?.write_all_at(&bytes(1, 30 << 10), 0)?;
+    (0..THREADS).try_for_each(|nth| volume.create_direct(own(nth))?.write_all_at(&bytes(nth, 4096), 0))
 }
 
 workload!(threads_on_files_of_their_own, volume(SMALL, fill), untimed(), |run| {
     run.step("write directly and buffered", |volume| {
         together(|nth| {
             let file = volume.direct_file(own(nth))?;
-            file.write_at(&bytes(nth + 8, 8192), 8192)?;
-            file.buffered()?.write_at(&bytes(nth + 16, 5000), 30_000)
+            file.write_all_at(&bytes(nth + 8, 8192), 8192)?;
+            file.buffered()?.write_all_at(&bytes(nth + 16, 5000), 30_000)
         })
     })?;
     run.step("write and sync", |volume| {
         together(|nth| {
             let file = volume.open_file(own(nth), &OpenOptions::read_write())?;
-            file.write_at(&bytes(nth + 24, 7000), 50_000)?;
+            file.write_all_at(&bytes(nth + 24, 7000), 50_000)?;
             file.sync_all()
         })
     })?;
@@ -65,8 +65,8 @@ workload!(threads_on_one_file, volume(LARGE, fill), untimed(), |run| {
     let part = |nth: u8| u64::from(nth) * PART;
     run.step("write directly and buffered", |_| {
         together(|nth| match nth % 2 {
-            0 => file.write_at(&bytes(nth + 8, 8192), part(nth)),
-            _ => buffered.write_at(&bytes(nth + 8, 9000), part(nth) + 100),
+            0 => file.write_all_at(&bytes(nth + 8, 8192), part(nth)),
+            _ => buffered.write_all_at(&bytes(nth + 8, 9000), part(nth) + 100),
         })
     })?;
     run.step("zero, punch, allocate and write", |_| {
@@ -74,7 +74,7 @@ workload!(threads_on_one_file, volume(LARGE, fill), untimed(), |run| {
             0 => file.zero_range(part(0), 4096, true),
             1 => file.punch_hole(part(1), 5000),
             2 => file.allocate(part(2) + 4096, 12_000, true),
-            _ => file.write_at(&bytes(50, 4096), part(3) + 8192),
+            _ => file.write_all_at(&bytes(50, 4096), part(3) + 8192),
         })
     })?;
     run.file_step("sync", "/shared", |_| file.sync_all())?;

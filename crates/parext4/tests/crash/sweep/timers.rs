@@ -23,7 +23,7 @@ fn pause() -> Result<()> {
 workload!(timed_commits, with_file(SMALL, 20 << 10), timed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
     for nth in 0..3 {
-        run.step("write", |_| file.write_at(&bytes(nth, 3072), u64::from(nth) * 9216))?;
+        run.step("write", |_| file.write_all_at(&bytes(nth, 3072), u64::from(nth) * 9216))?;
         let name = format!("/dir-{nth}");
         run.step("make", |volume| volume.create_dir(&name, 0o755).map(drop))?;
         run.look("pause", |_| pause())?;
@@ -38,10 +38,10 @@ workload!(timed_commits, with_file(SMALL, 20 << 10), timed(), |run| {
 
 workload!(timed_write_back, with_file(LARGE, 30_000 / 512 * 512), timed(), |run| {
     let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
-    run.step("write", |_| file.write_at(&bytes(2, 10_000), 5000))?;
-    run.step("extend", |_| file.write_at(&bytes(3, 50_000), 40_000))?;
+    run.step("write", |_| file.write_all_at(&bytes(2, 10_000), 5000))?;
+    run.step("extend", |_| file.write_all_at(&bytes(3, 50_000), 40_000))?;
     run.look("pause", |_| pause())?;
-    run.step("overwrite", |_| file.write_at(&bytes(4, 300), 20_000))?;
+    run.step("overwrite", |_| file.write_all_at(&bytes(4, 300), 20_000))?;
     run.look("pause", |_| pause())?;
     run.file_step("sync", "/file", |_| file.sync_all())?;
     run.step("append", |_| file.append(&bytes(6, 5000)))?;
@@ -62,7 +62,7 @@ workload!(
             let path = format!("/dir/{number}");
             run.step("create", |volume| create(volume, &path))?;
             let file = run.look("open", |volume| volume.open_file(&path, &OpenOptions::read_write()))?;
-            run.step("write", |_| file.write_at(&bytes(number, 3000), 0))?;
+            run.step("write", |_| file.write_all_at(&bytes(number, 3000), 0))?;
         }
         run.look("pause", |_| pause())?;
         run.step("remove one", |volume| volume.remove_file("/dir/3"))?;

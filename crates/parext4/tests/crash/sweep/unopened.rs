@@ -73,7 +73,7 @@ fn checked_volumes() {
         (0..100).try_for_each(|number| volume.create_direct(format!("/dir/{number:0>40}")).map(drop))?;
         volume.symlink("/link", "x".repeat(200))?;
         let file = volume.create_direct("/file")?;
-        (0..200).try_for_each(|nth| file.write_at(&bytes(1, 1024), nth * 2048))
+        (0..200).try_for_each(|nth| file.write_all_at(&bytes(1, 1024), nth * 2048))
     });
     let count = |kind| {
         let device = FaultDevice::new(Arc::new(base.fork()), FaultPlan::default().kind(kind));

@@ -13,8 +13,8 @@ fn crashed() -> MemDevice {
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("the volume opens");
     let make = || {
         let removed = volume.create_direct("/removed")?;
-        (0..60).try_for_each(|nth| removed.write_at(&bytes(2, 1024), nth * 2048))?;
-        volume.direct_file("/file")?.write_at(&bytes(3, 8192), 80 << 10)?;
+        (0..60).try_for_each(|nth| removed.write_all_at(&bytes(2, 1024), nth * 2048))?;
+        volume.direct_file("/file")?.write_all_at(&bytes(3, 8192), 80 << 10)?;
         volume.create_dir("/dir", 0o755)?;
         volume.write("/dir/new", bytes(4, 3000))?;
         volume.sync()?;
@@ -57,7 +57,7 @@ workload!(emptied_journals, with_file(LARGE, 8192), untimed(), |run| {
         run.step("make", |volume| volume.create_dir(&name, 0o755).map(drop))?;
         run.durable_step("empty the journal", |volume| volume.empty_journal(emptied))?;
     }
-    run.step("write", |volume| volume.direct_file("/file")?.write_at(&bytes(2, 4096), 0))?;
+    run.step("write", |volume| volume.direct_file("/file")?.write_all_at(&bytes(2, 4096), 0))?;
     run.sync()
 });
 
@@ -75,7 +75,7 @@ workload!(
         run.step("remove another", |volume| volume.remove_file("/4"))?;
         run.sync()?;
         run.look("trim", |volume| volume.trim(0..u64::MAX, 4096).map(drop))?;
-        run.step("write", |volume| volume.direct_file("/2")?.write_at(&bytes(9, 20 << 10), 20 << 10))?;
+        run.step("write", |volume| volume.direct_file("/2")?.write_all_at(&bytes(9, 20 << 10), 20 << 10))?;
         run.look("trim a part", |volume| volume.trim(1 << 20..6 << 20, 1024).map(drop))?;
         run.sync()
     }
@@ -100,9 +100,9 @@ workload!(shutdowns, with_file(SMALL, 8192), untimed(), |run| {
 // The close writes everything back.
 workload!(close_with_dirty_pages, with_file(LARGE, 20 << 10), untimed(), |run| {
     let file = run.look("open", |volume| volume.open_file("/file", &OpenOptions::read_write()))?;
-    run.step("write", |_| file.write_at(&bytes(2, 100_000), 5000))?;
+    run.step("write", |_| file.write_all_at(&bytes(2, 100_000), 5000))?;
     let new = run.step("create", |volume| create(volume, "/new"))?;
-    run.step("write the new file", |_| new.write_at(&bytes(3, 50_000), 0))?;
+    run.step("write the new file", |_| new.write_all_at(&bytes(3, 50_000), 0))?;
     drop((file, new));
     run.close()?;
     run.step("make", |volume| volume.create_dir("/dir", 0o755).map(drop))?;

@@ -32,7 +32,7 @@ fn features_are_set_on_first_use() {
         let file = volume.create_direct("/file").unwrap();
         match grow {
             0 => file.set_len(1 << 31).unwrap(),
-            1 => file.write_at(&[1; 512], (1 << 31) - 512).unwrap(),
+            1 => file.write_all_at(&[1; 512], (1 << 31) - 512).unwrap(),
             _ => file.allocate((1 << 31) - 1024, 1024, false).unwrap(),
         }
         file.node().set_xattr(b"user.a", b"b", XattrMode::Any).unwrap();

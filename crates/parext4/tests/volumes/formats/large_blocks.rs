@@ -107,11 +107,11 @@ fn the_limits_of_blocks_of_64_kib() {
         let file = volume.create_direct("/file").unwrap();
         // In both formats the numbers of file blocks end before the tree does.
         let most = (1_u64 << 32) - 1;
-        file.write_at(&[3; 512], (most << 16) - 512).unwrap();
+        file.write_all_at(&[3; 512], (most << 16) - 512).unwrap();
         assert_eq!(file.size(), most << 16, "{features}");
         let buffered = file.buffered().unwrap();
-        buffered.write_at(&[4; 600], ((most - 1) << 16) - 300).unwrap();
-        buffered.write_at(&[5; 1], most << 16).unwrap_err();
+        buffered.write_all_at(&[4; 600], ((most - 1) << 16) - 300).unwrap();
+        buffered.write_all_at(&[5; 1], most << 16).unwrap_err();
         drop((file, buffered, dir, root));
         volume.close().unwrap();
         assert_clean(&device, features);

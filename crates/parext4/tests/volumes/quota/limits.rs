@@ -40,20 +40,20 @@ fn writes_stop_at_the_hard_limit() {
     assert!(exceeded(root.create(b"d", &new)));
     let file = user.open_file("/a", &OpenOptions::read_write()).unwrap();
     // Dirty pages count before they have blocks.
-    file.write_at(&[1; 90 << 10], 0).unwrap();
-    assert!(exceeded(file.write_at(&[1; 20 << 10], 90 << 10)));
+    file.write_all_at(&[1; 90 << 10], 0).unwrap();
+    assert!(exceeded(file.write_all_at(&[1; 20 << 10], 90 << 10)));
     let direct = user.open_direct("/b", &OpenOptions::read_write()).unwrap();
-    assert!(exceeded(direct.write_at(&[1; 16 << 10], 0)));
+    assert!(exceeded(direct.write_all_at(&[1; 16 << 10], 0)));
     assert!(exceeded(direct.allocate(0, 64 << 10, false)));
     file.sync_all().unwrap();
     assert!(exceeded(file.append(&[1; 20 << 10])));
     file.set_len(0).unwrap();
-    direct.write_at(&[1; 16 << 10], 0).unwrap();
+    direct.write_all_at(&[1; 16 << 10], 0).unwrap();
     // Root may exceed the limits, unless it acts within quotas.
     let by_root = direct.clone().with_credentials(Credentials::root());
-    by_root.write_at(&[1; 200 << 10], 0).unwrap();
+    by_root.write_all_at(&[1; 200 << 10], 0).unwrap();
     let within = direct.clone().with_credentials(Credentials::root().within_quotas());
-    assert!(exceeded(within.write_at(&[1; 16 << 10], 300 << 10)));
+    assert!(exceeded(within.write_all_at(&[1; 16 << 10], 300 << 10)));
     let taken = root.create(b"other", &NewInode::new().uid(7)).unwrap();
     assert!(exceeded(taken.set_attributes(&SetAttributes::new().uid(1000))));
     drop((file, direct, by_root, within, taken, root, user));
@@ -79,14 +79,14 @@ fn soft_limits_have_a_grace() {
     let new = NewInode::new().permissions(0o666).gid(5);
     user.root().unwrap().create(b"file", &new).unwrap();
     let file = user.open_file("/file", &OpenOptions::read_write()).unwrap();
-    file.write_at(&[1; 20 << 10], 0).unwrap();
+    file.write_all_at(&[1; 20 << 10], 0).unwrap();
     file.sync_all().unwrap();
     assert!(quota(&volume, QuotaKind::Group, 5).unwrap().space_until.is_some());
-    file.write_at(&[1; 20 << 10], 20 << 10).unwrap();
+    file.write_all_at(&[1; 20 << 10], 20 << 10).unwrap();
     file.set_len(1000).unwrap();
     assert_eq!(quota(&volume, QuotaKind::Group, 5).unwrap().space_until, None);
     set_grace(&volume, 0);
-    assert!(exceeded(file.write_at(&[1; 20 << 10], 0)), "a grace of no time ends with the first page");
+    assert!(exceeded(file.write_all_at(&[1; 20 << 10], 0)), "a grace of no time ends with the first page");
 }
 
 #[test]
@@ -145,19 +145,19 @@ fn a_grace_ends_with_the_last_dirty_page_above_the_limit() {
     let file = volume.open_file("/file", &OpenOptions::read_write().create(true)).unwrap();
     file.node().set_attributes(&SetAttributes::new().gid(5)).unwrap();
     let until = || quota(&volume, QuotaKind::Group, 5).unwrap().space_until;
-    file.write_at(&[1; 20 << 10], 0).unwrap();
+    file.write_all_at(&[1; 20 << 10], 0).unwrap();
     assert!(until().is_some());
     // No page has been written back.
     file.set_len(0).unwrap();
     assert_eq!(until(), None);
     // Pages keep the grace of blocks that are freed.
-    file.write_at(&[1; 20 << 10], 0).unwrap();
+    file.write_all_at(&[1; 20 << 10], 0).unwrap();
     file.sync_all().unwrap();
     let since = until();
     assert!(since.is_some());
     volume.root().unwrap().create(b"other", &new).unwrap();
     let other = volume.open_file("/other", &OpenOptions::read_write()).unwrap();
-    other.write_at(&[1; 20 << 10], 0).unwrap();
+    other.write_all_at(&[1; 20 << 10], 0).unwrap();
     file.set_len(0).unwrap();
     assert_eq!(until(), since);
     other.set_len(0).unwrap();
@@ -199,7 +199,7 @@ fn contents_leave_the_inode_within_the_limits() {
         root.create(b"large", &new).unwrap();
         volume.write("/file", b"contents").unwrap();
         let large = volume.open_file("/large", &OpenOptions::read_write()).unwrap();
-        large.write_at(&[1; 8 << 10], 0).unwrap();
+        large.write_all_at(&[1; 8 << 10], 0).unwrap();
         large.sync_all().unwrap();
         assert_eq!(usage(&volume, QuotaKind::User, 1000).0, 8 << 10);
         volume.set_quota_limits(QuotaKind::User, 1000, &limits(0, 8 << 10, 0, 0)).unwrap();
@@ -207,7 +207,7 @@ fn contents_leave_the_inode_within_the_limits() {
         let user = for_user(&volume);
         let file = user.open_file("/file", &OpenOptions::read_write()).unwrap();
         let direct = user.open_direct("/file", &OpenOptions::read_write()).unwrap();
-        assert!(exceeded(file.write_at(&[2; 500], 0)));
+        assert!(exceeded(file.write_all_at(&[2; 500], 0)));
         assert!(exceeded(file.append(&[2; 500])));
         assert!(exceeded(file.set_len(500)));
         assert!(exceeded(direct.punch_hole(0, 4)));
@@ -242,14 +242,14 @@ fn writes_under_way_without_extents_stay_within_the_limit() {
     let file = user.open_direct("/f", &OpenOptions::read_write()).unwrap();
     for round in 0..20 {
         // The pointer block counts, but is never refused. It exists before the threads begin.
-        file.write_at(&[1; 1024], 20 << 10).unwrap();
+        file.write_all_at(&[1; 1024], 20 << 10).unwrap();
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..4)
                 .map(|thread| {
                     let file = &file;
                     let blocks = (0..200).filter(move |block| block % 4 == thread && *block != 20);
                     scope.spawn(move || {
-                        blocks.filter(|block| exceeded(file.write_at(&[1; 1024], block << 10))).count()
+                        blocks.filter(|block| exceeded(file.write_all_at(&[1; 1024], block << 10))).count()
                     })
                 })
                 .collect();

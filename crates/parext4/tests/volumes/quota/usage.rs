@@ -78,7 +78,7 @@ fn an_owner_is_charged_for_its_files_and_no_more() {
     let root = volume.root().unwrap();
     let node = root.create(b"file", &NewInode::new().uid(1000).gid(100)).unwrap();
     let file = volume.open_file("/file", &parext4::OpenOptions::read_write()).unwrap();
-    file.write_at(&[1; 10_000], 0).unwrap();
+    file.write_all_at(&[1; 10_000], 0).unwrap();
     file.sync_all().unwrap();
     drop(file);
     for (kind, id) in [(QuotaKind::User, 1000), (QuotaKind::Group, 100)] {
@@ -114,7 +114,7 @@ fn threads_change_a_file_and_its_owner() {
                 for round in 0..60_u64 {
                     match (round + thread) % 4 {
                         0 => file.append(&[1; 5000]).map(drop),
-                        1 => file.write_at(&[2; 3000], round * 7000).map(drop),
+                        1 => file.write_all_at(&[2; 3000], round * 7000).map(drop),
                         2 => direct.punch_hole(round * 3000, 9000),
                         _ => file.set_len(round * 5000),
                     }

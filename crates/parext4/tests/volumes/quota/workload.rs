@@ -117,7 +117,7 @@ fn data(volume: &Volume, path: &str, rng: &mut Rng) -> Result<()> {
     if rng.chance(50) {
         let file = volume.open_file(path, &OpenOptions::read_write())?;
         return match rng.below(3) {
-            0 => file.write_at(&bytes, offset).map(drop),
+            0 => file.write_all_at(&bytes, offset).map(drop),
             1 => file.append(&bytes).map(drop),
             _ => file.set_len(offset),
         };
@@ -132,7 +132,7 @@ fn data(volume: &Volume, path: &str, rng: &mut Rng) -> Result<()> {
         5 => file.set_len(offset),
         _ => {
             let bytes = parext4::AlignedBuf::zeroed(usize::try_from(aligned(len) + 4096).unwrap());
-            file.write_at(&bytes, aligned(offset)).map(drop)
+            file.write_all_at(&bytes, aligned(offset)).map(drop)
         }
     }
 }

@@ -81,7 +81,7 @@ fn entries(dir: &InodeRef) -> Result<()> {
 
 fn contents(file: &DirectFile) {
     each([
-        &|| file.write_at(&[3; 4096], 0),
+        &|| file.write_all_at(&[3; 4096], 0),
         &|| file.append(&[4; 512]).map(drop),
         &|| file.punch_hole(4096, 20_000),
         &|| file.zero_range(30_000, 10_000, true),

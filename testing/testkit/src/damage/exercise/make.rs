@@ -39,7 +39,7 @@ fn files(volume: &Volume) -> Result<()> {
     let _ = volume.copy("/new/file", "/new/copy");
     let file = volume.open_direct("/new/direct", &OpenOptions::read_write().create_new(true))?;
     for n in 0..40 {
-        file.write_at(&[n; 4096], u64::from(n) * 20_480)?;
+        file.write_all_at(&[n; 4096], u64::from(n) * 20_480)?;
     }
     each([
         &|| file.allocate(1 << 20, 300_000, false),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::{Device, DirectFile, MkfsOptions, OpenOptions, Volume, mkfs};
+use parext4::{Device, DirectFile, FileSize, MkfsOptions, OpenOptions, Volume, mkfs};
 use parext4_cli::explain;
 
 use super::Target;
@@ -106,7 +106,7 @@ impl Files {
                 fill(size, |bytes, offset| Ok(cached.write_all_at(bytes, offset)?))?;
                 cached.sync_all()?;
             }
-            Layout::Unwritten => file.allocate(0, size, false)?,
+            Layout::Unwritten => file.allocate(0..size, FileSize::Extend)?,
             Layout::Hole => file.set_len(size)?,
             Layout::Append => {}
         }
@@ -178,12 +178,13 @@ impl JobFiles for Files {
             let (mut offset, size) = (0, file.size());
             // Holes and unwritten extents do not count.
             while offset < size
-                && let Some((start, end)) = file.data_range(offset)?
+                && let Some(data) = file.data_range(offset)?
             {
-                offset = start;
-                while offset < end
-                    && let Some((_, together)) = file.device_range(offset)?
+                offset = data.start;
+                while offset < data.end
+                    && let Some(place) = file.device_range(offset)?
                 {
+                    let together = place.end - place.start;
                     found += together.div_ceil(LONGEST_EXTENT);
                     offset += together;
                 }
@@ -198,11 +199,11 @@ struct Puncher(DirectFile);
 
 impl HolePuncher for Puncher {
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
-        Ok(self.0.punch_hole(offset, len)?)
+        Ok(self.0.punch_hole(offset..offset + len)?)
     }
 
     fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
-        Ok(self.0.allocate(offset, len, false)?)
+        Ok(self.0.allocate(offset..offset + len, FileSize::Extend)?)
     }
 }
 

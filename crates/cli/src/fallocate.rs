@@ -1,7 +1,7 @@
 //! `fallocate`: allocates, frees and moves the blocks of a file, with the options of util-linux's command.
 
 use anyhow::{Context, Result};
-use parext4::{DirectFile, OpenOptions};
+use parext4::{DirectFile, FileSize, OpenOptions};
 
 use crate::image;
 use crate::image_path::ImagePath;
@@ -53,12 +53,14 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn change(args: &Args, file: &DirectFile) -> parext4::Result<()> {
-    let (offset, length) = (args.offset, args.length);
+    // A range that is too large stays too large.
+    let range = args.offset..args.offset.saturating_add(args.length);
+    let size = FileSize::kept_if(args.keep_size);
     match args.mode {
-        Mode { punch_hole: true, .. } => file.punch_hole(offset, length),
-        Mode { zero_range: true, .. } => file.zero_range(offset, length, args.keep_size),
-        Mode { collapse_range: true, .. } => file.collapse_range(offset, length),
-        Mode { insert_range: true, .. } => file.insert_range(offset, length),
-        Mode { .. } => file.allocate(offset, length, args.keep_size),
+        Mode { punch_hole: true, .. } => file.punch_hole(range),
+        Mode { zero_range: true, .. } => file.zero_range(range, size),
+        Mode { collapse_range: true, .. } => file.collapse_range(range),
+        Mode { insert_range: true, .. } => file.insert_range(range),
+        Mode { .. } => file.allocate(range, size),
     }
 }

@@ -129,7 +129,7 @@ pub use block_io::Verity;
 pub use clock::stop_clock;
 pub use credentials::Credentials;
 pub use error::{Error, Result};
-pub use file::{Atomicity, File, FileCursor, OpenOptions, SyncMode};
+pub use file::{Atomicity, File, FileCursor, FileSize, OpenOptions, SyncMode};
 pub use file::{Completion, DirectFile, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};
 pub use inode_ref::{InodeId, InodeRef};
 pub use journal::EmptiedLog;

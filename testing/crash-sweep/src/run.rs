@@ -10,8 +10,8 @@ use parext4::device::AlignedBuf;
 #[cfg(shuttle)]
 use parext4::models::simulated_time::sleep;
 use parext4::{
-    Error, File, InodeRef, IoFlags, IoRequest, OpenOptions, RenameMode, Result, SetAttributes, SyncMode,
-    Volume, XattrMode,
+    Error, File, FileSize, InodeRef, IoFlags, IoRequest, OpenOptions, RenameMode, Result, SetAttributes,
+    SyncMode, Volume, XattrMode,
 };
 
 use crate::found::COMMIT_FILE;
@@ -128,11 +128,15 @@ impl<'a> Runner<'a> {
                 self.queue(&file, [IoRequest::Append { buf: AlignedBuf::from_slice(&data), len: piece }])
             }
             Op::SetLen(_, size) => file.set_len(size),
-            Op::Allocate(_, offset, keep_size) => file.allocate(offset, PIECE, keep_size),
-            Op::Punch(_, offset) => file.punch_hole(offset, PIECE),
-            Op::Zero(_, offset, keep_size) => file.zero_range(offset, PIECE, keep_size),
-            Op::Collapse(_) => file.collapse_range(PIECE, PIECE),
-            Op::Insert(_) => file.insert_range(PIECE, PIECE),
+            Op::Allocate(_, offset, keep_size) => {
+                file.allocate(offset..offset + PIECE, FileSize::kept_if(keep_size))
+            }
+            Op::Punch(_, offset) => file.punch_hole(offset..offset + PIECE),
+            Op::Zero(_, offset, keep_size) => {
+                file.zero_range(offset..offset + PIECE, FileSize::kept_if(keep_size))
+            }
+            Op::Collapse(_) => file.collapse_range(PIECE..2 * PIECE),
+            Op::Insert(_) => file.insert_range(PIECE..2 * PIECE),
             _ => unreachable!("{op:?} changes no data"),
         }
     }
@@ -168,7 +172,7 @@ impl<'a> Runner<'a> {
                     (Ok(file), Persist::Data) => file.sync_data(),
                     (Ok(file), _) => {
                         let (offset, len) = op.range(file.size());
-                        file.sync_range(offset, len)
+                        file.sync_range(offset..offset + len)
                     }
                     (Err(Error::IsDirectory(_)), _) => self.volume.resolve(&target)?.sync(),
                     (Err(error), _) => Err(error),

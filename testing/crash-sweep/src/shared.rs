@@ -6,7 +6,7 @@ mod moved;
 use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
-use parext4::{DirectFile, Error, File, IoFlags, IoRequest, OpenOptions, Result, Volume};
+use parext4::{DirectFile, Error, File, FileSize, IoFlags, IoRequest, OpenOptions, Result, Volume};
 use parking_lot::Mutex;
 use testkit::history::Clock;
 use testkit::rng::Rng;
@@ -158,7 +158,7 @@ pub fn make(volume: &Volume, has_extents: bool) -> Result<()> {
         let file = volume.open_direct(path, &OpenOptions::read_write().create_new(true))?;
         match (number, has_extents) {
             (APPENDED | MOVED, _) => {}
-            (_, true) => file.allocate(0, len, false)?,
+            (_, true) => file.allocate(0..len, FileSize::Extend)?,
             (_, false) => file.set_len(len)?,
         }
     }
@@ -296,22 +296,26 @@ impl Handles<'_> {
             Change::Append(file, way, sectors) => self.append(file, way, sectors),
             Change::Write(file, way, place) => self.write(file, way, place),
             Change::Punch(place) => {
-                self.space(AHEAD, place, |file, offset, len| file.punch_hole(offset, len))
+                self.space(AHEAD, place, |file, offset, len| file.punch_hole(offset..offset + len))
             }
-            Change::Zero(place) => {
-                self.space(AHEAD, place, |file, offset, len| file.zero_range(offset, len, true))
-            }
+            Change::Zero(place) => self.space(AHEAD, place, |file, offset, len| {
+                file.zero_range(offset..offset + len, FileSize::Keep)
+            }),
             Change::SetLen(sectors) => {
                 let place = SectorRange { first: sectors, end: sectors };
                 self.space(MOVED, place, |file, offset, _| file.set_len(offset))
             }
             Change::Collapse(first) => {
                 let place = SectorRange { first, end: first + STEP };
-                self.space(MOVED, place, |file, offset, len| unless_short(file.collapse_range(offset, len)))
+                self.space(MOVED, place, |file, offset, len| {
+                    unless_short(file.collapse_range(offset..offset + len))
+                })
             }
             Change::Insert(first) => {
                 let place = SectorRange { first, end: first + STEP };
-                self.space(MOVED, place, |file, offset, len| unless_short(file.insert_range(offset, len)))
+                self.space(MOVED, place, |file, offset, len| {
+                    unless_short(file.insert_range(offset..offset + len))
+                })
             }
             Change::Sync(file) => {
                 let began = self.shared.clock.tick();

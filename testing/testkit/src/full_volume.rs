@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{DirectFile, Error, MemDevice, Volume, VolumeOptions};
+use parext4::{DirectFile, Error, FileSize, MemDevice, Volume, VolumeOptions};
 
 use crate::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
@@ -50,7 +50,7 @@ impl FullVolume {
         let device = Arc::new(shape.make_poisoned());
         let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, options).unwrap();
         let file = volume.create_direct("/file").unwrap();
-        file.allocate(0, blocks * BLOCK, false).unwrap();
+        file.allocate(0..blocks * BLOCK, FileSize::Extend).unwrap();
         let mut model = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
         for cut in 0..cuts {
             let at = usize::try_from((3 + 4 * cut) * BLOCK).unwrap();
@@ -58,11 +58,13 @@ impl FullVolume {
             model[at..at + 1024].fill(1);
         }
         let behind = volume.create_direct("/behind").unwrap();
-        behind.allocate(0, BEHIND * BLOCK, true).unwrap();
+        behind.allocate(0..BEHIND * BLOCK, FileSize::Keep).unwrap();
         let absorbers: Vec<DirectFile> = (0..absorbers)
             .map(|number| volume.create_direct(format!("/absorber-{number}")).unwrap())
             .collect();
-        absorbers.iter().for_each(|absorber| absorber.allocate(0, ABSORBER_BLOCKS * BLOCK, false).unwrap());
+        absorbers
+            .iter()
+            .for_each(|absorber| absorber.allocate(0..ABSORBER_BLOCKS * BLOCK, FileSize::Extend).unwrap());
         fill(&volume);
         volume.sync().unwrap();
         for absorber in &absorbers {
@@ -104,7 +106,7 @@ fn fill(volume: &Volume) {
     let filler = volume.create_direct("/filler").unwrap();
     let (mut at, mut len) = (0, 1 << 20);
     while len >= BLOCK {
-        match filler.allocate(at, len, false) {
+        match filler.allocate(at..at + len, FileSize::Extend) {
             Ok(()) => at += len,
             Err(Error::NoSpace) => len /= 2,
             Err(error) => panic!("{error}"),

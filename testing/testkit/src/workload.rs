@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parext4::{DirectFile, Error, File, OpenOptions, Volume};
+use parext4::{DirectFile, Error, File, FileSize, OpenOptions, Volume};
 
 use crate::choices::Choices;
 use crate::rng::Rng;
@@ -259,11 +259,11 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
             file.write_all_at(&data(*first, *sectors, *sequence), bytes(*first)).map(drop)
         }
         Operation::PunchHole { path, first, sectors } => {
-            open(path)?.punch_hole(bytes(*first), bytes(*sectors))
+            open(path)?.punch_hole(bytes(*first)..bytes(*first + *sectors))
         }
         Operation::SetLen { path, sectors } => open(path)?.set_len(bytes(*sectors)),
         Operation::Allocate { path, first, sectors, keep_size } => {
-            open(path)?.allocate(bytes(*first), bytes(*sectors), *keep_size)
+            open(path)?.allocate(bytes(*first)..bytes(*first + *sectors), FileSize::kept_if(*keep_size))
         }
         Operation::Rename { from, to } => volume.rename(from, to),
         Operation::Link { from, to } => volume.hard_link(from, to),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use parext4::{DirectFile, OpenOptions, Volume};
+use parext4::{DirectFile, FileSize, OpenOptions, Volume};
 
 use super::writer::Writer;
 use super::{BLOCK, THREADS};
@@ -89,7 +89,7 @@ impl Layout {
 fn allocated(volume: &Volume, path: &str, blocks: u32) -> Result<DirectFile> {
     let make = || {
         let file = volume.open_direct(path, &OpenOptions::read_write().create_new(true))?;
-        file.allocate(0, u64::from(blocks) * BLOCK as u64, false)?;
+        file.allocate(0..u64::from(blocks) * BLOCK as u64, FileSize::Extend)?;
         Ok::<_, parext4::Error>(file)
     };
     make().with_context(|| format!("making {path}"))

@@ -80,7 +80,7 @@ fn a_mount_verifies_and_never_writes() {
         volume.write("/plain", "text").unwrap();
         ["/good", "/bad"].iter().for_each(|path| verity::write(&volume, path, &data, &stored));
         let file = volume.open_file("/bad", &OpenOptions::read_only()).unwrap();
-        let place = file.direct().device_range(4096).unwrap().unwrap().0;
+        let place = file.device_range(4096).unwrap().unwrap().start;
         drop(file);
         volume.close().unwrap();
         place

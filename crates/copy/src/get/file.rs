@@ -122,7 +122,7 @@ impl FileCopy<'_> {
 
     fn find_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         let data = self.job.file.data_range(from).with_context(|| self.source())?;
-        let Some((start, end)) = data else { return Ok(None) };
+        let Some(Range { start, end }) = data else { return Ok(None) };
         let bytes = end.min(self.size()).saturating_sub(start);
         self.job.shared.data_limit.count(&self.job.metadata, bytes).with_context(|| self.source())?;
         Ok(Some(start..end))

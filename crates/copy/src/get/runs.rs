@@ -1,6 +1,7 @@
 //! The data of a file with holes, for an archive.
 
 use std::io::{self, ErrorKind, Read};
+use std::ops::Range;
 
 use crate::error::Result;
 use parext4::DirectFile;
@@ -19,7 +20,7 @@ type Runs = Vec<(u64, u64)>;
 pub fn sparse_runs(file: &DirectFile, size: u64, most: usize) -> Result<(Option<Runs>, u64)> {
     let (mut runs, mut data, mut at) = (Runs::new(), 0, 0);
     while at < size {
-        let Some((start, end)) = file.data_range(at)? else { break };
+        let Some(Range { start, end }) = file.data_range(at)? else { break };
         let end = end.min(size);
         if start >= end {
             break;

@@ -154,7 +154,7 @@ fn has_no_name(node: &InodeRef) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use parext4::OpenOptions;
+    use parext4::{FileSize, OpenOptions};
 
     use super::*;
 
@@ -191,7 +191,7 @@ mod tests {
         let (file, other) =
             (volume.open_direct("/file", &options).unwrap(), volume.open_direct("/other", &options).unwrap());
         let space = volume.space();
-        file.allocate(0, space.available_blocks * u64::from(space.block_size), false).unwrap();
+        file.allocate(0..space.available_blocks * u64::from(space.block_size), FileSize::Extend).unwrap();
         counts.count_lookup(file.node());
         volume.remove_file("/file").unwrap();
         counts.pin_unlinked(file.node());

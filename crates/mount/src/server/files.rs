@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo};
-use parext4::{DirectFile, File, InodeFlags, InodeRef, SpaceWait};
+use parext4::{DirectFile, File, FileSize, InodeFlags, InodeRef, SpaceWait};
 
 use super::Server;
 use super::names::NewName;
@@ -117,14 +117,15 @@ impl Server {
     pub fn allocate(&self, at: FilePosition, len: u64, mode: i32, caller: Caller) -> Outcome<()> {
         let open = self.open_file(at.handle)?;
         let file = open.file.clone().with_credentials(self.credentials(caller));
-        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let range = at.offset..at.offset.saturating_add(len);
+        let size = FileSize::kept_if(mode & libc::FALLOC_FL_KEEP_SIZE != 0);
         check_flags(file.node(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
         self.drop_privileges(file.node(), caller)?;
         // The kernel passes no other modes on.
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => file.allocate(at.offset, len, keep_size)?,
-            libc::FALLOC_FL_PUNCH_HOLE => file.punch_hole(at.offset, len)?,
-            libc::FALLOC_FL_ZERO_RANGE => file.zero_range(at.offset, len, keep_size)?,
+            0 => file.allocate(range, size)?,
+            libc::FALLOC_FL_PUNCH_HOLE => file.punch_hole(range)?,
+            libc::FALLOC_FL_ZERO_RANGE => file.zero_range(range, size)?,
             _ => return Err(Failure::NOT_SUPPORTED),
         }
         self.after_file_change(&open, open.durability)

@@ -85,7 +85,8 @@ mod tests {
     use crate::operation::Reason;
     use crate::sync::Arc;
     use crate::{
-        DirectFile, Error, MemDevice, MkfsOptions, OpenOptions, ResearchOptions, Volume, VolumeOptions, mkfs,
+        DirectFile, Error, FileSize, MemDevice, MkfsOptions, OpenOptions, ResearchOptions, Volume,
+        VolumeOptions, mkfs,
     };
 
     use super::*;
@@ -101,7 +102,7 @@ mod tests {
         let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
         file.write_all_at(&[1; BLOCK as usize], 0).unwrap();
-        file.allocate(BLOCK, BLOCK, false).unwrap();
+        file.allocate(BLOCK..2 * BLOCK, FileSize::Extend).unwrap();
         (volume, file)
     }
 

@@ -4,7 +4,7 @@ use super::blocks::Run;
 use super::tests::{allocate, volume};
 use super::window::Window;
 use super::*;
-use crate::{DirectFile, Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
+use crate::{DirectFile, Error, FileSize, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 use parext4_format::FsBlock;
 
 const BLOCK: usize = 1024;
@@ -23,7 +23,7 @@ fn create(volume: &Volume, name: &str) -> DirectFile {
 
 /// The block of the volume that holds block `block` of a file.
 fn place(file: &DirectFile, block: usize) -> u64 {
-    file.device_range((block * BLOCK) as u64).unwrap().unwrap().0 / BLOCK as u64
+    file.device_range((block * BLOCK) as u64).unwrap().unwrap().start / BLOCK as u64
 }
 
 fn windows(file: &DirectFile) -> Vec<Arc<Window>> {
@@ -61,7 +61,7 @@ fn an_appended_file_gets_a_window_and_a_small_written_one_none() {
     assert_eq!(place(&written, 1), place(&written, 0) + 1);
 
     let ahead = create(&volume, "f");
-    ahead.allocate(0, 100 << 10, false).unwrap();
+    ahead.allocate(0..100 << 10, FileSize::Extend).unwrap();
     assert!(windows(&ahead).is_empty());
 }
 
@@ -209,8 +209,12 @@ fn threads_that_take_each_others_windows_get_every_block_once() {
     for file in &files {
         let mut at = 0;
         while at < file.size() {
-            let (start, len) = file.device_range(at).unwrap().unwrap();
-            runs.push(Run { start: FsBlock(start / BLOCK as u64), len: u32::try_from(len).unwrap() / 1024 });
+            let place = file.device_range(at).unwrap().unwrap();
+            let len = place.end - place.start;
+            runs.push(Run {
+                start: FsBlock(place.start / BLOCK as u64),
+                len: u32::try_from(len).unwrap() / 1024,
+            });
             at += len;
         }
     }

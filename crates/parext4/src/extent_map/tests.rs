@@ -314,7 +314,8 @@ fn an_insertion_that_the_tree_has_no_room_for_changes_nothing() {
     let file = volume.open_direct("/file", &crate::OpenOptions::read_write()).unwrap();
     file.set_len(u64::from(3 * extents) * 1024).unwrap();
     let before = (flatten(map), file.size());
-    let inserted = file.insert_range(u64::from(3 * (extents - 2) + 1) * 1024, 1024);
+    let at = u64::from(3 * (extents - 2) + 1) * 1024;
+    let inserted = file.insert_range(at..at + 1024);
     assert!(matches!(inserted, Err(Error::FileTooLarge)), "{inserted:?}");
     assert!((flatten(map), file.size()) == before, "moved");
     assert!(volume.stopped().is_none());

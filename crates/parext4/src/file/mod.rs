@@ -16,9 +16,13 @@ mod sync;
 pub use buffered::{File, FileCursor};
 pub(crate) use options::Access;
 pub use options::{Atomicity, OpenOptions, SyncMode};
-use parext4_format::inode::{FileType, InodeFlags};
 pub use query::FileExtent;
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
+pub use space::FileSize;
+
+use std::ops::Range;
+
+use parext4_format::inode::{FileType, InodeFlags};
 
 use crate::credentials::Credentials;
 use crate::engine::{Engine, Entered};
@@ -234,11 +238,17 @@ impl DirectFile {
         self.engine().in_flight.enter()
     }
 
-    /// Returns the end of a range to change, which must not be empty; otherwise like [`InodeRef::end_of`].
-    fn end_of_range(&self, offset: u64, len: u64) -> Result<u64> {
-        if len == 0 {
-            return Err(Error::invalid("a range of length 0"));
-        }
-        self.node.end_of(offset, len)
+    /// Checks a range to change, which must not be empty; otherwise like [`InodeRef::end_of`].
+    fn check_range(&self, range: &Range<u64>) -> Result<()> {
+        check_not_empty(range)?;
+        self.node.end_of(range.start, range.end - range.start).map(drop)
     }
+}
+
+/// Returns [`Error::Invalid`] for a range without bytes.
+fn check_not_empty(range: &Range<u64>) -> Result<()> {
+    if range.is_empty() {
+        return Err(Error::invalid(format_args!("the range {}..{} has no bytes", range.start, range.end)));
+    }
+    Ok(())
 }

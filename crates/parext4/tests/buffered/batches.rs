@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parext4::device::{Event, FaultDevice, FaultKind, FaultPlan, RecordingDevice};
-use parext4::{Device, File, MemDevice, Volume, VolumeOptions};
+use parext4::{Device, File, FileSize, MemDevice, Volume, VolumeOptions};
 
 use super::create;
 use testkit::device::{GatedDevice, HookedDevice, Hooks};
@@ -25,9 +25,9 @@ fn written_file(volume: &Volume, pages: u64) -> (File, u64) {
     let bytes = vec![1; usize::try_from(pages * PAGE).unwrap()];
     file.direct().write_all_at(&bytes, 0).unwrap();
     volume.sync().unwrap();
-    let (start, len) = file.direct().device_range(0).unwrap().unwrap();
-    assert!(len >= pages * PAGE, "the file lies in several places");
-    (file, start)
+    let place = file.device_range(0).unwrap().unwrap();
+    assert!(place.end - place.start >= pages * PAGE, "the file lies in several places");
+    (file, place.start)
 }
 
 fn on(device: Arc<dyn Device>) -> Volume {
@@ -160,18 +160,14 @@ fn runs_are_not_joined_over_holes_and_unwritten_blocks() {
     let inner = Arc::new(Shape::new(64, 4096, true).make());
     let volume = on(inner.clone());
     let file = create(&volume, "/f");
-    file.direct().allocate(0, 8 * PAGE, false).unwrap();
+    file.allocate(0..8 * PAGE, FileSize::Extend).unwrap();
     file.set_len(16 * PAGE).unwrap();
     dirty(&file, [0, 2, 8, 10]);
     read(&file, [1, 9]);
     file.sync_data().unwrap();
     // Only the four pages hold data.
-    let data =
-        |at: u64| file.direct().data_range(at * PAGE).unwrap().map(|(start, end)| (start / PAGE, end / PAGE));
-    assert_eq!(
-        [data(0), data(1), data(3), data(9)],
-        [Some((0, 1)), Some((2, 3)), Some((8, 9)), Some((10, 11))]
-    );
+    let data = |at: u64| file.data_range(at * PAGE).unwrap().map(|data| data.start / PAGE..data.end / PAGE);
+    assert_eq!([data(0), data(1), data(3), data(9)], [Some(0..1), Some(2..3), Some(8..9), Some(10..11)]);
     drop(file);
     volume.close().unwrap();
     assert_clean(&inner, "not joined");

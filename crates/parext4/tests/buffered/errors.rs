@@ -75,7 +75,7 @@ fn a_full_volume_refuses_writes_until_it_can_write_back_again() {
         }
         let (busy, rest) = handles.split_first().unwrap();
         no_space(busy.sync_data());
-        no_space(busy.sync_range(0, SMALL.blocks * BLOCK));
+        no_space(busy.sync_range(0..SMALL.blocks * BLOCK));
 
         full.volume.remove_file("/filler").unwrap();
         full.volume.sync().unwrap();
@@ -107,7 +107,7 @@ fn a_hole_is_punched_where_data_cannot_be_written_back() {
         let file = buffered(&full.file);
         write_until_refused(&file, 3, 0, 4);
         no_space(file.sync_data());
-        full.file.punch_hole(0, SMALL.blocks * BLOCK).unwrap();
+        full.file.punch_hole(0..SMALL.blocks * BLOCK).unwrap();
         file.sync_data().unwrap();
         full.model.fill(0);
         full.check("punched");

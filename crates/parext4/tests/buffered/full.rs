@@ -5,7 +5,8 @@ use std::time::Duration;
 use std::{io, thread};
 
 use parext4::{
-    Device, Error, File, OpenOptions, Policy, ResearchOptions, SetAttributes, SpaceWait, Timestamp, Volume,
+    Device, Error, File, FileSize, OpenOptions, Policy, ResearchOptions, SetAttributes, SpaceWait, Timestamp,
+    Volume,
 };
 use testkit::device::{HookedDevice, Hooks};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
@@ -59,10 +60,10 @@ fn appends_until_space_runs_out_are_stored_once() {
         let sectors = (0..512_u32).flat_map(|nth| (record * 512 + nth).to_le_bytes().repeat(128));
         let data: Vec<u8> = sectors.collect();
         let long_ago = Timestamp { seconds: 1, nanoseconds: 0 };
-        file.direct().node().set_attributes(&SetAttributes::new().mtime(long_ago)).unwrap();
+        file.node().set_attributes(&SetAttributes::new().mtime(long_ago)).unwrap();
         match file.append_partial(&data, &mut SpaceWait::new()) {
             Ok(appended) => {
-                assert_ne!(file.direct().node().metadata().mtime, long_ago, "of {appended} bytes");
+                assert_ne!(file.node().metadata().mtime, long_ago, "of {appended} bytes");
                 stored.extend(&data[..appended]);
                 was_cut |= appended < data.len();
             }
@@ -109,9 +110,9 @@ fn no_read_sees_half_of_a_write_that_waits_for_space() {
     file.direct().write_all_at(&[1; 4096], 0).unwrap();
     file.set_len(8192).unwrap();
     let ballast = volume.create_direct("/ballast").unwrap();
-    ballast.allocate(0, 64 << 10, false).unwrap();
+    ballast.allocate(0..64 << 10, FileSize::Extend).unwrap();
     let rest = volume.create_direct("/rest").unwrap();
-    rest.allocate(0, (volume.space().free_blocks - POOL) * BLOCK, false).unwrap();
+    rest.allocate(0..(volume.space().free_blocks - POOL) * BLOCK, FileSize::Extend).unwrap();
     volume.sync().unwrap();
     drop(ballast);
     volume.remove_file("/ballast").unwrap();
@@ -138,7 +139,7 @@ fn preallocated_blocks_are_not_counted_twice() {
         let preallocated = before - free() - 4;
         assert!(preallocated >= 100, "{preallocated} blocks");
         let ballast = volume.create_direct("/ballast").unwrap();
-        ballast.allocate(0, (free() - POOL - 200) * BLOCK, false).unwrap();
+        ballast.allocate(0..(free() - POOL - 200) * BLOCK, FileSize::Extend).unwrap();
         // Without the preallocated blocks, more than is free, and less than that and these blocks.
         let len = usize::try_from((preallocated + 200 + 50) * BLOCK).unwrap();
         let refused = file.write_all_at(&vec![2; len], begin);

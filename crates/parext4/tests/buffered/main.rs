@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
-    Atomicity, Device, Error, File, MemDevice, OpenOptions, Policy, ResearchOptions, SyncMode, Volume,
-    VolumeOptions,
+    Atomicity, Device, Error, File, FileSize, MemDevice, OpenOptions, Policy, ResearchOptions, SyncMode,
+    Volume, VolumeOptions,
 };
 use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, recover, untimed};
@@ -107,10 +107,10 @@ fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
             file.set_len(size).unwrap();
             model.resize(usize::try_from(size).unwrap(), 0);
         }
-        17 => file.direct().allocate(offset, len as u64, true).unwrap(),
+        17 => file.allocate(offset..offset + len as u64, FileSize::Keep).unwrap(),
         18 => match rng.below(3) {
             0 => file.sync_data().unwrap(),
-            1 => file.sync_range(offset, len as u64).unwrap(),
+            1 => file.sync_range(offset..offset + len as u64).unwrap(),
             _ => volume.sync().unwrap(),
         },
         _ => {
@@ -225,7 +225,7 @@ fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
 fn fill(volume: &Volume) {
     let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [1024, 64, 4, 1] {
-        while ballast.allocate(ballast.size(), blocks * 1024, false).is_ok() {}
+        while ballast.allocate(ballast.size()..ballast.size() + blocks * 1024, FileSize::Extend).is_ok() {}
     }
 }
 
@@ -239,7 +239,7 @@ fn written_data_stays_if_there_is_no_space_to_zero_it() {
     file.set_len(1 << 20).unwrap();
     fill(&volume);
     file.write_all_at(&[2; 8192], 0).unwrap();
-    let zeroed = file.direct().zero_range(0, 1 << 20, false);
+    let zeroed = file.zero_range(0..1 << 20, FileSize::Extend);
     assert!(matches!(zeroed, Err(Error::NoSpace)), "{zeroed:?}");
     let mut seen = vec![0; 8192];
     file.direct().read_at(&mut seen, 0).unwrap();
@@ -256,7 +256,7 @@ fn an_append_that_waits_for_space_is_there_once() {
     let device = Arc::new(Shape::new(16, 1024, true).make());
     let volume = open(&device, &small());
     for (name, mib) in [("/old", 4), ("/spare", 2)] {
-        volume.create_direct(name).unwrap().allocate(0, mib << 20, false).unwrap();
+        volume.create_direct(name).unwrap().allocate(0..mib << 20, FileSize::Extend).unwrap();
     }
     fill(&volume);
     volume.remove_file("/spare").unwrap();
@@ -367,7 +367,7 @@ fn the_size_on_the_device_follows_the_data() {
     let crashed = Arc::new(device.fork());
     recover(&crashed);
     assert_eq!(open(&crashed, &small()).direct_file("/f").unwrap().size(), 3000);
-    file.sync_range(3000, 1).unwrap();
+    file.sync_range(3000..3001).unwrap();
     let crashed = Arc::new(device.fork());
     recover(&crashed);
     let after = open(&crashed, &small()).direct_file("/f").unwrap().buffered().unwrap();
@@ -388,8 +388,8 @@ fn every_handle_reports_a_failed_write_back_once() {
     assert!(matches!(file.sync_data(), Err(Error::Device { .. })));
     assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "reported once; the volume has stopped");
     assert!(matches!(second.sync_all(), Err(Error::Device { .. })));
-    assert!(matches!(third.sync_range(0, 1), Err(Error::Device { .. })));
-    assert!(matches!(third.sync_range(0, 1), Err(Error::Stopped(_))));
+    assert!(matches!(third.sync_range(0..1), Err(Error::Device { .. })));
+    assert!(matches!(third.sync_range(0..1), Err(Error::Stopped(_))));
     assert!(matches!(file.write_all_at(&[1], 0), Err(Error::Stopped(_))));
     let mut byte = [0];
     assert_eq!((file.read_at(&mut byte, 4999).unwrap(), byte), (1, [1]), "pages in memory can be read");
@@ -425,10 +425,10 @@ fn untorn_writes_are_one_request_or_an_error() {
     invalid(file.write_untorn(&[1; 2048], 0));
     file.write_untorn(&[1; 1024], 3072).unwrap();
     assert_eq!(file.size(), 4096);
-    file.direct().allocate(0, 1 << 20, false).unwrap();
+    file.allocate(0..1 << 20, FileSize::Extend).unwrap();
     file.write_all_at(&[9; 5000], 0).unwrap();
-    let (at, _) = file.direct().device_range(0).unwrap().unwrap();
-    let fits = (at / 1024).is_multiple_of(4);
+    let place = file.device_range(0).unwrap().unwrap();
+    let fits = (place.start / 1024).is_multiple_of(4);
     match file.write_untorn(&[2; 4096], 0) {
         Ok(()) if fits => assert_eq!(read_all(&file)[..5000], [[2; 4096].as_slice(), &[9; 904]].concat()),
         Err(Error::Invalid(_)) => assert_eq!(read_all(&file)[..5000], [9; 5000]),

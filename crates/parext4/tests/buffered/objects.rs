@@ -68,9 +68,9 @@ fn write_file(device: &Arc<Counted>) -> (Range<u64>, Vec<Range<u64>>) {
     // Blocks on the device, so that the order of write-back cannot change their place.
     file.direct().write_all_at(&vec![1; (PAGES * PAGE) as usize], 0).unwrap();
     volume.sync().unwrap();
-    let (start, len) = file.direct().device_range(0).unwrap().unwrap();
+    let Range { start, end } = file.device_range(0).unwrap().unwrap();
     let place = start..start + PAGES * PAGE;
-    assert!(len >= PAGES * PAGE && !start.is_multiple_of(OBJECT), "{place:?}");
+    assert!(end >= place.end && !start.is_multiple_of(OBJECT), "{place:?}");
     for page in 0..PAGES {
         file.write_all_at(&[2; PAGE as usize], page * PAGE).unwrap();
     }

@@ -68,11 +68,11 @@ fn a_call_that_writes_back_waits_for_no_later_append() {
     let calls: [(&str, Call); 8] = [
         ("sync_data", |_, file| file.sync_data().unwrap()),
         ("sync_all", |_, file| file.sync_all().unwrap()),
-        ("sync_range", |_, file| file.sync_range(0, 1 << 40).unwrap()),
+        ("sync_range", |_, file| file.sync_range(0..1 << 40).unwrap()),
         ("sync of the volume", |volume, _| volume.sync().unwrap()),
-        ("set_len", |_, file| file.direct().set_len(1 << 30).unwrap()),
-        ("data_range", |_, file| _ = file.direct().data_range(0).unwrap()),
-        ("fiemap", |_, file| _ = file.direct().fiemap(0..u64::MAX).unwrap()),
+        ("set_len", |_, file| file.set_len(1 << 30).unwrap()),
+        ("data_range", |_, file| _ = file.data_range(0).unwrap()),
+        ("fiemap", |_, file| _ = file.fiemap(0..u64::MAX).unwrap()),
         ("rename", |volume, _| {
             create(volume, "/g");
             volume.rename("/f", "/g").unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, MemDevice, Volume, replay_journal};
+use parext4::{Device, Error, FileSize, MemDevice, Volume, replay_journal};
 use parext4_format::features::RoCompat;
 use parext4_format::superblock::{STATE_ERROR, Superblock};
 
@@ -33,7 +33,7 @@ fn an_unlinked_file_that_is_cut_stays_an_orphan() {
         let volume = open(&device).unwrap();
         let before = volume.space();
         let file = volume.create_direct("/file").unwrap();
-        file.allocate(0, 90 << 20, false).unwrap();
+        file.allocate(0..90 << 20, FileSize::Extend).unwrap();
         volume.remove_file("/file").unwrap();
         file.set_len(0).unwrap();
         volume.sync().unwrap();
@@ -46,7 +46,7 @@ fn an_unlinked_file_that_is_cut_stays_an_orphan() {
         // In the other order: the name is removed after the truncation.
         drop(file);
         let file = volume.create_direct("/other").unwrap();
-        file.allocate(0, 90 << 20, false).unwrap();
+        file.allocate(0..90 << 20, FileSize::Extend).unwrap();
         file.set_len(0).unwrap();
         volume.remove_file("/other").unwrap();
         volume.sync().unwrap();

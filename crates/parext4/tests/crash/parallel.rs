@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use parext4::device::{AlignedBuf, RecordingDevice};
 use parext4::{
-    Completion, Device, DirectFile, File, IoFlags, IoQueue, IoRequest, MemDevice, ResearchOptions, SplitAt,
-    Volume,
+    Completion, Device, DirectFile, File, FileSize, IoFlags, IoQueue, IoRequest, MemDevice, ResearchOptions,
+    SplitAt, Volume,
 };
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
@@ -264,7 +264,7 @@ fn files(volume: &Volume, extents: bool) -> Vec<DirectFile> {
     let files: Vec<DirectFile> = PATHS.map(|path| volume.create_direct(path).expect("create")).into();
     let len = REGION * REGIONS * THREADS * SECTOR as u64;
     if extents {
-        files[0].allocate(0, len, false).expect("allocate");
+        files[0].allocate(0..len, FileSize::Extend).expect("allocate");
     }
     files[1].set_len(len).expect("set_len");
     let stamp = Stamp { file: file_number(APPENDED), writer: 99, sequence: 0, origin: 0 };

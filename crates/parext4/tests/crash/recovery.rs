@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, replay_journal};
+use parext4::{Device, Error, FileSize, MemDevice, Volume, VolumeOptions, replay_journal};
 use parext4_format::extent::{self, Extent};
 use parext4_format::features::{Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
@@ -319,7 +319,7 @@ fn stale_totals_are_summed_up_anew() {
         assert_eq!(open(&device, &VolumeOptions::new().read_only(true)).unwrap().space(), space);
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
         assert_eq!(volume.space(), space);
-        volume.create_direct("/file").unwrap().allocate(0, 1 << 20, false).unwrap();
+        volume.create_direct("/file").unwrap().allocate(0..1 << 20, FileSize::Extend).unwrap();
         let left = volume.space();
         assert_eq!((left.free_blocks, left.free_inodes), (space.free_blocks - 256, space.free_inodes - 1));
         volume.close().unwrap();

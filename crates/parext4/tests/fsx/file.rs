@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use parext4::{Device, DirectFile, Error, File, MemDevice, Volume, VolumeOptions};
+use parext4::{Device, DirectFile, Error, File, FileSize, MemDevice, Volume, VolumeOptions};
 
 use super::kernel::KernelFile;
 use parext4_format::superblock::Superblock;
@@ -120,12 +120,18 @@ impl FileUnderTest {
                 self.model.store(at, &data);
             }
             Op::SetLen { size } => self.file().set_len(size)?,
-            Op::Allocate { offset, len, keep_size } => self.file().allocate(offset, len, keep_size)?,
-            Op::PunchHole { offset, len } => self.file().punch_hole(offset, len)?,
-            Op::ZeroRange { offset, len, keep_size } => self.file().zero_range(offset, len, keep_size)?,
-            Op::CollapseRange { offset, len } => self.file().collapse_range(offset, len)?,
-            Op::InsertRange { offset, len } => self.file().insert_range(offset, len)?,
-            Op::SyncRange { offset, len } => slowest::fsync(|| self.buffered().sync_range(offset, len))?,
+            Op::Allocate { offset, len, keep_size } => {
+                self.file().allocate(offset..offset + len, FileSize::kept_if(keep_size))?
+            }
+            Op::PunchHole { offset, len } => self.file().punch_hole(offset..offset + len)?,
+            Op::ZeroRange { offset, len, keep_size } => {
+                self.file().zero_range(offset..offset + len, FileSize::kept_if(keep_size))?
+            }
+            Op::CollapseRange { offset, len } => self.file().collapse_range(offset..offset + len)?,
+            Op::InsertRange { offset, len } => self.file().insert_range(offset..offset + len)?,
+            Op::SyncRange { offset, len } => {
+                slowest::fsync(|| self.buffered().sync_range(offset..offset + len))?
+            }
             Op::SyncData { way: Way::Buffered } => slowest::fsync(|| self.buffered().sync_data())?,
             Op::SyncData { way: Way::Direct } => slowest::fsync(|| self.file().sync_data())?,
             Op::SyncAll { way: Way::Buffered } => slowest::fsync(|| self.buffered().sync_all())?,

@@ -144,7 +144,7 @@ fn dirty_pages_keep_their_indirect_blocks_when_other_blocks_are_punched() {
             buffered.write_all_at(&[8; BLOCK as usize], start(nth) + place * BLOCK).unwrap();
         }
         for nth in 0..PAGES {
-            file.punch_hole(start(nth), place.min(LEAF) * BLOCK).unwrap();
+            file.punch_hole(start(nth)..start(nth) + place.min(LEAF) * BLOCK).unwrap();
         }
         fill_up(&volume);
         buffered.sync_all().expect("accepted data has its space");

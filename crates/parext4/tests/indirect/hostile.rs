@@ -11,16 +11,16 @@ fn exercise(volume: &Volume) {
     let mut bytes = vec![0; 16384];
     let _ = file.fiemap(0..u64::MAX);
     let mut at = 0;
-    while let Ok(Some((_, end))) = file.data_range(at) {
-        assert!(end > at, "the search goes on");
-        at = end;
+    while let Ok(Some(data)) = file.data_range(at) {
+        assert!(data.end > at, "the search goes on");
+        at = data.end;
     }
     for n in 0..40_u64 {
         let offset =
             [n * 1024, 12 + n * 8192, 268 << 10, (65804 << 10) + n * 300_000][(n % 4) as usize] / 512 * 512;
         let _ = file.read_at(&mut bytes, offset);
         let _ = file.write_all_at(&bytes[..4096], offset);
-        let _ = file.punch_hole(offset + 1024, 100_000);
+        let _ = file.punch_hole(offset + 1024..offset + 1024 + 100_000);
     }
     let _ = file.append(&bytes);
     let _ = file.buffered().and_then(|buffered| buffered.write_all_at(&bytes, 70_000_000));

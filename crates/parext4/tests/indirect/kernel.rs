@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use parext4::{NewInode, Special, Volume};
+use parext4::{FileSize, NewInode, Special, Volume};
 use testkit::image::Image;
 use testkit::rng::Rng;
 use testkit::settings;
@@ -129,7 +129,7 @@ fn files_of_debugfs_are_read_and_changed() {
     file.buffered().unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes == content, "read");
     file.set_len(1_500_000).unwrap();
-    file.punch_hole(100_000, 1_000_000).unwrap();
+    file.punch_hole(100_000..1100000).unwrap();
     drop(file);
     volume.close().unwrap();
     image.fsck();
@@ -160,9 +160,9 @@ fn one_volume_has_files_of_both_kinds() {
     write("/new", 2);
     let volume = image.open();
     let (old, new) = (volume.direct_file("/old").unwrap(), volume.direct_file("/new").unwrap());
-    let allocated = old.allocate(0, 4096, true).map_err(|error| error.to_errno());
+    let allocated = old.allocate(0..4096, FileSize::Keep).map_err(|error| error.to_errno());
     assert_eq!(allocated, Err(libc::EOPNOTSUPP));
-    new.allocate(1 << 20, 4096, true).unwrap();
+    new.allocate(1 << 20..(1 << 20) + 4096, FileSize::Keep).unwrap();
     for (file, byte) in [(&old, 1), (&new, 2)] {
         file.append(&content(byte + 2)).unwrap();
         let mut bytes = content(0);
@@ -202,16 +202,16 @@ fn errors_are_those_of_the_kernel() {
     let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true)).unwrap();
     let errno = |result: parext4::Result<()>| result.unwrap_err().to_errno();
     file.write_all_at(&[1; 16384], 0).unwrap();
-    assert_eq!(errno(file.allocate(4096, 4096, false)), libc::EOPNOTSUPP);
-    assert_eq!(errno(file.allocate(4096, 4096, true)), libc::EOPNOTSUPP);
-    assert_eq!(errno(file.zero_range(4096, 4096, false)), libc::EOPNOTSUPP);
-    assert_eq!(errno(file.collapse_range(4096, 4096)), libc::EOPNOTSUPP);
-    assert_eq!(errno(file.insert_range(4096, 4096)), libc::EOPNOTSUPP);
+    assert_eq!(errno(file.allocate(4096..8192, FileSize::Extend)), libc::EOPNOTSUPP);
+    assert_eq!(errno(file.allocate(4096..8192, FileSize::Keep)), libc::EOPNOTSUPP);
+    assert_eq!(errno(file.zero_range(4096..8192, FileSize::Extend)), libc::EOPNOTSUPP);
+    assert_eq!(errno(file.collapse_range(4096..8192)), libc::EOPNOTSUPP);
+    assert_eq!(errno(file.insert_range(4096..8192)), libc::EOPNOTSUPP);
     assert_eq!(errno(file.set_len(largest + 1)), libc::EFBIG);
     assert_eq!(errno(file.write_all_at(&[1; 4096], largest)), libc::EFBIG);
     file.write_all_at(&[1; 4096], largest - 4096).unwrap();
     assert_eq!(file.seek_data(16384).unwrap(), largest - 4096);
-    file.punch_hole(4096, 1 << 43).unwrap();
+    file.punch_hole(4096..4096 + (1 << 43)).unwrap();
     assert_eq!(file.size(), largest);
     assert!(file.seek_data(4096).is_err());
     drop(file);

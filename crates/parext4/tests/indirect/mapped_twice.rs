@@ -146,17 +146,17 @@ fn a_truncation_and_a_removal_of_a_file_that_maps_a_block_twice_are_refused() {
 /// The second place is freed in the transaction of the first, and in a later one.
 #[test]
 fn a_block_that_is_mapped_twice_is_freed_once() {
-    let hole = |(block, _): (u64, usize)| (block * BLOCK as u64, BLOCK as u64);
+    let hole = |(block, _): (u64, usize)| block * BLOCK as u64..(block + 1) * BLOCK as u64;
     for (other, synced) in [(0, false), (0, true), (1, false), (1, true)] {
         let Some(damaged) = damaged(other) else { return };
         let what = format!("in file {other}, {}", if synced { "after a sync" } else { "at once" });
         let (device, volume) = damaged.open();
         let [one, two] = [FILES[0], FILES[other]].map(|path| volume.direct_file(path).unwrap());
-        one.punch_hole(hole(SINGLE).0, hole(SINGLE).1).unwrap();
+        one.punch_hole(hole(SINGLE)).unwrap();
         if synced {
             volume.sync().unwrap();
         }
-        corrupt(two.punch_hole(hole(DOUBLE).0, hole(DOUBLE).1), &what);
+        corrupt(two.punch_hole(hole(DOUBLE)), &what);
         assert!(volume.sync().is_err(), "{what}: the volume goes on");
         drop((one, two));
         check_others(&volume, None, &what);

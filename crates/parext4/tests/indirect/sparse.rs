@@ -32,7 +32,7 @@ impl Target for DirectFile {
     }
 
     fn punch(&self, offset: u64, len: u64) {
-        self.punch_hole(offset, len).expect("punch_hole");
+        self.punch_hole(offset..offset + len).expect("punch_hole");
     }
 
     fn set_len(&self, size: u64) {
@@ -125,9 +125,9 @@ impl Sparse {
             }
         }
         let (mut found, mut at) = (Vec::new(), 0);
-        while let Some((start, end)) = file.data_range(at).expect("data_range") {
-            found.push((start / self.block, end / self.block));
-            at = end;
+        while let Some(data) = file.data_range(at).expect("data_range") {
+            found.push((data.start / self.block, data.end / self.block));
+            at = data.end;
         }
         assert_eq!(found, ranges, "{what}: data");
         let mapped: u64 = file.fiemap(0..u64::MAX).expect("fiemap").iter().map(|extent| extent.len).sum();

@@ -54,8 +54,8 @@ fn race(volume: &Volume, path: &str, seed: u64, cuts: bool) -> BTreeMap<u64, u64
         while !over.load(Ordering::Relaxed) {
             let count = file.read_at(&mut bytes, 0).unwrap();
             check_slots(&bytes[..count], path);
-            let _ = file.direct().fiemap(0..u64::MAX).unwrap();
-            let _ = file.direct().seek_data(0);
+            let _ = file.fiemap(0..u64::MAX).unwrap();
+            let _ = file.seek_data(0);
             assert!(file.metadata().size <= SLOTS * SLOT as u64);
         }
     };

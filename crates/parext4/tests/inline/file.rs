@@ -1,6 +1,6 @@
 //! Random operations of every kind on small files, buffered and direct, against a model in memory.
 
-use parext4::{DirectFile, Error, File, NewInode, Volume, XattrMode};
+use parext4::{DirectFile, Error, File, FileSize, NewInode, Volume, XattrMode};
 use testkit::file_model::{FileModel, fill, index};
 use testkit::file_op::{Op, Way};
 use testkit::rng::Rng;
@@ -105,11 +105,15 @@ impl Tested {
                 self.model.store(at, &data);
             }
             Op::SetLen { size } => self.direct.set_len(size)?,
-            Op::Allocate { offset, len, keep_size } => self.direct.allocate(offset, len, keep_size)?,
-            Op::PunchHole { offset, len } => self.direct.punch_hole(offset, len)?,
-            Op::ZeroRange { offset, len, keep_size } => self.direct.zero_range(offset, len, keep_size)?,
-            Op::CollapseRange { offset, len } => self.direct.collapse_range(offset, len)?,
-            Op::InsertRange { offset, len } => self.direct.insert_range(offset, len)?,
+            Op::Allocate { offset, len, keep_size } => {
+                self.direct.allocate(offset..offset + len, FileSize::kept_if(keep_size))?
+            }
+            Op::PunchHole { offset, len } => self.direct.punch_hole(offset..offset + len)?,
+            Op::ZeroRange { offset, len, keep_size } => {
+                self.direct.zero_range(offset..offset + len, FileSize::kept_if(keep_size))?
+            }
+            Op::CollapseRange { offset, len } => self.direct.collapse_range(offset..offset + len)?,
+            Op::InsertRange { offset, len } => self.direct.insert_range(offset..offset + len)?,
             Op::Seek { offset } => self.seek(offset)?,
             _ => self.buffered.sync_all()?,
         }
@@ -267,11 +271,11 @@ fn a_full_volume_keeps_contents_in_their_inodes() {
     let dir = volume.create_dir("/dir", 0o755).unwrap();
     let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [256, 16, 1] {
-        while ballast.allocate(ballast.size(), blocks << 12, false).is_ok() {}
+        while ballast.allocate(ballast.size()..ballast.size() + (blocks << 12), FileSize::Extend).is_ok() {}
     }
     file.append(&vec![1; room]).unwrap();
     assert!(matches!(file.append(&[2; 1]), Err(Error::NoSpace)));
-    assert!(matches!(file.direct().allocate(0, 1, false), Err(Error::NoSpace)));
+    assert!(matches!(file.allocate(0..1, FileSize::Extend), Err(Error::NoSpace)));
     file.write_all_at(&[3; 10], 0).unwrap();
     let names = |from: u32| (from..).map(|number| format!("name{number}"));
     let created = names(0).take_while(|name| dir.create(name.as_bytes(), &NewInode::new()).is_ok()).count();

@@ -53,7 +53,7 @@ fn exercise(volume: &Volume) {
             let _ = file.append(&[3; 200]);
             let _ = file.sync_all();
         });
-        let _ = file.punch_hole(0, 10);
+        let _ = file.punch_hole(0..10);
     }
     let _ = volume.remove_file("/long");
     let _ = volume.rename("/dir/sub", "/sub");

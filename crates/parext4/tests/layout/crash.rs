@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use parext4::device::{Event, RecordingDevice};
-use parext4::{Device, DirectFile, Error, MemDevice, MkfsOptions, Volume, mkfs};
+use parext4::{Device, DirectFile, Error, FileSize, MemDevice, MkfsOptions, Volume, mkfs};
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
@@ -127,34 +127,34 @@ const KIB: u64 = BLOCK as u64;
 
 #[test]
 fn a_hole_is_punched() {
-    let punch = |file: &DirectFile| file.punch_hole(50 * KIB - 512, 200 * KIB);
+    let punch = |file: &DirectFile| file.punch_hole(50 * KIB - 512..50 * KIB - 512 + 200 * KIB);
     crash("a_hole_is_punched", (8, 400, 1), punch, block_by_block);
 }
 
 #[test]
 fn a_hole_is_punched_through_many_pieces() {
-    let punch = |file: &DirectFile| file.punch_hole(50 * KIB, 1000 * KIB);
+    let punch = |file: &DirectFile| file.punch_hole(50 * KIB..1050 * KIB);
     crash("a_hole_is_punched_through_many_pieces", (12, 1100, 2), punch, block_by_block);
 }
 
 #[test]
 fn a_range_is_zeroed_and_written_again() {
-    let zero = |file: &DirectFile| file.zero_range(50 * KIB, 200 * KIB, true);
+    let zero = |file: &DirectFile| file.zero_range(50 * KIB..250 * KIB, FileSize::Keep);
     crash("a_range_is_zeroed_and_written_again", (8, 400, 3), zero, block_by_block);
 }
 
 #[test]
 fn a_range_is_taken_out_at_once() {
-    let collapse = |file: &DirectFile| file.collapse_range(100 * KIB, 333 * KIB);
+    let collapse = |file: &DirectFile| file.collapse_range(100 * KIB..433 * KIB);
     crash("a_range_is_taken_out_at_once", (12, 2500, 2), collapse, one_or_the_other);
 }
 
 #[test]
 fn a_range_is_put_in_at_once() {
     // In the middle of an extent.
-    let insert = |file: &DirectFile| file.insert_range(101 * KIB, 333 * KIB);
+    let insert = |file: &DirectFile| file.insert_range(101 * KIB..434 * KIB);
     crash("a_range_is_put_in_at_once", (12, 400, 1), insert, one_or_the_other);
-    let insert = |file: &DirectFile| file.insert_range(100 * KIB, 333 * KIB);
+    let insert = |file: &DirectFile| file.insert_range(100 * KIB..433 * KIB);
     crash("a_range_is_put_in_at_once", (12, 2500, 2), insert, one_or_the_other);
 }
 
@@ -176,7 +176,7 @@ const HUGE: (u64, u64, usize) = (40, 26_000, 2);
 #[test]
 fn a_range_is_taken_out_step_by_step() {
     const COUNT: usize = 99;
-    let collapse = |file: &DirectFile| file.collapse_range(200 * KIB, COUNT as u64 * KIB);
+    let collapse = |file: &DirectFile| file.collapse_range(200 * KIB..200 * KIB + COUNT as u64 * KIB);
     let may_be = |before: &[u64], after: &[u64], seen: &[u64]| {
         one_or_the_other(before, after, seen)
             // While its blocks are freed.
@@ -189,7 +189,7 @@ fn a_range_is_taken_out_step_by_step() {
 #[test]
 fn a_range_is_put_in_step_by_step() {
     const COUNT: usize = 99;
-    let insert = |file: &DirectFile| file.insert_range(200 * KIB, COUNT as u64 * KIB);
+    let insert = |file: &DirectFile| file.insert_range(200 * KIB..200 * KIB + COUNT as u64 * KIB);
     let may_be = |before: &[u64], after: &[u64], seen: &[u64]| {
         seen == before || with_a_hole_between(seen, before, after, COUNT)
     };

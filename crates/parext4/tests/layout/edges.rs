@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, DirectFile, Error, FileExtent, Volume};
+use parext4::{Device, DirectFile, Error, FileExtent, FileSize, Volume};
 
 use testkit::Image;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
@@ -28,23 +28,23 @@ fn requests_that_the_kernel_refuses_are_refused() {
     const EFBIG: i32 = 27;
     let (_volume, file) = file_of(8);
     for (offset, len) in [(0, 0), (1, BLOCK), (BLOCK, 1)] {
-        refused(file.collapse_range(offset, len), EINVAL);
-        refused(file.insert_range(offset, len), EINVAL);
+        refused(file.collapse_range(offset..offset + len), EINVAL);
+        refused(file.insert_range(offset..offset + len), EINVAL);
     }
-    refused(file.punch_hole(0, 0), EINVAL);
-    refused(file.zero_range(0, 0, false), EINVAL);
-    refused(file.collapse_range(4 * BLOCK, 4 * BLOCK), EINVAL);
-    refused(file.collapse_range(7 * BLOCK, 4 * BLOCK), EINVAL);
-    refused(file.insert_range(8 * BLOCK, BLOCK), EINVAL);
+    refused(file.punch_hole(0..0), EINVAL);
+    refused(file.zero_range(0..0, FileSize::Extend), EINVAL);
+    refused(file.collapse_range(4 * BLOCK..8 * BLOCK), EINVAL);
+    refused(file.collapse_range(7 * BLOCK..11 * BLOCK), EINVAL);
+    refused(file.insert_range(8 * BLOCK..9 * BLOCK), EINVAL);
     let most = u64::from(u32::MAX) * BLOCK;
-    refused(file.insert_range(0, most - 7 * BLOCK), EFBIG);
-    refused(file.punch_hole(most, 1), EFBIG);
-    refused(file.zero_range(u64::MAX, 1, true), EFBIG);
+    refused(file.insert_range(0..most - 7 * BLOCK), EFBIG);
+    refused(file.punch_hole(most..most + 1), EFBIG);
+    refused(file.zero_range(u64::MAX..u64::MAX + 1, FileSize::Keep), EFBIG);
     // Data past the end moves, too.
-    file.allocate(most - BLOCK, BLOCK, true).unwrap();
-    refused(file.insert_range(0, BLOCK), EFBIG);
-    file.collapse_range(0, BLOCK).unwrap();
-    file.insert_range(0, BLOCK).unwrap();
+    file.allocate(most - BLOCK..most - BLOCK + BLOCK, FileSize::Keep).unwrap();
+    refused(file.insert_range(0..BLOCK), EFBIG);
+    file.collapse_range(0..BLOCK).unwrap();
+    file.insert_range(0..BLOCK).unwrap();
     assert_eq!(file.size(), 8 * BLOCK);
 }
 
@@ -62,12 +62,12 @@ fn files_that_may_not_be_changed_are_not() {
     let volume = image.open();
     for path in ["/frozen", "/appended"] {
         let file = volume.direct_file(path).unwrap();
-        refused(file.punch_hole(0, BLOCK), EPERM);
-        refused(file.zero_range(0, BLOCK, true), EPERM);
-        refused(file.collapse_range(0, BLOCK), EPERM);
-        refused(file.insert_range(0, BLOCK), EPERM);
+        refused(file.punch_hole(0..BLOCK), EPERM);
+        refused(file.zero_range(0..BLOCK, FileSize::Keep), EPERM);
+        refused(file.collapse_range(0..BLOCK), EPERM);
+        refused(file.insert_range(0..BLOCK), EPERM);
         refused(file.set_len(0), EPERM);
-        assert_eq!(file.allocate(0, 4 * BLOCK, true).is_ok(), path == "/appended");
+        assert_eq!(file.allocate(0..4 * BLOCK, FileSize::Keep).is_ok(), path == "/appended");
     }
     volume.close().unwrap();
     image.fsck();
@@ -76,8 +76,8 @@ fn files_that_may_not_be_changed_are_not() {
 #[test]
 fn seeking_finds_data_and_holes() {
     let (_volume, file) = file_of(4);
-    file.punch_hole(BLOCK, BLOCK).unwrap();
-    file.zero_range(2 * BLOCK, BLOCK, true).unwrap();
+    file.punch_hole(BLOCK..2 * BLOCK).unwrap();
+    file.zero_range(2 * BLOCK..3 * BLOCK, FileSize::Keep).unwrap();
     file.set_len(6 * BLOCK + 100).unwrap();
     let data = |offset| file.seek_data(offset).ok();
     assert_eq!([data(0), data(5), data(BLOCK)], [Some(0), Some(5), Some(3 * BLOCK)]);
@@ -92,8 +92,8 @@ fn seeking_finds_data_and_holes() {
 #[test]
 fn the_map_tells_of_unwritten_blocks_and_the_last() {
     let (_volume, file) = file_of(4);
-    file.punch_hole(BLOCK, BLOCK).unwrap();
-    file.allocate(4 * BLOCK, 2 * BLOCK, true).unwrap();
+    file.punch_hole(BLOCK..2 * BLOCK).unwrap();
+    file.allocate(4 * BLOCK..6 * BLOCK, FileSize::Keep).unwrap();
     let seen =
         |extent: &FileExtent| (extent.offset / BLOCK, extent.len / BLOCK, extent.unwritten, extent.last);
     let all = file.fiemap(0..u64::MAX).unwrap();

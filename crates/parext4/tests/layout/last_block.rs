@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{AlignedBuf, Device, DirectFile, IoFlags, IoRequest, MemDevice, Volume};
+use parext4::{AlignedBuf, Device, DirectFile, FileSize, IoFlags, IoRequest, MemDevice, Volume};
 use parext4_format::BlockSize;
 use parext4_format::indirect::Shape as IndirectShape;
 use testkit::Image;
@@ -66,7 +66,7 @@ fn a_file_with_the_last_block_that_it_can_have_is_read_mapped_and_punched() {
         assert!(buffered.write_all_at(b"y", end).is_err());
         assert_eq!(buffered.read_at(&mut bytes, end - 2).unwrap(), 2);
         assert_eq!(bytes[..2], *b"\x07x");
-        file.punch_hole(end - block, block).unwrap();
+        file.punch_hole(end - block..end - block + block).unwrap();
         assert!(file.seek_data(block).is_err(), "{shape:?}: nothing is left after the first block");
         drop((file, buffered));
         volume.remove_file("/file").unwrap();
@@ -90,12 +90,12 @@ fn exercise(volume: &Volume, file: &DirectFile, end: u64, block: u64) {
             let _ = buffered.write_all_at(&bytes, offset + 1);
         }
         let _ = file.write_all_at(&bytes, offset);
-        let _ = file.zero_range(offset, block, true);
-        let _ = file.punch_hole(offset, block);
-        let _ = file.punch_hole(offset, end.saturating_sub(offset));
-        let _ = file.insert_range(offset, block);
-        let _ = file.collapse_range(offset, block);
-        let _ = file.allocate(offset, 2 * block, true);
+        let _ = file.zero_range(offset..offset + block, FileSize::Keep);
+        let _ = file.punch_hole(offset..offset + block);
+        let _ = file.punch_hole(offset..offset + end.saturating_sub(offset));
+        let _ = file.insert_range(offset..offset + block);
+        let _ = file.collapse_range(offset..offset + block);
+        let _ = file.allocate(offset..offset + 2 * block, FileSize::Keep);
     }
     let _ = file.append(&bytes);
     let _ = file.sync_all();

@@ -1,6 +1,6 @@
 //! The expected contents of a file: its bytes, and which of its blocks are written.
 
-use parext4::{DirectFile, Error};
+use parext4::{DirectFile, Error, FileSize};
 
 use testkit::rng::Rng;
 use testkit::sector::SECTOR;
@@ -77,12 +77,16 @@ impl Change {
             Self::Write { offset, len, byte } => {
                 file.write_all_at(&vec![byte; usize::try_from(len).unwrap()], offset)
             }
-            Self::Punch { offset, len } => file.punch_hole(offset, len),
-            Self::Zero { offset, len, keep_size } => file.zero_range(offset, len, keep_size),
-            Self::Collapse { offset, len } => file.collapse_range(offset, len),
-            Self::Insert { offset, len } => file.insert_range(offset, len),
+            Self::Punch { offset, len } => file.punch_hole(offset..offset + len),
+            Self::Zero { offset, len, keep_size } => {
+                file.zero_range(offset..offset + len, FileSize::kept_if(keep_size))
+            }
+            Self::Collapse { offset, len } => file.collapse_range(offset..offset + len),
+            Self::Insert { offset, len } => file.insert_range(offset..offset + len),
             Self::SetLen { size } => file.set_len(size),
-            Self::Allocate { offset, len, keep_size } => file.allocate(offset, len, keep_size),
+            Self::Allocate { offset, len, keep_size } => {
+                file.allocate(offset..offset + len, FileSize::kept_if(keep_size))
+            }
         }
     }
 }

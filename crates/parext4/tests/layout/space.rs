@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, DirectFile, Error, Volume};
+use parext4::{Device, DirectFile, Error, FileSize, Volume};
 
 use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
@@ -14,7 +14,7 @@ use super::random::chessboard;
 fn fill_up(volume: &Volume) {
     let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [256_u64, 16, 1] {
-        while ballast.allocate(ballast.size(), blocks << 10, false).is_ok() {}
+        while ballast.allocate(ballast.size()..ballast.size() + (blocks << 10), FileSize::Extend).is_ok() {}
     }
     // Each write into the middle of an unwritten extent costs the tree an entry, until the tree can get no more
     // blocks.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{DirectFile, IoQueue, IoRequest};
+use parext4::{DirectFile, FileSize, IoQueue, IoRequest};
 use testkit::device::RemoteDevice;
 
 use super::test_volume::{Kind, TestVolume, WAIT, append, contents, harvest_all, one, read, write};
@@ -165,7 +165,7 @@ fn one_request_covers_many_extents() {
         // Blocks far apart, of alternating states.
         for block in (0..24_u64).rev() {
             if block % 3 != 0 {
-                file.allocate(block * 1024, 1024, false).unwrap();
+                file.allocate(block * 1024..block * 1024 + 1024, FileSize::Extend).unwrap();
             }
             other.append(&[9; 1024]).unwrap();
             if block % 3 == 2 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use parext4::{DirectFile, Error, IoRequest, ResearchOptions, SplitAt, Volume};
+use parext4::{DirectFile, Error, FileSize, IoRequest, ResearchOptions, SplitAt, Volume};
 
 use super::test_volume::{WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
@@ -136,7 +136,7 @@ fn operations_that_have_not_begun_on_the_device_are_cancelled() {
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         let (memory, gate, volume) = gated(split_at);
         let file = volume.create_direct("/file").unwrap();
-        file.allocate(0, 64 << 10, false).unwrap();
+        file.allocate(0..64 << 10, FileSize::Extend).unwrap();
         let free = volume.space();
         // One thread makes the calls, so the second operation waits for the first.
         let mut queue = volume.io_queue(1);

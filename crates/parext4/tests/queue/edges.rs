@@ -1,6 +1,6 @@
 //! Requests that begin or end inside blocks and sectors, on a device full of stale bytes.
 
-use parext4::{IoRequest, device::AlignedBuf};
+use parext4::{FileSize, IoRequest, device::AlignedBuf};
 
 use super::test_volume::{Kind, TestVolume, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use testkit::volume::DirectFiles as _;
@@ -11,7 +11,7 @@ fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
         let test = TestVolume::new(kind, 1024);
         let file = test.volume.create_direct("/file").unwrap();
         file.write_all_at(&[1; 1024], 0).unwrap();
-        file.allocate(2048, 1024, false).unwrap();
+        file.allocate(2048..3072, FileSize::Extend).unwrap();
         file.write_all_at(&[3; 1024 + 700], 3072).unwrap();
         let mut want = vec![1; 1024];
         want.extend([0; 2048]);

@@ -9,7 +9,7 @@ use parext4::device::{
     CallKind, Done, FaultDevice, FaultKind, FaultPlan, InlineQueue, Queue, QueueWaker, Request,
     forward_device,
 };
-use parext4::{Device, Error, InodeFlags, IoRequest, MemDevice, ResearchOptions, SplitAt, Volume};
+use parext4::{Device, Error, FileSize, InodeFlags, IoRequest, MemDevice, ResearchOptions, SplitAt, Volume};
 
 use super::test_volume::{Kind, TestVolume, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use testkit::Image;
@@ -116,7 +116,7 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
     )
     .unwrap();
     let file = volume.create_direct("/file").unwrap();
-    file.allocate(0, 32 << 10, false).unwrap();
+    file.allocate(0..32 << 10, FileSize::Extend).unwrap();
     file.write_all_at(&[1; 8192], 0).unwrap();
     volume.sync().unwrap();
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parext4::{DirectFile, Error, IoQueue, IoRequest, Volume};
+use parext4::{DirectFile, Error, FileSize, IoQueue, IoRequest, Volume};
 
 use super::test_volume::{
     Kind, NOWAIT, TestVolume, WAIT, append, at_once, contents, harvest_all, one, read, write,
@@ -39,7 +39,7 @@ fn assert_nothing_is_reserved(volume: &Volume) {
     let filler = volume.create_direct("/filler").unwrap();
     let (mut at, mut len) = (0, 1 << 20);
     while len >= 1024 {
-        match filler.allocate(at, len, true) {
+        match filler.allocate(at..at + len, FileSize::Keep) {
             Ok(()) => at += len,
             Err(Error::NoSpace) => len /= 2,
             Err(error) => panic!("{error}"),
@@ -59,7 +59,7 @@ fn holes_and_requests_in_two_places_are_refused() {
         let file = volume.create_direct("/file").unwrap();
         let mut queue = volume.io_queue(4);
         file.write_all_at(&[1; 8192], 0).unwrap();
-        file.allocate(8192, 8192, false).unwrap();
+        file.allocate(8192..16384, FileSize::Extend).unwrap();
         file.set_len(65536).unwrap();
         // A hole, a hole after a block, two states, past the end, across the end.
         for (offset, len) in
@@ -146,7 +146,7 @@ fn a_range_that_is_held_is_refused() {
     let file = volume.create_direct("/file").unwrap();
     file.write_all_at(&[1; 32768], 0).unwrap();
     // Preallocated blocks past the end, so that only the range makes the operation wait.
-    file.allocate(32768, 32768, true).unwrap();
+    file.allocate(32768..65536, FileSize::Keep).unwrap();
     let mut queue = volume.io_queue(4);
     gate.shut();
     std::thread::scope(|scope| {

@@ -45,7 +45,7 @@ fn an_append_whose_block_is_punched_leaves_no_gap() {
         race(
             &file,
             |f| f.append(&[1; SECTOR]).map(drop).unwrap(),
-            |f| f.punch_hole(0, BLOCK as u64).unwrap(),
+            |f| f.punch_hole(0..BLOCK as u64).unwrap(),
         );
         third.join().unwrap();
         let seen = sectors(&read(&file, 8, 0));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::models::{leave_blocks, unlist_if_clean};
-use parext4::{DirectFile, Error, File, SplitAt};
+use parext4::{DirectFile, Error, File, FileSize, SplitAt};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -123,7 +123,7 @@ fn a_dirty_page_stays_until_it_is_zeroed() {
             let seen = sectors(&read(f, 1, 0));
             assert!(seen == [2] || seen == [0], "neither what was written nor zeros: {seen:?}");
         });
-        race(&file, |f| f.zero_range(0, 8192, false).unwrap(), |f| f.set_len(4096).unwrap());
+        race(&file, |f| f.zero_range(0..8192, FileSize::Extend).unwrap(), |f| f.set_len(4096).unwrap());
         reader.join().unwrap();
         assert_eq!(sectors(&read(&file, 1, 0)), [0]);
     });
@@ -184,7 +184,7 @@ fn a_sync_that_waits_for_a_write_back_reports_its_failure() {
     check(200, &[Fault::FailureUnseen], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 16 * BLOCK as u64, false).unwrap();
+        file.allocate(0..16 * BLOCK as u64, FileSize::Extend).unwrap();
         // The root of the tree is full, so the next split of an extent needs a block.
         write_block(&file, 1, 2);
         write_block(&file, 1, 15);
@@ -324,7 +324,7 @@ fn the_size_on_the_device_covers_only_written_data() {
             move |f: &DirectFile| {
                 yield_randomly(40);
                 // A commit of the same inode, for another reason.
-                f.allocate(0, 2048, true).unwrap();
+                f.allocate(0..2048, FileSize::Keep).unwrap();
                 write(&other, 1, 2, 0);
                 other.sync_all().unwrap();
                 *seen.lock().unwrap() = Some(device.fork());

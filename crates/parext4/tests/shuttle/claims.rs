@@ -63,7 +63,7 @@ fn a_dirty_page_keeps_its_indirect_block() {
         let buffered = file.buffered().unwrap();
         let page = single + 8;
         let write = move |f: &DirectFile| f.buffered().unwrap().write_all_at(&[2; BLOCK], at(page)).unwrap();
-        race(&file, write, move |f| f.punch_hole(at(single), at(1)).unwrap());
+        race(&file, write, move |f| f.punch_hole(at(single)..at(single + 1)).unwrap());
         // A freed block can be allocated, and is.
         volume.create_direct("/other").unwrap().sync_all().unwrap();
         leave_blocks(&volume, -1000);

@@ -74,7 +74,7 @@ fn a_dirty_page_keeps_its_space_if_its_cluster_is_freed() {
                     buffered.write_all_at(&[2; BLOCK], at(block)).unwrap();
                 }
             },
-            move |f| of_both(1).into_iter().for_each(|block| f.punch_hole(at(block), at(1)).unwrap()),
+            move |f| of_both(1).into_iter().for_each(|block| f.punch_hole(at(block)..at(block + 1)).unwrap()),
         );
         // The freed clusters can be allocated, and are.
         volume.create_direct("/other").unwrap().sync_all().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::while_no_commit;
-use parext4::{DirectFile, SetAttributes, SplitAt, Timestamp};
+use parext4::{DirectFile, FileSize, SetAttributes, SplitAt, Timestamp};
 
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,7 @@ fn no_completion_waits_for_a_commit_that_waits_for_it() {
     check(200, &[Fault::HandleInHandle], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, false).unwrap();
+        file.allocate(0..4096, FileSize::Extend).unwrap();
         let syncer = spawn(&file, |f| {
             yield_randomly(200);
             f.sync_data().unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::models::{limit_nodes, nodes_fit};
-use parext4::{DirectFile, FileExtent, MemDevice, SplitAt, Volume};
+use parext4::{DirectFile, FileExtent, FileSize, MemDevice, SplitAt, Volume};
 use shuttle::rand::Rng;
 
 use super::support::*;
@@ -21,7 +21,7 @@ fn with_marks(device: &Arc<MemDevice>) -> (Volume, DirectFile) {
     let volume = open_quiet(Arc::clone(device), SplitAt::Completion);
     let file = volume.create_direct("/f").unwrap();
     limit_nodes(&file, ENTRIES).unwrap();
-    file.allocate(0, BLOCKS * BLOCK as u64, false).unwrap();
+    file.allocate(0..BLOCKS * BLOCK as u64, FileSize::Extend).unwrap();
     for block in [0, 2, 4] {
         write_block(&file, 1, block);
     }
@@ -216,7 +216,7 @@ fn a_first_read_of_a_region_sees_concurrent_conversions() {
             yield_randomly(300);
             assert!(read(f, 1, 0).iter().all(|&byte| byte == 1));
         };
-        race(&file, look, |f| f.allocate(40 * BLOCK as u64, BLOCK as u64, false).unwrap());
+        race(&file, look, |f| f.allocate(40 * BLOCK as u64..41 * BLOCK as u64, FileSize::Extend).unwrap());
         // The commit asserts that the shown regions agree with the leaves.
         write_and_look(&file, &[1]);
         file.sync_data().unwrap();
@@ -234,7 +234,7 @@ fn reallocated_blocks_are_unwritten() {
         let cutter = spawn(&file, |f| {
             write_and_look(f, &[18, 21]);
             f.set_len(16 * BLOCK as u64).unwrap();
-            f.allocate(16 * BLOCK as u64, 16 * BLOCK as u64, false).unwrap();
+            f.allocate(16 * BLOCK as u64..32 * BLOCK as u64, FileSize::Extend).unwrap();
         });
         race(&file, |f| write_and_look(f, &[8]), |f| write_and_look(f, &[12]));
         cutter.join().unwrap();
@@ -254,7 +254,7 @@ fn marks_survive_a_tree_that_grows_out_of_its_inode() {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 8 * BLOCK as u64, false).unwrap();
+        file.allocate(0..8 * BLOCK as u64, FileSize::Extend).unwrap();
         let syncer = spawn(&file, |f| f.sync_data().unwrap());
         race(&file, |f| write_and_look(f, &[2, 7]), |f| write_and_look(f, &[4, 5]));
         syncer.join().unwrap();
@@ -271,7 +271,7 @@ fn commits_race_with_conversions() {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 8192, false).unwrap();
+        file.allocate(0..8192, FileSize::Extend).unwrap();
         let syncer = spawn(&file, |f| f.sync_all().unwrap());
         race(&file, |f| write(f, 1, 2, 1024), |f| write(f, 2, 3, 4096));
         syncer.join().unwrap();
@@ -293,11 +293,12 @@ fn change_own_blocks(file: &DirectFile, own: u64, want: &Mutex<Vec<u8>>) {
         let block = 4 * random.gen_range(0..CELLS) + 1 + own;
         let byte = match random.gen_range(0..8) {
             0 => {
-                file.punch_hole(block * BLOCK as u64, BLOCK as u64).unwrap();
+                file.punch_hole(block * BLOCK as u64..block * BLOCK as u64 + BLOCK as u64).unwrap();
                 0
             }
             1 => {
-                file.zero_range(block * BLOCK as u64, BLOCK as u64, true).unwrap();
+                file.zero_range(block * BLOCK as u64..block * BLOCK as u64 + BLOCK as u64, FileSize::Keep)
+                    .unwrap();
                 0
             }
             2 => {
@@ -325,7 +326,11 @@ fn leaf_updates_race_with_all_else(image: &MemDevice, split_at: SplitAt, entries
     for cell in 0..CELLS {
         write_and_look(&file, &[4 * cell]);
         if cell < CELLS / 2 {
-            file.allocate((4 * cell + 1) * BLOCK as u64, 3 * BLOCK as u64, false).unwrap();
+            file.allocate(
+                (4 * cell + 1) * BLOCK as u64..(4 * cell + 1) * BLOCK as u64 + 3 * BLOCK as u64,
+                FileSize::Extend,
+            )
+            .unwrap();
         }
     }
     let change = |own| {

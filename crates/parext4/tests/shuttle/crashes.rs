@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::{DirectFile, SplitAt};
+use parext4::{DirectFile, FileSize, SplitAt};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -14,7 +14,7 @@ fn no_crash_reveals_unwritten_data() {
         let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, false).unwrap();
+        file.allocate(0..4096, FileSize::Extend).unwrap();
         file.sync_all().unwrap();
         let left = device.crash_during(|| {
             let append = |f: &DirectFile| {

@@ -6,7 +6,9 @@ use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::fault::Fault;
 use parext4::models::{claim_blocks, leave_blocks, limit_nodes};
-use parext4::{AlignedBuf, DirectFile, Error, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume};
+use parext4::{
+    AlignedBuf, DirectFile, Error, FileSize, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume,
+};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -18,7 +20,7 @@ const BLOCKS: usize = 16;
 fn file_on(volume: &Volume) -> DirectFile {
     let file = volume.create_direct("/f").unwrap();
     limit_nodes(&file, 6).unwrap();
-    file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
+    file.allocate(0..(BLOCKS * BLOCK) as u64, FileSize::Extend).unwrap();
     file
 }
 
@@ -65,7 +67,7 @@ fn extents_stay_cut_for_writes_under_way() {
 /// Makes a file whose root is full, so that no extent can be split.
 fn full_file_on(volume: &Volume) -> DirectFile {
     let file = volume.create_direct("/f").unwrap();
-    file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
+    file.allocate(0..(BLOCKS * BLOCK) as u64, FileSize::Extend).unwrap();
     write_block(&file, 1, 0);
     write_block(&file, 1, 2);
     // The leaf has no marks left.

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use parext4::fault::Fault;
-use parext4::{Device, MemDevice, MkfsOptions, mkfs};
+use parext4::{Device, FileSize, MemDevice, MkfsOptions, mkfs};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -56,7 +56,7 @@ fn contents_that_leave_the_inode_are_in_their_block() {
         let volume = open(Arc::clone(&device));
         let file = volume.create_direct("/f").unwrap();
         file.buffered().unwrap().write_all_at(&[1; 40], 0).unwrap();
-        race(&file, |f| f.allocate(0, 4096, true).unwrap(), |f| f.set_len(30).unwrap());
+        race(&file, |f| f.allocate(0..4096, FileSize::Keep).unwrap(), |f| f.set_len(30).unwrap());
         file.sync_all().unwrap();
         let (_volume, file) = after_crash(&device, "/f");
         let mut bytes = [0; 512];

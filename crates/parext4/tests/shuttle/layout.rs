@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use parext4::DirectFile;
 use parext4::fault::Fault;
 use parext4::models::limit_nodes;
+use parext4::{DirectFile, FileSize};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -17,7 +17,7 @@ fn the_edges_of_two_holes_are_in_one_block() {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 2, 0);
-        race(&file, |f| f.punch_hole(0, 100).unwrap(), |f| f.zero_range(100, 100, true).unwrap());
+        race(&file, |f| f.punch_hole(0..100).unwrap(), |f| f.zero_range(100..200, FileSize::Keep).unwrap());
         let seen = read(&file, 1, 0);
         assert!(seen[..200].iter().all(|&byte| byte == 0), "zeros are lost");
         assert!(seen[200..].iter().all(|&byte| byte == 1));
@@ -29,13 +29,13 @@ fn a_hole_races_with_a_write() {
     check(300, &[], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4 * KIB, false).unwrap();
+        file.allocate(0..4 * KIB, FileSize::Extend).unwrap();
         race(
             &file,
             |f| write(f, 2, 4, KIB),
             |f| {
-                f.punch_hole(0, 2 * KIB).unwrap();
-                f.zero_range(2 * KIB, 2 * KIB, true).unwrap();
+                f.punch_hole(0..2 * KIB).unwrap();
+                f.zero_range(2 * KIB..4 * KIB, FileSize::Keep).unwrap();
             },
         );
         let seen = blocks_of(&file, 4);
@@ -56,7 +56,7 @@ fn punched_blocks_are_not_reused_under_a_read() {
         let reuse = {
             let volume = volume.clone();
             move |f: &DirectFile| {
-                f.punch_hole(0, 120 * KIB).unwrap();
+                f.punch_hole(0..120 * KIB).unwrap();
                 volume.sync().unwrap();
                 write(&new, 2, 200, 0);
             }
@@ -80,7 +80,7 @@ fn punched_blocks_wait_for_their_commit() {
         fill_up(&volume);
         volume.sync().unwrap();
         // If another file gets the blocks, the hole is durable by then.
-        old.punch_hole(0, 31 * KIB).unwrap();
+        old.punch_hole(0..31 * KIB).unwrap();
         write(&new, 2, 40, 0);
         let (_volume, after) = after_crash(&device, "/old");
         assert!(
@@ -107,7 +107,7 @@ fn a_write_races_with_a_collapse() {
     check(300, &[Fault::ShiftOutsideRange, Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = four_blocks(&volume);
-        race(&file, |f| write(f, 7, 3, 3 * KIB), |f| f.collapse_range(KIB, KIB).unwrap());
+        race(&file, |f| write(f, 7, 3, 3 * KIB), |f| f.collapse_range(KIB..2 * KIB).unwrap());
         let seen = sectors(&read(&file, 16, 0));
         let before = [1, 1, 3, 3, 7, 7, 7];
         let behind = [1, 1, 3, 3, 4, 4, 7, 7, 7];
@@ -123,7 +123,7 @@ fn a_read_races_with_an_insertion() {
         let file = four_blocks(&volume);
         race(
             &file,
-            |f| f.insert_range(2 * KIB, KIB).unwrap(),
+            |f| f.insert_range(2 * KIB..3 * KIB).unwrap(),
             |f| {
                 let seen = sectors(&read(f, 8, 3 * KIB));
                 assert!(seen == [4, 4] || seen == [3, 3, 4, 4], "{seen:?}");
@@ -142,8 +142,8 @@ fn an_append_races_with_a_shifted_range() {
             &file,
             |f| f.append(&[5; BLOCK]).map(drop).unwrap(),
             |f| {
-                f.collapse_range(0, 2 * KIB).unwrap();
-                f.insert_range(KIB, KIB).unwrap();
+                f.collapse_range(0..2 * KIB).unwrap();
+                f.insert_range(KIB..2 * KIB).unwrap();
             },
         );
         let seen = blocks_of(&file, 8);
@@ -156,7 +156,7 @@ fn operations_before_a_shifted_range_are_unaffected() {
     check(200, &[], |image| {
         let volume = volume(image);
         let file = four_blocks(&volume);
-        file.insert_range(KIB, 40 * KIB).unwrap();
+        file.insert_range(KIB..41 * KIB).unwrap();
         let third = spawn(&file, |f| {
             for at in 1..6 {
                 write_block(f, 8, at * 2);
@@ -166,8 +166,8 @@ fn operations_before_a_shifted_range_are_unaffected() {
             &file,
             |f| {
                 for _ in 0..3 {
-                    f.collapse_range(20 * KIB, KIB).unwrap();
-                    f.insert_range(41 * KIB, 2 * KIB).unwrap();
+                    f.collapse_range(20 * KIB..21 * KIB).unwrap();
+                    f.insert_range(41 * KIB..43 * KIB).unwrap();
                 }
             },
             |f| assert_eq!(sectors(&read(f, 2, 0)), [1, 1]),

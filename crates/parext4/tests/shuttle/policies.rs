@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::with_no_frame_left;
-use parext4::{DirectFile, Policy, ResearchOptions, Volume};
+use parext4::{DirectFile, FileSize, Policy, ResearchOptions, Volume};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -15,7 +15,7 @@ fn writes_that_share_the_file_convert_the_same_blocks() {
         let device = Arc::new(image.fork());
         let volume = open_under(Arc::clone(&device), Policy::SharedOverwrite);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, false).unwrap();
+        file.allocate(0..4096, FileSize::Extend).unwrap();
         race(&file, |f| write(f, 1, 6, 0), |f| write(f, 2, 6, 1024));
         drop(file);
         volume.close().unwrap();
@@ -34,7 +34,7 @@ fn two_writers_initialise_one_block_alone() {
         check(150, &[], move |image| {
             let volume = open_under(Arc::new(image.fork()), policy);
             let file = volume.create_direct("/f").unwrap();
-            file.allocate(0, 1024, false).unwrap();
+            file.allocate(0..1024, FileSize::Extend).unwrap();
             race(&file, |f| write(f, 1, 1, 0), |f| write(f, 2, 1, 512));
             assert_eq!(read(&file, 2, 0), [[1; SECTOR], [2; SECTOR]].concat());
         });

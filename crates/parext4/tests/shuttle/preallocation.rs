@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::map_ahead;
-use parext4::{DirectFile, MemDevice, SplitAt, Volume};
+use parext4::{DirectFile, FileSize, MemDevice, SplitAt, Volume};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -60,7 +60,8 @@ fn explicitly_allocated_blocks_stay() {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let append = |f: &DirectFile| assert!(f.append(&[1; BLOCK]).is_ok());
-        let allocate = |f: &DirectFile| f.allocate(18 * BLOCK as u64, 4 * BLOCK as u64, true).unwrap();
+        let allocate =
+            |f: &DirectFile| f.allocate(18 * BLOCK as u64..22 * BLOCK as u64, FileSize::Keep).unwrap();
         let threads = [with_file(&volume, append), with_file(&volume, allocate)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (ones, sectors) = after_close(volume, &device);
@@ -118,7 +119,7 @@ fn preallocation_avoids_shifted_ranges() {
         let append = |f: &DirectFile| assert!(f.append(&[2; BLOCK]).is_ok());
         let behind = spawn(&file, |f| assert!(f.append(&[3; 6 * BLOCK]).is_ok()));
         // Fails if the file ends before the range.
-        race(&file, append, |f| drop(f.collapse_range(20 * BLOCK as u64, BLOCK as u64)));
+        race(&file, append, |f| drop(f.collapse_range(20 * BLOCK as u64..21 * BLOCK as u64)));
         behind.join().unwrap();
         volume.sync().unwrap();
         // The check of the extent tree fails if a block is mapped twice.

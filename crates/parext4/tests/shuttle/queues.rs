@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::{
-    AlignedBuf, Completion, DirectFile, Error, IoFlags, IoQueue, IoRequest, MemDevice, SplitAt, Volume,
+    AlignedBuf, Completion, DirectFile, Error, FileSize, IoFlags, IoQueue, IoRequest, MemDevice, SplitAt,
+    Volume,
 };
 
 use shuttle::rand::Rng;
@@ -69,7 +70,7 @@ fn a_parked_queue_thread_is_woken() {
     check(300, &[Fault::SleepUnchecked], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, false).unwrap();
+        file.allocate(0..4096, FileSize::Extend).unwrap();
         let write = |byte: u8| {
             move |queue: &mut IoQueue, file: &DirectFile| {
                 submit_write(queue, file, byte, 0, 2, 1);
@@ -90,7 +91,7 @@ fn a_queue_thread_that_is_woken_returns() {
     check(300, &[Fault::SleepUnchecked], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, false).unwrap();
+        file.allocate(0..4096, FileSize::Extend).unwrap();
         // Held until it is harvested, which happens after the other queue is dropped.
         let mut holder = volume.io_queue(1);
         submit_write(&mut holder, &file, 1, 0, 1, 1);
@@ -119,7 +120,7 @@ fn a_truncation_races_with_a_write_of_a_queue() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, false).unwrap();
+        file.allocate(0..4096, FileSize::Extend).unwrap();
         let writer = with_queue(&volume, &file, |queue, file| {
             submit_write(queue, file, 2, 2, 2, 1);
             yield_randomly(10);
@@ -194,7 +195,7 @@ fn an_append_of_a_queue_whose_block_is_punched_leaves_no_gap() {
                 finish_well(queue);
             })
         });
-        let punch = spawn(&file, |file| file.punch_hole(0, BLOCK as u64).unwrap());
+        let punch = spawn(&file, |file| file.punch_hole(0..BLOCK as u64).unwrap());
         appends.into_iter().chain([punch]).for_each(|thread| thread.join().unwrap());
         let seen = sectors(&read(&file, 8, 0));
         let appended = [[1, 3], [3, 1], [0, 1], [0, 3]].contains(&[seen[1], seen[2]]);
@@ -225,7 +226,7 @@ fn an_operation_refused_for_cached_pages_has_no_effect() {
     check(300, &[Fault::NowaitPagesLate], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, true).unwrap();
+        file.allocate(0..4096, FileSize::Keep).unwrap();
         let buffered = file.buffered().unwrap();
         buffered.write_all_at(&[1; BLOCK], 0).unwrap();
         let refused = with_queue(&volume, &file, |queue, file| {
@@ -243,7 +244,7 @@ fn an_operation_refused_for_cached_pages_has_no_effect() {
 fn give_up(image: &MemDevice, how: fn(IoQueue)) {
     let volume = volume(image);
     let file = volume.create_direct("/f").unwrap();
-    file.allocate(0, 2048, false).unwrap();
+    file.allocate(0..2048, FileSize::Extend).unwrap();
     let gives_up = {
         let volume = volume.clone();
         spawn(&file, move |f| {
@@ -336,7 +337,7 @@ fn a_close_does_not_wait_for_the_range_of_a_queue() {
     check_stopping(300, &[Fault::QueueWhileClosing], |image| {
         let volume = open_quiet(Arc::new(image.fork()), SplitAt::default());
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 4096, false).unwrap();
+        file.allocate(0..4096, FileSize::Extend).unwrap();
         let close = |volume: &Volume| match volume.clone().close() {
             Ok(()) => {}
             Err(error) => assert!(matches!(error, Error::Busy(_)), "{error}"),
@@ -364,7 +365,7 @@ fn a_waiting_operation_blocks_only_overlapping_ranges() {
     check(100, &[Fault::HoldWholeFile], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 8192, false).unwrap();
+        file.allocate(0..8192, FileSize::Extend).unwrap();
         let mut queue = volume.io_queue(4);
         // This operation holds its blocks until it is harvested.
         submit_write(&mut queue, &file, 1, 0, 1, 1);
@@ -381,7 +382,7 @@ fn small_ranges_do_not_overtake_a_waiting_large_range() {
     check(100, &[Fault::PassWaiters], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 8192, false).unwrap();
+        file.allocate(0..8192, FileSize::Extend).unwrap();
         let mut queue = volume.io_queue(4);
         submit_write(&mut queue, &file, 1, 0, 1, 1);
         // Waits for the first. Later operations that overlap it wait, too.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parext4::fault::Fault;
 use parext4::{
-    Credentials, DirectFile, Error, MemDevice, NewInode, QuotaKind, QuotaKinds, QuotaLimits, SetAttributes,
-    Volume,
+    Credentials, DirectFile, Error, FileSize, MemDevice, NewInode, QuotaKind, QuotaKinds, QuotaLimits,
+    SetAttributes, Volume,
 };
 
 use super::support::*;
@@ -25,7 +25,12 @@ fn space_moves_with_its_owner() {
         let before = used_by(&volume, 0);
         race(
             &file,
-            |f| (0..4).for_each(|block| f.allocate(block * BLOCK as u64, BLOCK as u64, false).unwrap()),
+            |f| {
+                (0..4).for_each(|block| {
+                    f.allocate(block * BLOCK as u64..block * BLOCK as u64 + BLOCK as u64, FileSize::Extend)
+                        .unwrap()
+                })
+            },
             |f| f.node().set_attributes(&SetAttributes::new().uid(7)).unwrap(),
         );
         assert_eq!(used_by(&volume, 7), (4 * BLOCK as u64, 1));

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use parext4::FileSize;
 use parext4::fault::Fault;
 
 use super::support::*;
@@ -39,7 +40,7 @@ fn blocks_below_the_size_are_converted() {
                     shuttle::thread::yield_now();
                 }
                 let size = f.size();
-                assert_eq!(f.data_range(0).unwrap(), Some((0, size)), "the size covers what is unwritten");
+                assert_eq!(f.data_range(0).unwrap(), Some(0..size), "the size covers what is unwritten");
             },
         );
     });
@@ -64,7 +65,7 @@ fn a_truncation_races_with_a_write() {
         let file = volume.create_direct("/f").unwrap();
         // The write converts the last block of the file and one more.
         write(&file, 1, 6, 0);
-        file.allocate(3072, 1024, true).unwrap();
+        file.allocate(3072..4096, FileSize::Keep).unwrap();
         race(&file, |f| write(f, 2, 4, 2048), |f| f.set_len(1024).unwrap());
         match file.size() {
             1024 => assert_eq!(sectors(&read(&file, 8, 0)), [1, 1]),
@@ -95,7 +96,7 @@ fn a_size_and_the_blocks_under_it_commit_together() {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 2048, true).unwrap();
+        file.allocate(0..2048, FileSize::Keep).unwrap();
         let seen = Arc::new(Mutex::new(None));
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));

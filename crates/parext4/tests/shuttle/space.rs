@@ -1,7 +1,7 @@
 //! Windows of free blocks, stolen while their owner allocates.
 
 use parext4::fault::Fault;
-use parext4::{DirectFile, MemDevice, Volume};
+use parext4::{DirectFile, FileSize, MemDevice, Volume};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -16,15 +16,15 @@ fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
     let (pieces, ballast) =
         (volume.create_direct("/pieces").unwrap(), volume.create_direct("/ballast").unwrap());
     for nth in 0..10 {
-        pieces.allocate(nth * 12 * BLOCK, 12 * BLOCK, false).unwrap();
-        ballast.allocate(nth * 4 * BLOCK, 4 * BLOCK, false).unwrap();
+        pieces.allocate(nth * 12 * BLOCK..nth * 12 * BLOCK + 12 * BLOCK, FileSize::Extend).unwrap();
+        ballast.allocate(nth * 4 * BLOCK..nth * 4 * BLOCK + 4 * BLOCK, FileSize::Extend).unwrap();
     }
     // Allocates the remaining run except the window of 31 blocks and 8 blocks.
     let rest = volume.space().free_blocks - 31 - 8;
     drop(pieces);
     volume.remove_file("/pieces").unwrap();
     volume.sync().unwrap();
-    ballast.allocate(ballast.size(), rest * BLOCK, false).unwrap();
+    ballast.allocate(ballast.size()..ballast.size() + rest * BLOCK, FileSize::Extend).unwrap();
     (volume, owner)
 }
 

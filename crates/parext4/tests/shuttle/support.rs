@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use parext4::device::{InlineQueue, Queue, forward_device};
 use parext4::fault::{Fault, plant};
 use parext4::{
-    Device, DirectFile, MemDevice, MkfsOptions, Policy, ResearchOptions, SplitAt, Volume, VolumeOptions, mkfs,
+    Device, DirectFile, FileSize, MemDevice, MkfsOptions, Policy, ResearchOptions, SplitAt, Volume,
+    VolumeOptions, mkfs,
 };
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -296,7 +297,10 @@ pub fn write_block(file: &DirectFile, byte: u8, block: u64) {
 pub fn fill_up(volume: &Volume) {
     let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [1024, 256, 64, 16, 4, 1] {
-        while ballast.allocate(ballast.size(), blocks * BLOCK as u64, false).is_ok() {}
+        while ballast
+            .allocate(ballast.size()..ballast.size() + blocks * BLOCK as u64, FileSize::Extend)
+            .is_ok()
+        {}
     }
 }
 

@@ -3,8 +3,8 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use parext4::Device;
 use parext4::fault::Fault;
+use parext4::{Device, FileSize};
 
 use super::support::*;
 use testkit::volume::DirectFiles as _;
@@ -14,7 +14,7 @@ fn two_writers_initialise_one_block() {
     check(300, &[Fault::OwnBytesOnly], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 1024, false).unwrap();
+        file.allocate(0..1024, FileSize::Extend).unwrap();
         race(&file, |f| write(f, 1, 1, 0), |f| write(f, 2, 1, 512));
         assert_eq!(sectors(&read(&file, 2, 0)), [1, 2]);
     });
@@ -25,7 +25,7 @@ fn a_write_holds_its_block_until_its_zeros_are_there() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
-        file.allocate(0, 1024, false).unwrap();
+        file.allocate(0..1024, FileSize::Extend).unwrap();
         race(&file, |f| write(f, 1, 1, 0), |f| write(f, 2, 2, 0));
         let seen = sectors(&read(&file, 2, 0));
         assert!(seen == [1, 2] || seen == [2, 2], "zeros lie over what was written after: {seen:?}");
@@ -95,7 +95,7 @@ fn with_rubbish_behind(image: &parext4::MemDevice) -> parext4::Volume {
     let volume = open(Arc::clone(&device));
     let file = volume.create_direct("/f").unwrap();
     write(&file, 1, 1, 0);
-    let (at, _) = file.device_range(0).unwrap().unwrap();
+    let at = file.device_range(0).unwrap().unwrap().start;
     drop(file);
     volume.close().unwrap();
     device.write_at(at + SECTOR as u64, &[IoSlice::new(&[STALE; SECTOR])]).unwrap();
@@ -113,7 +113,7 @@ fn a_file_grows_over_zeros() {
     check(200, &[Fault::TailNotZeroed, Fault::ZeroTailWithoutRange], |image| {
         let volume = with_rubbish_behind(image);
         let file = volume.direct_file("/f").unwrap();
-        race(&file, |f| f.allocate(2048, 1024, false).unwrap(), |f| write(f, 3, 1, 0));
+        race(&file, |f| f.allocate(2048..3072, FileSize::Extend).unwrap(), |f| write(f, 3, 1, 0));
         assert_eq!(sectors(&read(&file, 6, 0)), [3, 0, 0, 0, 0, 0]);
     });
 }

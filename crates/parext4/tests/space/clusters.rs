@@ -36,10 +36,10 @@ fn space_is_counted_in_clusters() {
         file.write_all_at(&[7; 1024], block * BLOCK).unwrap();
     }
     in_use(3, "five blocks in three clusters");
-    file.punch_hole(BLOCK, 5 * BLOCK).unwrap();
+    file.punch_hole(BLOCK..6 * BLOCK).unwrap();
     in_use(3, "a block of the first cluster is left");
     assert_eq!(file.seek_data(0).unwrap(), 6 * BLOCK);
-    file.punch_hole(6 * BLOCK, BLOCK).unwrap();
+    file.punch_hole(6 * BLOCK..7 * BLOCK).unwrap();
     in_use(2, "the last block of a cluster was punched");
     file.set_len(17 * BLOCK).unwrap();
     in_use(1, "truncated within a cluster");
@@ -93,11 +93,11 @@ fn ranges_that_move_are_whole_clusters() {
     let file = volume.create_direct("/file").unwrap();
     file.write_all_at(&[1; 64 << 10], 0).unwrap();
     let is_invalid = |result| matches!(result, Err(Error::Invalid(_)));
-    assert!(is_invalid(file.collapse_range(BLOCK, CLUSTER * BLOCK)));
-    assert!(is_invalid(file.collapse_range(CLUSTER * BLOCK, BLOCK)));
-    assert!(is_invalid(file.insert_range(0, 4 * BLOCK)));
-    file.collapse_range(CLUSTER * BLOCK, CLUSTER * BLOCK).unwrap();
-    file.insert_range(2 * CLUSTER * BLOCK, CLUSTER * BLOCK).unwrap();
+    assert!(is_invalid(file.collapse_range(BLOCK..BLOCK + CLUSTER * BLOCK)));
+    assert!(is_invalid(file.collapse_range(CLUSTER * BLOCK..CLUSTER * BLOCK + BLOCK)));
+    assert!(is_invalid(file.insert_range(0..4 * BLOCK)));
+    file.collapse_range(CLUSTER * BLOCK..CLUSTER * BLOCK + CLUSTER * BLOCK).unwrap();
+    file.insert_range(2 * CLUSTER * BLOCK..2 * CLUSTER * BLOCK + CLUSTER * BLOCK).unwrap();
     assert_eq!(file.size(), 64 << 10);
     drop(file);
     volume.close().unwrap();
@@ -177,10 +177,10 @@ fn exercise(volume: &Volume) {
         let _ = file.read_at(&mut bytes, block * BLOCK);
         let _ = file.write_all_at(&bytes[..1024], block * BLOCK);
         if block % 7 == 0 {
-            let _ = file.punch_hole((block + 1) * BLOCK, 2 * BLOCK);
+            let _ = file.punch_hole((block + 1) * BLOCK..(block + 1) * BLOCK + 2 * BLOCK);
         }
     }
-    let _ = file.collapse_range(0, CLUSTER * BLOCK);
+    let _ = file.collapse_range(0..CLUSTER * BLOCK);
     let _ = file.buffered().and_then(|buffered| buffered.write_all_at(&bytes, 70_000));
     let _ = volume.sync();
     let _ = file.set_len(30 * BLOCK);

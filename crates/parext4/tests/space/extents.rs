@@ -1,7 +1,7 @@
 //! Files of very many extents, and extents over very many groups: the most blocks that one change of the extent tree
 //! needs.
 
-use parext4::{DirectFile, Volume};
+use parext4::{DirectFile, FileSize, Volume};
 use testkit::Image;
 use testkit::volume::DirectFiles as _;
 
@@ -26,8 +26,8 @@ fn one_write_converts_thousands_of_single_blocks() {
     let volume = image.open();
     let (a, b) = (volume.create_direct("/a").unwrap(), volume.create_direct("/b").unwrap());
     for block in 0..6000 {
-        a.allocate(block << 10, 1 << 10, false).unwrap();
-        b.allocate(block << 10, 1 << 10, false).unwrap();
+        a.allocate(block << 10..(block + 1) << 10, FileSize::Extend).unwrap();
+        b.allocate(block << 10..(block + 1) << 10, FileSize::Extend).unwrap();
     }
     drop(b);
     write_and_check(&image, volume, a, 6000 << 10);
@@ -39,7 +39,7 @@ fn one_write_converts_blocks_allocated_from_the_end_to_the_start() {
     let volume = image.open();
     let a = volume.create_direct("/a").unwrap();
     for piece in (0..8000).rev() {
-        a.allocate(piece << 12, 4 << 10, true).unwrap();
+        a.allocate(piece << 12..(piece << 12) + (4 << 10), FileSize::Keep).unwrap();
     }
     write_and_check(&image, volume, a, 8000 << 12);
 }
@@ -54,7 +54,7 @@ fn an_extent_over_many_groups_is_freed() {
     };
     let volume = image.open();
     let file = volume.create_direct("/a").unwrap();
-    file.allocate(0, 56 << 20, false).unwrap();
+    file.allocate(0..56 << 20, FileSize::Extend).unwrap();
     // From here on the groups are in no transaction, and count again.
     volume.sync().unwrap();
     file.set_len(1000).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parext4::{DirectFile, Error, MemDevice, Volume};
+use parext4::{DirectFile, Error, FileSize, MemDevice, Volume};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use testkit::rng::Rng;
@@ -103,7 +103,7 @@ impl<'a> Filler<'a> {
             Way::WriteSparse => self.write_sparse(sectors, stamp),
             Way::Allocate => {
                 let size = self.allocated.size();
-                let result = self.allocated.allocate(size, sectors * SECTOR as u64, false);
+                let result = self.allocated.allocate(size..size + sectors * SECTOR as u64, FileSize::Extend);
                 assert!(
                     result.is_ok() || self.allocated.size() == size,
                     "a failed allocation changed the size"
@@ -112,7 +112,7 @@ impl<'a> Filler<'a> {
             }
             Way::AllocateBehindTheEnd => {
                 let place = (1 << 30) + self.count * LARGEST * SECTOR as u64;
-                self.allocated.allocate(place, sectors * SECTOR as u64, true)
+                self.allocated.allocate(place..place + sectors * SECTOR as u64, FileSize::Keep)
             }
             Way::MakeDirectory => {
                 self.volume.create_dir(format!("{}/d{}", self.directory, self.count), 0o755).map(drop)
@@ -306,8 +306,8 @@ fn fill_and_empty(name: &str, shape: Shape, seed: u64) {
     let before = volume.space();
     volume.create_dir("/fill", 0o755).expect("mkdir");
     let ahead = ["/fill/ahead", "/fill/behind"].map(|path| volume.create_direct(path).expect("create"));
-    ahead[0].allocate(0, AHEAD, false).expect("allocate");
-    ahead[1].allocate(0, AHEAD, true).expect("allocate");
+    ahead[0].allocate(0..AHEAD, FileSize::Extend).expect("allocate");
+    ahead[1].allocate(0..AHEAD, FileSize::Keep).expect("allocate");
 
     let fillers = fill(&volume, &device, shape, name, seed);
     let last = if shape.inode_ratio.is_some() { take_last_inodes(&volume) } else { Vec::new() };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use parext4::{
-    AlignedBuf, Credentials, Device, Error, IoFlags, IoRequest, MemDevice, OpenOptions, Result, Volume,
-    XattrMode,
+    AlignedBuf, Credentials, Device, Error, FileSize, IoFlags, IoRequest, MemDevice, OpenOptions, Result,
+    Volume, XattrMode,
 };
 
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
@@ -21,7 +21,9 @@ const WAYS: [(&str, Way); 6] = [
         file.write_all_at(&[7; PIECE], nth * PIECE as u64).map(drop)
     }),
     ("allocate", |volume, nth| {
-        volume.direct_file("/file")?.allocate(nth * PIECE as u64, PIECE as u64, false)
+        volume
+            .direct_file("/file")?
+            .allocate(nth * PIECE as u64..nth * PIECE as u64 + PIECE as u64, FileSize::Extend)
     }),
     ("mkdir", |volume, nth| volume.create_dir(format!("/dir{nth}"), 0o755).map(drop)),
     ("symlink", |volume, nth| volume.symlink(format!("/link{nth}"), "x".repeat(100)).map(drop)),
@@ -101,12 +103,14 @@ fn handles_of_one_file_act_for_their_callers_whichever_thread_uses_them() {
     root.set_len(1 << 30).unwrap();
 
     let block = [8; 4096];
+    let bytes_at = |hole| hole..hole + 4096;
     for _ in 0..4 {
         assert!(
             had_space(root.write_all_at(&block, hole())) && !had_space(user.write_all_at(&block, hole()))
         );
         assert!(
-            had_space(root.allocate(hole(), 4096, false)) && !had_space(user.allocate(hole(), 4096, false))
+            had_space(root.allocate(bytes_at(hole()), FileSize::Extend))
+                && !had_space(user.allocate(bytes_at(hole()), FileSize::Extend))
         );
     }
     let (buffered_root, buffered_user) = (root.buffered().unwrap(), user.buffered().unwrap());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::{
-    AlignedBuf, Completion, DirectFile, Error, IoFlags, IoQueue, IoRequest, MemDevice, MkfsOptions,
+    AlignedBuf, Completion, DirectFile, Error, FileSize, IoFlags, IoQueue, IoRequest, MemDevice, MkfsOptions,
     OpenOptions, Volume, VolumeOptions, mkfs,
 };
 use testkit::settings;
@@ -41,7 +41,7 @@ fn volume_without_extents(mib: u64) -> (Arc<MemDevice>, Volume) {
 fn fill(volume: &Volume, left: u64) {
     let file = volume.create_direct("/fill").unwrap();
     let len = volume.space().available_blocks.saturating_sub(left) * BLOCK as u64;
-    file.allocate(0, len, false).unwrap();
+    file.allocate(0..len, FileSize::Extend).unwrap();
 }
 
 fn create(volume: &Volume, dir: &str, count: u64) -> Vec<DirectFile> {
@@ -246,7 +246,7 @@ fn preallocated_blocks_of_a_file_in_use_are_available() {
     assert!(ahead > KEPT, "{ahead} blocks are preallocated");
     fill(&volume, 0);
     let other = volume.create_direct("/other").unwrap();
-    other.allocate(0, (ahead - KEPT) * BLOCK as u64, false).unwrap();
+    other.allocate(0..(ahead - KEPT) * BLOCK as u64, FileSize::Extend).unwrap();
     let mut done = Vec::new();
     finish(&mut queue, &mut done);
     assert!(done.iter().all(|completion| completion.result.is_ok()) && log.size() == 41 * BLOCK as u64);

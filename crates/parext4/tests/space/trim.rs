@@ -32,7 +32,7 @@ fn free_blocks_are_discarded_and_used_blocks_stay() {
             file.write_all_at(&vec![7; MIB as usize], 0).unwrap();
         }
         volume.sync().unwrap();
-        let (place, _) = gone.device_range(0).unwrap().unwrap();
+        let place = gone.device_range(0).unwrap().unwrap().start;
         drop(gone);
         volume.remove_file("/gone").unwrap();
         // Not durable yet: a crash may restore the file.
@@ -123,7 +123,7 @@ fn a_slow_discard_delays_no_commit() {
         let (volume, file) = (&volume, &file);
         scope.spawn(move || {
             // The only group of the volume.
-            file.punch_hole(0, MIB / 2).unwrap();
+            file.punch_hole(0..MIB / 2).unwrap();
             let other = volume.create_direct("/other").unwrap();
             volume.sync().unwrap();
             drop(other);

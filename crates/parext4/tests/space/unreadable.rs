@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{Device, MemDevice, MkfsOptions, OpenOptions, Result, Volume, XattrMode, mkfs};
+use parext4::{Device, FileSize, MemDevice, MkfsOptions, OpenOptions, Result, Volume, XattrMode, mkfs};
 use testkit::volume::{DirectFiles as _, Shape, assert_no_findings, untimed};
 
 fn base() -> MemDevice {
@@ -52,7 +52,9 @@ fn a_write_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
         file.write_all_at(&[2; 5000], 200 << 10)?;
         file.sync_all()
     });
-    fail_each_read("allocation", |volume| volume.direct_file("/file")?.allocate(200 << 10, 4096, true));
+    fail_each_read("allocation", |volume| {
+        volume.direct_file("/file")?.allocate(200 << 10..(200 << 10) + 4096, FileSize::Keep)
+    });
 }
 
 #[test]
@@ -60,19 +62,19 @@ fn a_removal_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
     fail_each_read("remove a file", |volume| volume.remove_file("/file"));
     fail_each_read("remove a directory", |volume| volume.remove_dir("/dir"));
     fail_each_read("truncate", |volume| volume.direct_file("/file")?.set_len(50 << 10));
-    fail_each_read("punch", |volume| volume.direct_file("/file")?.punch_hole(20 << 10, 20 << 10));
-    fail_each_read("collapse", |volume| volume.direct_file("/file")?.collapse_range(20 << 10, 20 << 10));
+    fail_each_read("punch", |volume| volume.direct_file("/file")?.punch_hole(20 << 10..40 << 10));
+    fail_each_read("collapse", |volume| volume.direct_file("/file")?.collapse_range(20 << 10..40 << 10));
 }
 
 #[test]
 fn a_split_whose_bitmap_cannot_be_read_leaves_the_volume_usable() {
     fail_each_read("zero a range", |volume| {
-        volume.direct_file("/parts")?.zero_range(22 << 10, 2 << 10, true)
+        volume.direct_file("/parts")?.zero_range(22 << 10..24 << 10, FileSize::Keep)
     });
     fail_each_read("zero parts of blocks", |volume| {
-        volume.direct_file("/parts")?.zero_range((22 << 10) + 100, 3000, true)
+        volume.direct_file("/parts")?.zero_range((22 << 10) + 100..(22 << 10) + 3100, FileSize::Keep)
     });
-    fail_each_read("punch", |volume| volume.direct_file("/parts")?.punch_hole(22 << 10, 2 << 10));
+    fail_each_read("punch", |volume| volume.direct_file("/parts")?.punch_hole(22 << 10..24 << 10));
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn a_punch_that_fails_after_its_first_transaction_stops_the_volume() {
     let options = MkfsOptions::new().block_size(1024).blocks_per_group(256).journal_blocks(1024);
     mkfs(&*base, &options.device_is_zero(true)).unwrap();
     let volume = Volume::open_device(Arc::clone(&base) as Arc<dyn Device>, &untimed()).unwrap();
-    volume.create_direct("/file").unwrap().allocate(0, LEN, false).unwrap();
+    volume.create_direct("/file").unwrap().allocate(0..LEN, FileSize::Extend).unwrap();
     volume.close().unwrap();
     for nth in 1.. {
         let memory = Arc::new(base.fork());
@@ -145,7 +147,7 @@ fn a_punch_that_fails_after_its_first_transaction_stops_the_volume() {
         file.write_all_at(&[2; 4096], LEN - 4096).unwrap();
         let before = file.metadata().sectors;
         device.arm(FaultPlan::at(nth).kind(FaultKind::Reads));
-        let punched = file.direct().punch_hole(0, LEN);
+        let punched = file.punch_hole(0..LEN);
         if device.failed().is_none() {
             punched.unwrap();
             assert!(nth > 100, "too few bitmaps for several transactions");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use parext4::{Device, File, Policy, ResearchOptions, Volume, VolumeOptions};
+use parext4::{Device, File, FileSize, Policy, ResearchOptions, Volume, VolumeOptions};
 
 use super::calls::{Call, CompletedCall, FRONT, Model, Outcome, Way, describe, explained, tags};
 use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
@@ -209,13 +209,17 @@ impl Bursts<'_> {
                 log.changed(start, self.clock.tick(), effect);
             }
             80..88 => {
-                let done = if buffered { file.punch_hole(at, len) } else { file.zero_range(at, len, true) };
+                let done = if buffered {
+                    file.punch_hole(at..at + len)
+                } else {
+                    file.zero_range(at..at + len, FileSize::Keep)
+                };
                 done.expect("punch_hole or zero_range");
                 let effect = Effect::Zero { first, end, grows: false };
                 log.changed(start, self.clock.tick(), effect);
             }
             88..94 => self.file.fault(at, buffered).expect("fault"),
-            94..97 => slowest::fsync(|| self.file.sync_range(at, len)).expect("sync_range"),
+            94..97 => slowest::fsync(|| self.file.sync_range(at..at + len)).expect("sync_range"),
             _ => slowest::fsync(|| self.file.sync_data()).expect("sync_data"),
         }
     }

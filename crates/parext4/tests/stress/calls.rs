@@ -1,7 +1,7 @@
 //! Calls on a file whose sectors may move, their effect on a model of the sectors, and the search for an order of
 //! calls that explains their results.
 
-use parext4::{DirectFile, Error, File};
+use parext4::{DirectFile, Error, File, FileSize};
 
 use super::one_file::{FILE, bytes, offset};
 use std::io::{IoSlice, IoSliceMut};
@@ -115,16 +115,18 @@ impl Call {
             }
             Self::SetLen { size } => file.set_len(offset(size))?,
             Self::Allocate { first, sectors, keep_size } => {
-                direct.allocate(offset(first), offset(sectors), keep_size)?;
+                direct.allocate(offset(first)..offset(first + sectors), FileSize::kept_if(keep_size))?;
             }
-            Self::Punch { first, sectors } => direct.punch_hole(offset(first), offset(sectors))?,
+            Self::Punch { first, sectors } => direct.punch_hole(offset(first)..offset(first + sectors))?,
             Self::Zero { first, sectors, keep_size } => {
-                direct.zero_range(offset(first), offset(sectors), keep_size)?;
+                direct.zero_range(offset(first)..offset(first + sectors), FileSize::kept_if(keep_size))?;
             }
-            Self::Collapse { first, sectors } => direct.collapse_range(offset(first), offset(sectors))?,
-            Self::Insert { first, sectors } => direct.insert_range(offset(first), offset(sectors))?,
+            Self::Collapse { first, sectors } => {
+                direct.collapse_range(offset(first)..offset(first + sectors))?
+            }
+            Self::Insert { first, sectors } => direct.insert_range(offset(first)..offset(first + sectors))?,
             Self::Fault { first, write } => file.fault(offset(first), write)?,
-            Self::Sync { first, sectors } => file.sync_range(offset(first), offset(sectors))?,
+            Self::Sync { first, sectors } => file.sync_range(offset(first)..offset(first + sectors))?,
         }
         Ok(Outcome::Done)
     }

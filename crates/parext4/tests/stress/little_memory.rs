@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::Volume;
+use parext4::{FileSize, Volume};
 
 use testkit::rng::Rng;
 use testkit::settings;
@@ -31,7 +31,7 @@ fn run(name: &str, setting: &Setting) {
     let options = untimed().cache_bytes(cache_size).write_back_interval(write_back_interval);
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &options).unwrap();
     let file = volume.create_direct("/f").unwrap().buffered().unwrap();
-    file.direct().set_len(size).unwrap();
+    file.set_len(size).unwrap();
     let watchdog = Watchdog::start(name, seed, WRITERS + 1);
     let deadline = Instant::now() + settings::seconds(3.0);
     std::thread::scope(|scope| {
@@ -53,8 +53,8 @@ fn run(name: &str, setting: &Setting) {
             while Instant::now() < deadline {
                 // Fails: the volume has too few blocks to zero.
                 watchdog.watch(WRITERS, || match size > VOLUME || rng.chance(50) {
-                    true => file.direct().punch_hole(0, size).unwrap(),
-                    false => file.direct().zero_range(0, size, true).unwrap(),
+                    true => file.punch_hole(0..size).unwrap(),
+                    false => file.zero_range(0..size, FileSize::Keep).unwrap(),
                 });
             }
         });

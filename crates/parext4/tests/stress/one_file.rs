@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    Device, DeviceOptions, DirectFile, Error, File, FileDevice, MemDevice, Policy, ResearchOptions, SplitAt,
-    Volume, VolumeOptions,
+    Device, DeviceOptions, DirectFile, Error, File, FileDevice, FileSize, MemDevice, Policy, ResearchOptions,
+    SplitAt, Volume, VolumeOptions,
 };
 
 use super::queued::Queued;
@@ -87,7 +87,7 @@ impl Worker<'_> {
         if self.rng.chance(10)
             && let Some(buffered) = self.buffered()
         {
-            return slowest::fsync(|| buffered.sync_range(0, offset(HOT))).expect("sync_range");
+            return slowest::fsync(|| buffered.sync_range(0..offset(HOT))).expect("sync_range");
         }
         if self.rng.chance(4) {
             return self.fault();
@@ -187,7 +187,7 @@ impl Worker<'_> {
         let (first, end) = place(&mut self.rng);
         let keep_size = self.rng.chance(50);
         let start = self.run.clock.tick();
-        let allocated = self.run.file.allocate(offset(first), offset(end - first), keep_size);
+        let allocated = self.run.file.allocate(offset(first)..offset(end), FileSize::kept_if(keep_size));
         if !self.run.extents {
             assert!(matches!(allocated, Err(Error::Unsupported(_))), "{allocated:?}");
             return;
@@ -206,7 +206,11 @@ impl Worker<'_> {
         self.log.way = if punches { "punching" } else { "zeroing" };
         let start = self.run.clock.tick();
         let file = self.run.file;
-        let done = if punches { file.punch_hole(at, len) } else { file.zero_range(at, len, !grows) };
+        let done = if punches {
+            file.punch_hole(at..at + len)
+        } else {
+            file.zero_range(at..at + len, FileSize::kept_if(!grows))
+        };
         done.expect("punch_hole or zero_range");
         let effect = Effect::Zero { first, end, grows: grows && !punches };
         self.log.changed(start, self.run.clock.tick(), effect);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use parext4::device::AlignedBuf;
-use parext4::{Completion, Error, IoFlags, IoQueue, IoRequest};
+use parext4::{Completion, Error, FileSize, IoFlags, IoQueue, IoRequest};
 
 use super::one_file::{FILE, LONGEST, ROUND, ROUND_OPERATIONS, Run, SPAN, bytes, offset, place};
 use testkit::history::{Effect, Log};
@@ -133,7 +133,7 @@ impl<'a> Queued<'a> {
         if !self.run.extents {
             return;
         }
-        self.run.file.allocate(offset(first), offset(end - first), false).expect("allocate");
+        self.run.file.allocate(offset(first)..offset(end), FileSize::Extend).expect("allocate");
         self.log.changed(start, self.run.clock.tick(), Effect::Allocate { end });
     }
 

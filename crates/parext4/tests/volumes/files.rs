@@ -5,7 +5,9 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parext4::{DirectFile, Error, File, FileType, IoFlags, IoQueue, IoRequest, OpenOptions, Volume};
+use parext4::{
+    DirectFile, Error, File, FileSize, FileType, IoFlags, IoQueue, IoRequest, OpenOptions, Volume,
+};
 use testkit::volume::{Shape, untimed};
 
 fn volume() -> Volume {
@@ -83,7 +85,7 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
     fails!(file.set_len(0), NotOpenFor);
     fails!(file.fault(0, true), NotOpenFor);
     fails!(file.direct().write_all_at(&buf, 0), NotOpenFor);
-    fails!(file.direct().punch_hole(0, 4096), NotOpenFor);
+    fails!(file.punch_hole(0..4096), NotOpenFor);
     file.sync_all().unwrap();
 
     let file = volume.open_file("/f", &write()).unwrap();
@@ -96,7 +98,7 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
     assert_eq!(direct.read_at(&mut buf, 0).unwrap(), 4096);
     fails!(direct.write_all_at(&buf, 0), NotOpenFor);
     fails!(direct.buffered().unwrap().write_all_at(&buf, 0), NotOpenFor);
-    fails!(direct.allocate(0, 4096, false), NotOpenFor);
+    fails!(direct.allocate(0..4096, FileSize::Extend), NotOpenFor);
     assert_eq!(Error::NotOpenFor("writing").to_errno(), 9, "EBADF");
 
     let mut queue = volume.io_queue(4);

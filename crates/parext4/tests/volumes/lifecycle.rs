@@ -6,8 +6,8 @@ use std::time::Duration;
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::error::Corruption;
 use parext4::{
-    AlignedBuf, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, RenameMode, SetAttributes, Timestamp,
-    Volume, VolumeOptions, mkfs, needs_recovery,
+    AlignedBuf, Error, FileSize, IoFlags, IoRequest, MemDevice, MkfsOptions, RenameMode, SetAttributes,
+    Timestamp, Volume, VolumeOptions, mkfs, needs_recovery,
 };
 use testkit::device::GatedDevice;
 use testkit::volume::{DirectFiles as _, assert_no_findings};
@@ -29,7 +29,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 fn a_failed_write_does_not_move_appends() {
     let (_device, volume) = fresh(16 << 20);
     let file = volume.create_direct("/allocated").unwrap();
-    assert!(matches!(file.allocate(0, 1 << 30, false), Err(Error::NoSpace)));
+    assert!(matches!(file.allocate(0..1 << 30, FileSize::Extend), Err(Error::NoSpace)));
     assert_eq!(file.append(&[1; 4096]).unwrap(), 0);
     let file = volume.create_direct("/written").unwrap();
     assert!(matches!(file.write_all_at(&vec![1; (20 << 20) + 100], 0), Err(Error::NoSpace)));
@@ -87,7 +87,7 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     // Allocated, overwritten, converted, in memory, and by a queue that also writes with a given time.
     file.write_all_at(&[1; 4096], 0).unwrap();
     file.write_all_at(&[2; 4096], 0).unwrap();
-    file.allocate(4096, 4096, false).unwrap();
+    file.allocate(4096..8192, FileSize::Extend).unwrap();
     file.node().set_attributes(&set).unwrap();
     file.write_all_at(&[3; 2048], 4096).unwrap();
     let buffered = file.buffered().unwrap();

@@ -5,7 +5,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use parext4::device::{SimDevice, SimProfile};
-use parext4::{Admissions, Device, DirectFile, MemDevice, Policy, Reason, ResearchOptions, Stats, Volume};
+use parext4::{
+    Admissions, Device, DirectFile, FileSize, MemDevice, Policy, Reason, ResearchOptions, Stats, Volume,
+};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
@@ -35,7 +37,7 @@ fn one_of_each(file: &DirectFile) {
     let write =
         |offset: u64, len: u64| file.write_all_at(&vec![7; usize::try_from(len).unwrap()], offset).unwrap();
     file.set_len(block(64)).unwrap();
-    file.allocate(0, block(16), true).unwrap();
+    file.allocate(0..block(16), FileSize::Keep).unwrap();
     write(block(0), block(4)); // unwritten, aligned
     write(block(0), block(1)); // written, aligned
     write(block(1) + 512, 1024); // written, unaligned
@@ -209,7 +211,9 @@ impl Worker<'_> {
 
     fn allocate(&mut self) {
         let (first, sectors) = self.own_place();
-        self.file.allocate(first * SECTOR as u64, sectors * SECTOR as u64, true).unwrap();
+        self.file
+            .allocate(first * SECTOR as u64..first * SECTOR as u64 + sectors * SECTOR as u64, FileSize::Keep)
+            .unwrap();
     }
 }
 
@@ -328,7 +332,7 @@ fn wait_of(policy: Policy, places: [(u64, usize); 2]) -> String {
     for _ in 0..100 {
         let (volume, file) = slow(policy);
         file.set_len(1 << 20).unwrap();
-        file.allocate(0, 1 << 20, true).unwrap();
+        file.allocate(0..1 << 20, FileSize::Keep).unwrap();
         let start = Barrier::new(2);
         std::thread::scope(|scope| {
             for (offset, len) in places {

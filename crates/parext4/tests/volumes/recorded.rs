@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{Device, DeviceOptions, Error, FileDevice, MemDevice, Volume, VolumeOptions};
+use parext4::{Device, DeviceOptions, Error, FileDevice, FileSize, MemDevice, Volume, VolumeOptions};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
@@ -116,7 +116,7 @@ fn a_volume_stopped_by_a_failed_write_or_flush_records_it() {
             let calls = device.calls();
             volume.create_direct("/second").unwrap();
             let file = volume.create_direct("/third").unwrap();
-            file.allocate(0, 1 << 20, false).unwrap();
+            file.allocate(0..1 << 20, FileSize::Extend).unwrap();
             drop(file);
             assert_eq!(volume.sync().is_err(), fail_at.is_some());
             let free = superblock(&memory).free_blocks();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    Device, DirectFile, Error, File, IoFlags, IoRequest, MemDevice, OpenOptions, RenameMode, SetAttributes,
-    Volume, VolumeOptions, XattrMode,
+    Device, DirectFile, Error, File, FileSize, IoFlags, IoRequest, MemDevice, OpenOptions, RenameMode,
+    SetAttributes, Volume, VolumeOptions, XattrMode,
 };
 use testkit::rng::Rng;
 use testkit::skip_allowed;
@@ -174,11 +174,11 @@ fn contents_cannot_change_and_all_else_can() {
             file.set_len(1 << 20),
             direct.write_all_at(&block, 0),
             direct.append(&block).map(drop),
-            direct.allocate(0, 4096, true),
-            direct.punch_hole(0, 4096),
-            direct.zero_range(0, 4096, true),
-            direct.collapse_range(0, 1024),
-            direct.insert_range(0, 1024),
+            direct.allocate(0..4096, FileSize::Keep),
+            direct.punch_hole(0..4096),
+            direct.zero_range(0..4096, FileSize::Keep),
+            direct.collapse_range(0..1024),
+            direct.insert_range(0..1024),
             volume.create_file(&name).map(drop),
         ];
         for (at, attempt) in attempts.into_iter().enumerate() {
@@ -224,7 +224,7 @@ fn changed_bytes_are_found_in_every_kind_of_read() {
             let lowest = protection.of(&data(len)).tree.len().div_ceil(protection.block_size) as u64;
             let per_block = protection.block_size / if protection.sha512 { 64 } else { 32 };
             let lowest = lowest - (len.div_ceil(protection.block_size).div_ceil(per_block)) as u64;
-            let at = |offset: u64| file.device_range(offset).unwrap().unwrap().0;
+            let at = |offset: u64| file.device_range(offset).unwrap().unwrap().start;
             [at(4096), at(len as u64 - 1), at(tree), at(tree + lowest * protection.block_size as u64)]
         };
         for (number, place) in places.into_iter().enumerate() {
@@ -261,7 +261,7 @@ fn a_hole_in_place_of_data_is_found() {
         assert!(matches!(read, Err(Error::Unverified(_))), "{read:?}");
     }
     let file = open_direct(&volume, "/f70000").unwrap();
-    assert_eq!(file.data_range(0).unwrap(), Some((0, 70_000)), "holes are read, too");
+    assert_eq!(file.data_range(0).unwrap(), Some(0..70_000), "holes are read, too");
 }
 
 /// The check reads no contents, so it finds a missing block of the tree, but none of the data.
@@ -290,8 +290,8 @@ fn arbitrary_descriptors_cause_no_panic() {
         let volume = open(&sound);
         let file = open_direct(&volume, &path(len)).unwrap();
         let tree = KINDS[2].1.of(&data(len)).tree.len() as u64;
-        let (start, _) = file.device_range(verity::offset(len) + tree).unwrap().unwrap();
-        usize::try_from(start).unwrap()
+        let place = file.device_range(verity::offset(len) + tree).unwrap().unwrap();
+        usize::try_from(place.start).unwrap()
     };
     let mut rng = Rng::new(11, 0);
     let read = |bytes: Vec<u8>| {

@@ -1,7 +1,7 @@
 //! Flags that users change, and the operations that they forbid.
 
 use super::{assert_fails, file, new, on_each_kind};
-use parext4::{DirectFile, InodeFlags, RenameMode, SetAttributes, XattrMode};
+use parext4::{DirectFile, FileSize, InodeFlags, RenameMode, SetAttributes, XattrMode};
 use testkit::volume::DirectFiles as _;
 
 #[test]
@@ -17,7 +17,7 @@ fn immutable_forbids_every_change() {
         assert_fails!(file.write_all_at(&[2; 4096], 0), NotPermitted);
         assert_fails!(file.append(&[2; 4096]), NotPermitted);
         assert_fails!(file.set_len(0), NotPermitted);
-        assert_fails!(file.allocate(0, 4096, true), NotPermitted);
+        assert_fails!(file.allocate(0..4096, FileSize::Keep), NotPermitted);
         assert_fails!(node.set_xattr(b"user.a", b"y", XattrMode::Any), NotPermitted);
         assert_fails!(node.remove_xattr(b"user.a"), NotPermitted);
         assert_fails!(node.set_attributes(&SetAttributes::new()), NotPermitted);

@@ -1,7 +1,7 @@
 //! Attributes on a volume without free blocks: an error, and nothing changes.
 
 use super::{Image, file, full_list, names};
-use parext4::{Error, NewInode, XattrMode};
+use parext4::{Error, FileSize, NewInode, XattrMode};
 use testkit::volume::DirectFiles as _;
 
 #[test]
@@ -16,7 +16,7 @@ fn without_free_blocks_nothing_changes() {
         let mut chunk = 1 << 20;
         let mut at = 0;
         while chunk >= 1024 {
-            match full.allocate(at, chunk, false) {
+            match full.allocate(at..at + chunk, FileSize::Extend) {
                 Ok(()) => at += chunk,
                 Err(Error::NoSpace) => chunk /= 2,
                 Err(error) => panic!("{error}"),

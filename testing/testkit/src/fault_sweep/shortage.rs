@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 
-use parext4::{DirectFile, Error, MemDevice, NewInode, QuotaKind, QuotaLimits, Volume};
+use parext4::{DirectFile, Error, FileSize, MemDevice, NewInode, QuotaKind, QuotaLimits, Volume};
 
 use super::devices::Devices;
 use super::snapshot::OWN;
@@ -123,7 +123,7 @@ fn fill(volume: &Volume) -> Result<(), Error> {
     let block = u64::from(space.block_size);
     for number in 0..space.blocks / 50 + SPARE {
         let file = volume.create_direct(absorber(number))?;
-        if let Err(Error::Unsupported(_)) = file.allocate(0, UNWRITTEN * block, false) {
+        if let Err(Error::Unsupported(_)) = file.allocate(0..UNWRITTEN * block, FileSize::Extend) {
             volume.remove_file(absorber(number))?;
             break;
         }

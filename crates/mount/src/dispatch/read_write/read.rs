@@ -37,7 +37,7 @@ impl Read {
         let (offset, len) = (self.at.offset, self.len as u64);
         match self.origin {
             Origin::Direct => open.is_direct(self.flags),
-            _ => is_aligned(&open.file, offset | len) && !open.file.has_cached_pages(offset, len),
+            _ => is_aligned(&open.file, offset | len) && !open.file.has_cached_pages(offset..offset + len),
         }
     }
 

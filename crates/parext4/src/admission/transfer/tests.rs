@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sync::{Arc, Rank, hold};
-use crate::{DirectFile, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
+use crate::{DirectFile, FileSize, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 
 const BLOCK: u64 = 4096;
 
@@ -16,7 +16,7 @@ fn volume() -> Volume {
 fn create(volume: &Volume) -> DirectFile {
     let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
     file.write_all_at(&[1; 2 * BLOCK as usize], 0).unwrap();
-    file.allocate(3 * BLOCK, 4 * BLOCK, false).unwrap();
+    file.allocate(3 * BLOCK..7 * BLOCK, FileSize::Extend).unwrap();
     file
 }
 
@@ -153,7 +153,7 @@ fn a_write_that_is_not_widened_ends() {
     let mut read = Transfer::extending(Operation::Read { offset: 0, end: BLOCK }, 0);
     assert!(matches!(read.widen(node), Err(Error::NoSpace)), "it is no write");
     let past_end = volume.open_direct("/past end", &OpenOptions::read_write().create_new(true)).unwrap();
-    past_end.allocate(0, 4 * BLOCK, true).unwrap();
+    past_end.allocate(0..4 * BLOCK, FileSize::Keep).unwrap();
     past_end.set_len(2 * BLOCK).unwrap();
     let mut first = write(0, BLOCK);
     assert!(matches!(first.widen(past_end.node()), Err(Error::NoSpace)), "it would extend the file");

@@ -11,6 +11,7 @@ mod page_fault;
 mod read;
 mod read_ahead;
 mod replacement;
+mod shared;
 mod space;
 mod sync;
 mod untorn;
@@ -138,7 +139,7 @@ impl File {
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_all_at(b"text", 8192)?;
-    /// file.direct().allocate(0, 4096, true)?;
+    /// file.allocate(0, 4096, true)?;
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]

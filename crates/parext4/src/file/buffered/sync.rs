@@ -1,5 +1,7 @@
 //! Syncs of buffered files: dirty data is written back, then a commit makes it durable, as for direct writes.
 
+use std::ops::Range;
+
 use rangelock::ByteRange;
 
 use super::File;
@@ -42,24 +44,24 @@ impl File {
         self.file.node().sync()
     }
 
-    /// Makes `len` bytes of the file's data from `offset` on durable.
+    /// Makes the file's data in `range` durable, in bytes. Does nothing for a range without bytes.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_all_at(b"text", 4096)?;
-    /// file.sync_range(4096, 4)?;
+    /// file.sync_range(4096..4100)?;
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// The errors of [`sync_data`](Self::sync_data).
-    pub fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
-        let end = self.file.node.end_of(offset, len)?;
-        if len == 0 {
+    pub fn sync_range(&self, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
             return Ok(());
         }
-        self.write_back(self.file.engine().page_size().touching(ByteRange::new(offset, end)))?;
+        let end = self.file.node.end_of(range.start, range.end - range.start)?;
+        self.write_back(self.file.engine().page_size().touching(ByteRange::new(range.start, end)))?;
         self.file.node.commit()
     }
 

@@ -225,7 +225,7 @@ impl File {
         drop(at_work);
         match self.options.sync {
             SyncMode::None => {}
-            SyncMode::Data => self.sync_range(offset, total(bufs))?,
+            SyncMode::Data => self.sync_range(offset..offset + total(bufs))?,
             SyncMode::All => self.sync_all_written(offset, total(bufs))?,
         }
         Ok(offset)

@@ -1,5 +1,7 @@
 //! Finds the data and the holes of a file.
 
+use std::ops::Range;
+
 use parext4_format::BlockRange;
 
 use crate::error::{Error, Result};
@@ -7,7 +9,7 @@ use crate::file::DirectFile;
 use crate::mapping::{BlockState, Mapping};
 
 impl DirectFile {
-    /// Returns the first range of written data at or after byte `offset`, as `(start, end)` in bytes, ending no later
+    /// Returns the first range of written data at or after byte `offset`, in bytes, ending no later
     /// than the file. Returns `None` if only holes and unwritten blocks follow. In a file that fs-verity protects all is data,
     /// because reading a hole verifies it.
     ///
@@ -15,43 +17,43 @@ impl DirectFile {
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
-    /// assert_eq!(file.data_range(0)?, Some((8192, 12288)));
+    /// assert_eq!(file.data_range(0)?, Some(8192..12288));
     /// assert_eq!(file.data_range(12288)?, None);
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// The error of a corrupt map.
-    pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+    pub fn data_range(&self, offset: u64) -> Result<Option<Range<u64>>> {
         self.node.write_back_data()?;
         let (size, unit) = (self.size(), self.engine().layout.block_size);
         if offset >= size {
             return Ok(None);
         }
         if self.inode().has_verity() {
-            return Ok(Some((offset, size)));
+            return Ok(Some(offset..size));
         }
         if let Some(contents) = self.inline_contents()? {
             let end = contents.len() as u64;
-            return Ok((offset < end).then_some((offset, end)));
+            return Ok((offset < end).then_some(offset..end));
         }
         let block_map = self.engine().block_map(self.inode())?;
         // The lock keeps the extents in place.
         let _locked = block_map.lock();
         let mut rest = unit.blocks_touching(offset..size);
-        let mut found: Option<(u64, u64)> = None;
+        let mut found: Option<Range<u64>> = None;
         while !rest.is_empty() {
             let run = block_map.lookup(rest.start(), rest.count())?;
             match (run.state, &mut found) {
-                (BlockState::Written(_), None) => found = Some((run.logical.to_u64(), run.end())),
-                (BlockState::Written(_), Some((_, end))) => *end = run.end(),
+                (BlockState::Written(_), None) => found = Some(run.logical.to_u64()..run.end()),
+                (BlockState::Written(_), Some(found)) => found.end = run.end(),
                 (_, Some(_)) => break,
                 (_, None) => {}
             }
             rest = BlockRange::clamped(run.end(), rest.end());
         }
         let bytes = |block: u64| block << unit.bits();
-        Ok(found.map(|(start, end)| (bytes(start).max(offset), bytes(end).min(size))))
+        Ok(found.map(|blocks| bytes(blocks.start).max(offset)..bytes(blocks.end).min(size)))
     }
 
     /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`). Unwritten blocks count as holes.
@@ -67,7 +69,7 @@ impl DirectFile {
     /// # Errors
     /// [`Error::NothingAfter`] if there is none; a corrupt map.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.data_range(offset)?.map(|(start, _)| start).ok_or(Error::NothingAfter(offset))
+        self.data_range(offset)?.map(|data| data.start).ok_or(Error::NothingAfter(offset))
     }
 
     /// Returns the first byte at or after `offset` that is in a hole (`SEEK_HOLE`). The end of the file counts as a
@@ -89,13 +91,12 @@ impl DirectFile {
             return Err(Error::NothingAfter(offset));
         }
         Ok(match self.data_range(offset)? {
-            Some((start, end)) if start <= offset => end,
+            Some(data) if data.start <= offset => data.end,
             _ => offset,
         })
     }
 
-    /// Returns the device range of the written data that starts at byte `offset`, as `(device offset, length)` in
-    /// bytes, up to where it stops being contiguous. Returns `None` if no data is written there.
+    /// Returns the device range of the written data that starts at byte `offset`, in bytes of the device, up to where it stops being contiguous. Returns `None` if no data is written there.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
@@ -108,7 +109,7 @@ impl DirectFile {
     ///
     /// # Errors
     /// The error of a corrupt map.
-    pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+    pub fn device_range(&self, offset: u64) -> Result<Option<Range<u64>>> {
         self.node.write_back_data()?;
         let layout = &self.engine().layout;
         let unit = layout.block_size;
@@ -117,7 +118,7 @@ impl DirectFile {
         let run =
             self.engine().block_map(self.inode())?.runs(BlockRange::starting_at(block)).next().transpose()?;
         let Some(Mapping { state: BlockState::Written(start), len, .. }) = run else { return Ok(None) };
-        let within = u64::from(unit.offset_in_block(offset));
-        Ok(Some((layout.offset(start) + within, (u64::from(len) << unit.bits()) - within)))
+        let first = layout.offset(start);
+        Ok(Some(first + u64::from(unit.offset_in_block(offset))..first + (u64::from(len) << unit.bits())))
     }
 }

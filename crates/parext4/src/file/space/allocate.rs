@@ -8,37 +8,41 @@ use rangelock::ByteRange;
 use crate::admission::{HeldRange, Transfer};
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
-use crate::file::DirectFile;
+use crate::file::{DirectFile, FileSize};
 use crate::operation::Operation;
 
 /// Blocks requested at once: the most that one extent can hold.
 const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;
 
 impl DirectFile {
-    /// Allocates the blocks of `[offset, offset + len)` bytes, which read as zeros until written. Unless
-    /// `keep_size`, the file grows to cover them.
+    /// Allocates the blocks of `range`, in bytes, which read as zeros until written. `size` says whether a file that ends before the range
+    /// grows to cover it. Blocks until operations on the same bytes have completed.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// file.allocate(0, 1 << 20, true)?;
-    /// assert_eq!(file.size(), 0, "keep_size was set");
+    /// use parext4::FileSize;
+    ///
+    /// file.allocate(0..1 << 20, FileSize::Keep)?;
+    /// assert_eq!(file.size(), 0, "FileSize::Keep");
     /// assert!(file.fiemap(0..u64::MAX)?[0].unwritten);
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes; [`Error::FileTooLarge`](crate::Error::FileTooLarge);
     /// [`Error::NoSpace`](crate::Error::NoSpace); blocks that were allocated before the failure stay allocated, and
     /// the size does not change. [`Error::Unsupported`](crate::Error::Unsupported) if the file has no extents (ext2, ext3),
     /// because only they record that blocks are not written. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
-    pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+    pub fn allocate(&self, range: Range<u64>, size: FileSize) -> Result<()> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         self.check_extents()?;
-        let end = self.end_of_range(offset, len)?;
+        self.check_range(&range)?;
         self.ensure_blocks()?;
-        let _held =
-            self.acquire_allocated(Operation::Allocate { offset, end, keep_size }, offset..end, keep_size)?;
-        self.finish_allocation(end, keep_size)
+        let Range { start: offset, end } = range;
+        let operation = Operation::Allocate { offset, end, keep_size: size == FileSize::Keep };
+        let _held = self.acquire_allocated(operation, range, size)?;
+        self.finish_allocation(end, size)
     }
 
     /// Checks that the file has extents.
@@ -52,15 +56,18 @@ impl DirectFile {
         Err(Error::Unsupported(format!("inode {}: it has no extents", self.inode().ino())))
     }
 
-    /// Acquires the range of an operation that allocates all blocks of `bytes`, and allocates them. Unless `keep_size`,
-    /// the operation may extend the file to cover them.
+    /// Acquires the range of an operation that allocates all blocks of `bytes`, and allocates them. With
+    /// [`FileSize::Extend`] the operation may extend the file to cover them.
     pub(in crate::file) fn acquire_allocated(
         &self,
         operation: Operation,
         bytes: Range<u64>,
-        keep_size: bool,
+        size: FileSize,
     ) -> Result<HeldRange<'_>> {
-        let grows_to = if keep_size { 0 } else { bytes.end };
+        let grows_to = match size {
+            FileSize::Extend => bytes.end,
+            FileSize::Keep => 0,
+        };
         let held = self.node.acquire(&mut Transfer::extending(operation, grows_to))?;
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;
@@ -85,15 +92,15 @@ impl DirectFile {
         })
     }
 
-    /// Raises the size to `end`, unless `keep_size`. Marks the file as modified in either case, as the kernel does.
-    pub(in crate::file) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
+    /// Raises the size to `end` with [`FileSize::Extend`]. Marks the file as modified in either case, as the kernel does.
+    pub(in crate::file) fn finish_allocation(&self, end: u64, size: FileSize) -> Result<()> {
         let inode = self.inode();
-        if !keep_size {
+        if size == FileSize::Extend {
             self.engine().allow_size(end)?;
         }
         self.engine().transact(1, |handle| {
             inode.join(handle);
-            if !keep_size && end > inode.size() {
+            if size == FileSize::Extend && end > inode.size() {
                 inode.raise_size(end);
             }
             inode.touch_modified();

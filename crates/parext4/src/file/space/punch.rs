@@ -1,19 +1,21 @@
 //! Punching holes.
 
+use std::ops::Range;
+
 use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
-use crate::file::DirectFile;
+use crate::file::{DirectFile, FileSize, check_not_empty};
 use crate::inode::FIXED;
 use crate::layout::MAX_FILE_BLOCKS;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Frees the blocks of `[offset, offset + len)` bytes, which then read as zeros. In blocks that the range covers
+    /// Frees the blocks of `range`, in bytes, which then read as zeros. In blocks that the range covers
     /// in part, zeroes the bytes that it covers. Accepts any offset and length. Changes neither the size nor the
-    /// blocks that were allocated past the end of the file.
+    /// blocks that were allocated past the end of the file. Blocks until operations on the same bytes have completed.
     ///
     /// A crash before the next sync may leave any part of the range as it was, and any sector of the partly covered
     /// blocks.
@@ -22,19 +24,19 @@ impl DirectFile {
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.append(&parext4::AlignedBuf::from_slice(&[7; 12288]))?;
-    /// file.punch_hole(4096, 4096)?;
+    /// file.punch_hole(4096..8192)?;
     /// assert_eq!((file.seek_hole(0)?, file.size()), (4096, 12288));
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
+    /// [`Error::Invalid`](crate::Error::Invalid) for a range without bytes; [`Error::FileTooLarge`](crate::Error::FileTooLarge);
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;
     /// [`Error::NoSpace`](crate::Error::NoSpace) if an extent must be split and even the blocks reserved for metadata
     /// are used up, with the edges zeroed; the errors of the device.
-    pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+    pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
-        let end = self.end_of_hole(offset, len)?;
+        let Range { start: offset, end } = self.end_hole(range)?;
         self.ensure_blocks()?;
         let mut held = self.node.admit(Operation::PunchHole { offset, end })?;
         when_planted!(Fault::PunchWithoutRange, held.release());
@@ -43,7 +45,7 @@ impl DirectFile {
         // A range that reaches the end of the file includes all of the last block.
         let end = if end < size { end } else { size.next_multiple_of(block_size) };
         if offset >= end.min(size) {
-            return self.finish_allocation(size, true);
+            return self.finish_allocation(size, FileSize::Keep);
         }
         self.node.zero_edges(held.hold(), offset, end)?;
         self.free_range(self.node.whole_blocks(offset, end))?;
@@ -51,14 +53,13 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Returns the end of a hole, which may lie past the largest size that the file can have.
-    fn end_of_hole(&self, offset: u64, len: u64) -> Result<u64> {
-        let largest = MAX_FILE_BLOCKS * self.engine().block_size();
-        let end = offset.checked_add(len).filter(|&end| end <= largest).ok_or(Error::FileTooLarge)?;
-        if len == 0 {
-            return Err(Error::invalid("a range of length 0"));
+    /// Ends a hole at the largest size that the file can have, unless it begins past that.
+    fn end_hole(&self, Range { start, end }: Range<u64>) -> Result<Range<u64>> {
+        if end > MAX_FILE_BLOCKS * self.engine().block_size() {
+            return Err(Error::FileTooLarge);
         }
-        Ok(end.min(self.engine().max_size(self.inode())).max(offset.saturating_add(1)))
+        check_not_empty(&(start..end))?;
+        Ok(start..end.min(self.engine().max_size(self.inode())).max(start + 1))
     }
 
     /// Frees `blocks`, in as many transactions as necessary.

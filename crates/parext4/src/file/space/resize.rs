@@ -102,7 +102,7 @@ mod tests {
     use parext4_device::{FaultDevice, FaultKind, FaultPlan, MemDevice};
 
     use crate::error::Result;
-    use crate::file::{DirectFile, OpenOptions};
+    use crate::file::{DirectFile, FileSize, OpenOptions};
     use crate::journal::EmptiedLog;
     use crate::memory::Evict;
     use crate::mkfs::{MkfsOptions, mkfs};
@@ -121,8 +121,8 @@ mod tests {
         let options = VolumeOptions::new().commit_interval(None);
         let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
         let file = volume.open_direct("/file", &OpenOptions::read_write().create_new(true)).unwrap();
-        (0..1100).for_each(|run| file.allocate(run * 2048, 1024, false).unwrap());
-        file.allocate(4 << 20, SIZE - (4 << 20), false).unwrap();
+        (0..1100).for_each(|run| file.allocate(run * 2048..run * 2048 + 1024, FileSize::Extend).unwrap());
+        file.allocate(4 << 20..SIZE, FileSize::Extend).unwrap();
         volume.empty_journal(EmptiedLog::Kept).unwrap();
         (0..2000).for_each(|_| Evict::evict(&*volume.engine.allocator));
         (0..4096).for_each(|_| Evict::evict(&*volume.engine.cache));

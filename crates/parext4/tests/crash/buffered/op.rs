@@ -1,6 +1,6 @@
 //! Operations on a file. Offsets and lengths are in sectors, including collapsed and inserted ranges.
 
-use parext4::{DirectFile, Error, File};
+use parext4::{DirectFile, Error, File, FileSize};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp, filled};
@@ -90,13 +90,15 @@ impl Op {
             }
             Self::SetLen { sectors } => on.buffered.set_len(at(sectors)),
             Self::Allocate { first, sectors, keep_size } => {
-                on.file.allocate(at(first), at(sectors), keep_size)
+                on.file.allocate(at(first)..at(first + sectors), FileSize::kept_if(keep_size))
             }
-            Self::Punch { first, sectors } => on.file.punch_hole(at(first), at(sectors)),
-            Self::Zero { first, sectors, keep_size } => on.file.zero_range(at(first), at(sectors), keep_size),
-            Self::Collapse { first, sectors } => on.file.collapse_range(at(first), at(sectors)),
-            Self::Insert { first, sectors } => on.file.insert_range(at(first), at(sectors)),
-            Self::SyncRange { first, sectors } => on.buffered.sync_range(at(first), at(sectors)),
+            Self::Punch { first, sectors } => on.file.punch_hole(at(first)..at(first + sectors)),
+            Self::Zero { first, sectors, keep_size } => {
+                on.file.zero_range(at(first)..at(first + sectors), FileSize::kept_if(keep_size))
+            }
+            Self::Collapse { first, sectors } => on.file.collapse_range(at(first)..at(first + sectors)),
+            Self::Insert { first, sectors } => on.file.insert_range(at(first)..at(first + sectors)),
+            Self::SyncRange { first, sectors } => on.buffered.sync_range(at(first)..at(first + sectors)),
             Self::SyncData { way: Way::Direct } => on.file.sync_data(),
             Self::SyncData { .. } => on.buffered.sync_data(),
             Self::SyncAll { way: Way::Direct } => on.file.sync_all(),

@@ -27,7 +27,7 @@ workload!(buffered_writes_of_parts_of_pages, with_file(SMALL, 100 << 10), untime
     }
     run.step("write the end", |_| file.write_all_at(&bytes(3, 3000), 99 * KIB))?;
     run.file_step("sync a range", "/file", |_| {
-        file.sync_range(0, 40 * KIB)?;
+        file.sync_range(0..40 * KIB)?;
         file.sync_all()
     })
 });
@@ -109,7 +109,7 @@ workload!(files_used_in_both_ways, with_file(LARGE, 64 << 10), untimed(), |run| 
     run.look("read directly", |_| direct.read_at(&mut seen, 4096))?;
     assert!(seen[..4096] == bytes(3, 4096));
     run.step("extend buffered", |_| file.write_all_at(&bytes(4, 9000), 65_000))?;
-    run.step("punch", |_| direct.punch_hole(60_000, 10_000))?;
+    run.step("punch", |_| direct.punch_hole(60_000..70000))?;
     run.look("read buffered", |_| file.read_at(&mut seen, 0))?;
     run.step("append directly", |_| {
         direct.set_len(80 << 10).and_then(|()| direct.append(&bytes(5, 4096)).map(drop))

@@ -1,5 +1,6 @@
 //! Direct reads and writes.
 
+use parext4::FileSize;
 use testkit::volume::{DirectFiles as _, untimed};
 
 use super::{LARGE, SMALL, bytes, volume, with_file, workload};
@@ -46,7 +47,7 @@ workload!(
 
 workload!(direct_writes_in_unwritten_blocks, with_file(LARGE, 4096), untimed(), |run| {
     let file = run.look("open", |volume| volume.direct_file("/file"))?;
-    run.step("allocate", |_| file.allocate(0, 128 * KIB, false))?;
+    run.step("allocate", |_| file.allocate(0..128 * KIB, FileSize::Extend))?;
     run.step("convert the middle", |_| file.write_all_at(&bytes(2, 4096), 64 * KIB))?;
     run.step("convert a part of a block", |_| file.write_all_at(&bytes(3, 1024), 32 * KIB + 1024))?;
     run.sync()?;
@@ -72,7 +73,7 @@ workload!(
     volume(SMALL, |volume| {
         let file = volume.create_direct("/file")?;
         (0..40).try_for_each(|nth| file.write_all_at(&bytes(nth, 1024), u64::from(nth) * 3 * KIB))?;
-        file.allocate(200 * KIB, 20 * KIB, false)
+        file.allocate(200 * KIB..220 * KIB, FileSize::Extend)
     }),
     untimed(),
     |run| {
@@ -121,7 +122,7 @@ workload!(
         let file = run.look("open", |volume| volume.direct_file("/file"))?;
         run.step("overwrite", |_| file.write_all_at(&bytes(3, 1024), 100 * KIB))?;
         run.step("fill a hole", |_| file.write_all_at(&bytes(4, 1024), 101 * KIB))?;
-        run.step("punch", |_| file.punch_hole(150 * KIB, 60 * KIB))?;
+        run.step("punch", |_| file.punch_hole(150 * KIB..210 * KIB))?;
         run.file_step("sync", "/file", |_| file.sync_all())?;
         run.step("truncate", |_| file.set_len(20 * KIB + 100))?;
         run.sync()

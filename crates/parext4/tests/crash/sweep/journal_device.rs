@@ -72,7 +72,7 @@ workload!(a_journal_on_a_device_of_its_own, with_file(1024, 30 << 10), untimed()
     run.step("create", |volume| create(volume, "/new").map(drop))?;
     run.sync()?;
     run.step("rename", |volume| volume.rename("/new", "/newer"))?;
-    run.step("punch", |_| file.punch_hole(8 << 10, 6 << 10))?;
+    run.step("punch", |_| file.punch_hole(8 << 10..14 << 10))?;
     run.file_step("sync the data", "/file", |_| file.sync_data())?;
     run.step("truncate", |_| file.set_len(10_000))?;
     drop((file, buffered));

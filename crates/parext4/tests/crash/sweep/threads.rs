@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use parext4::{OpenOptions, Result, Volume};
+use parext4::{FileSize, OpenOptions, Result, Volume};
 use testkit::volume::{DirectFiles as _, untimed};
 
 use super::{LARGE, SMALL, bytes, volume, workload};
@@ -52,7 +52,7 @@ workload!(threads_on_files_of_their_own, volume(SMALL, fill), untimed(), |run| {
         together(|nth| match nth {
             0 => volume.rename("/own-0", "/renamed"),
             1 => volume.direct_file(own(1))?.set_len(3000),
-            2 => volume.direct_file(own(2))?.punch_hole(4096, 30_000),
+            2 => volume.direct_file(own(2))?.punch_hole(4096..34096),
             _ => volume.sync(),
         })
     })?;
@@ -71,9 +71,9 @@ workload!(threads_on_one_file, volume(LARGE, fill), untimed(), |run| {
     })?;
     run.step("zero, punch, allocate and write", |_| {
         together(|nth| match nth {
-            0 => file.zero_range(part(0), 4096, true),
-            1 => file.punch_hole(part(1), 5000),
-            2 => file.allocate(part(2) + 4096, 12_000, true),
+            0 => file.zero_range(part(0)..part(0) + 4096, FileSize::Keep),
+            1 => file.punch_hole(part(1)..part(1) + 5000),
+            2 => file.allocate(part(2) + 4096..part(2) + 4096 + 12_000, FileSize::Keep),
             _ => file.write_all_at(&bytes(50, 4096), part(3) + 8192),
         })
     })?;

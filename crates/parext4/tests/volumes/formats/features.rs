@@ -1,6 +1,6 @@
 //! Features that a volume gets with the first use.
 
-use parext4::XattrMode;
+use parext4::{FileSize, XattrMode};
 use testkit::Image;
 use testkit::volume::DirectFiles as _;
 
@@ -33,7 +33,7 @@ fn features_are_set_on_first_use() {
         match grow {
             0 => file.set_len(1 << 31).unwrap(),
             1 => file.write_all_at(&[1; 512], (1 << 31) - 512).unwrap(),
-            _ => file.allocate((1 << 31) - 1024, 1024, false).unwrap(),
+            _ => file.allocate((1 << 31) - 1024..1 << 31, FileSize::Extend).unwrap(),
         }
         file.node().set_xattr(b"user.a", b"b", XattrMode::Any).unwrap();
         drop(file);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parext4::{
-    Credentials, Error, InodeFlags, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits,
+    Credentials, Error, FileSize, InodeFlags, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits,
     SetAttributes, Volume,
 };
 use testkit::volume::assert_clean;
@@ -44,7 +44,7 @@ fn writes_stop_at_the_hard_limit() {
     assert!(exceeded(file.write_all_at(&[1; 20 << 10], 90 << 10)));
     let direct = user.open_direct("/b", &OpenOptions::read_write()).unwrap();
     assert!(exceeded(direct.write_all_at(&[1; 16 << 10], 0)));
-    assert!(exceeded(direct.allocate(0, 64 << 10, false)));
+    assert!(exceeded(direct.allocate(0..64 << 10, FileSize::Extend)));
     file.sync_all().unwrap();
     assert!(exceeded(file.append(&[1; 20 << 10])));
     file.set_len(0).unwrap();
@@ -210,7 +210,7 @@ fn contents_leave_the_inode_within_the_limits() {
         assert!(exceeded(file.write_all_at(&[2; 500], 0)));
         assert!(exceeded(file.append(&[2; 500])));
         assert!(exceeded(file.set_len(500)));
-        assert!(exceeded(direct.punch_hole(0, 4)));
+        assert!(exceeded(direct.punch_hole(0..4)));
         assert_eq!(user.read("/file").unwrap(), b"contents");
         let dir = user.resolve("/dir").unwrap();
         let name = |nth: usize| format!("{nth}{}", "x".repeat(100)).into_bytes();

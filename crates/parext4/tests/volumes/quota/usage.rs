@@ -115,7 +115,7 @@ fn threads_change_a_file_and_its_owner() {
                     match (round + thread) % 4 {
                         0 => file.append(&[1; 5000]).map(drop),
                         1 => file.write_all_at(&[2; 3000], round * 7000).map(drop),
-                        2 => direct.punch_hole(round * 3000, 9000),
+                        2 => direct.punch_hole(round * 3000..round * 3000 + 9000),
                         _ => file.set_len(round * 5000),
                     }
                     .unwrap();

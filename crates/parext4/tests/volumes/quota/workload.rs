@@ -1,8 +1,8 @@
 //! Random changes that move usage between users, groups and projects.
 
 use parext4::{
-    Error, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result, SetAttributes, Volume,
-    XattrMode,
+    Error, FileSize, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result,
+    SetAttributes, Volume, XattrMode,
 };
 use testkit::rng::Rng;
 
@@ -124,11 +124,11 @@ fn data(volume: &Volume, path: &str, rng: &mut Rng) -> Result<()> {
     }
     let file = volume.open_direct(path, &OpenOptions::read_write())?;
     match rng.below(8) {
-        0 => file.allocate(offset, len, rng.chance(50)),
-        1 => file.punch_hole(offset, len),
-        2 => file.zero_range(offset, len, rng.chance(50)),
-        3 => file.collapse_range(aligned(offset), 4096),
-        4 => file.insert_range(aligned(offset), 8192),
+        0 => file.allocate(offset..offset + len, FileSize::kept_if(rng.chance(50))),
+        1 => file.punch_hole(offset..offset + len),
+        2 => file.zero_range(offset..offset + len, FileSize::kept_if(rng.chance(50))),
+        3 => file.collapse_range(aligned(offset)..aligned(offset) + 4096),
+        4 => file.insert_range(aligned(offset)..aligned(offset) + 8192),
         5 => file.set_len(offset),
         _ => {
             let bytes = parext4::AlignedBuf::zeroed(usize::try_from(aligned(len) + 4096).unwrap());

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use parext4::{
-    DirectFile, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result, SetAttributes,
-    Volume, XattrMode,
+    DirectFile, FileSize, FileType, InodeFlags, InodeRef, NewInode, OpenOptions, RenameMode, Result,
+    SetAttributes, Volume, XattrMode,
 };
 
 use super::each;
@@ -83,11 +83,11 @@ fn contents(file: &DirectFile) {
     each([
         &|| file.write_all_at(&[3; 4096], 0),
         &|| file.append(&[4; 512]).map(drop),
-        &|| file.punch_hole(4096, 20_000),
-        &|| file.zero_range(30_000, 10_000, true),
-        &|| file.allocate(0, 100_000, false),
-        &|| file.collapse_range(0, 4096),
-        &|| file.insert_range(0, 4096),
+        &|| file.punch_hole(4096..24096),
+        &|| file.zero_range(30_000..40000, FileSize::Keep),
+        &|| file.allocate(0..100_000, FileSize::Extend),
+        &|| file.collapse_range(0..4096),
+        &|| file.insert_range(0..4096),
         &|| file.set_len(5000),
         &|| file.sync_all(),
     ]);

@@ -1,8 +1,8 @@
 //! Makes new files of all kinds, with everything that the volume's features permit.
 
 use parext4::{
-    EmptiedLog, InodeFlags, InodeRef, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits, RenameMode,
-    Result, SetAttributes, Special, Volume, XattrMode,
+    EmptiedLog, FileSize, InodeFlags, InodeRef, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits,
+    RenameMode, Result, SetAttributes, Special, Volume, XattrMode,
 };
 use std::time::Duration;
 
@@ -42,9 +42,9 @@ fn files(volume: &Volume) -> Result<()> {
         file.write_all_at(&[n; 4096], u64::from(n) * 20_480)?;
     }
     each([
-        &|| file.allocate(1 << 20, 300_000, false),
-        &|| file.punch_hole(8192, 200_000),
-        &|| file.zero_range(400_000, 50_000, false),
+        &|| file.allocate(1 << 20..(1 << 20) + 300_000, FileSize::Extend),
+        &|| file.punch_hole(8192..208192),
+        &|| file.zero_range(400_000..450000, FileSize::Extend),
         &|| file.set_len(500_000),
     ]);
     Ok(())

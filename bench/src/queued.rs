@@ -45,7 +45,7 @@ impl Submitter for VolumeQueue {
     }
 
     fn harvest(&mut self, free: &mut Vec<usize>) -> Result<()> {
-        self.queue.harvest(true, &mut self.done)?;
+        self.queue.harvest(&mut self.done)?;
         for done in self.done.drain(..) {
             done.result?;
             // `submit` made the token from a slot.

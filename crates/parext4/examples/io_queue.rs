@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             queue.submit(&file, request, next, IoFlags::new());
             next += 1;
         }
-        queue.harvest(true, &mut done)?;
+        queue.harvest(&mut done)?;
         for completion in done.drain(..) {
             let written =
                 completion.result.map_err(|error| format!("block {}: {error}", completion.token))?;

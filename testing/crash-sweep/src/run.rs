@@ -148,7 +148,7 @@ impl<'a> Runner<'a> {
         }
         let mut done = Vec::new();
         while queue.in_flight() > 0 {
-            queue.harvest(true, &mut done)?;
+            queue.harvest(&mut done)?;
         }
         done.into_iter().try_for_each(|completion| completion.result.map(drop))
     }

@@ -393,7 +393,7 @@ impl Handles<'_> {
         queue.submit(&self.direct[file], request, 0, IoFlags::new());
         let mut done = Vec::new();
         while done.is_empty() {
-            queue.harvest(true, &mut done)?;
+            queue.harvest(&mut done)?;
         }
         done.remove(0).result
     }

@@ -122,7 +122,10 @@ impl<'a> SmallFiles<'a> {
 
     /// Completes the files whose writes are done, and reports the ones that failed. Fails with an error that ends the copy, after all of them.
     fn harvest(&mut self, wait: bool) -> Result<()> {
-        self.queue.harvest(wait, &mut self.done)?;
+        match wait {
+            true => self.queue.harvest(&mut self.done)?,
+            false => self.queue.try_harvest(&mut self.done)?,
+        }
         let mut ended = Ok(());
         for completion in self.done.drain(..) {
             let Writing { created, attributes, len } =

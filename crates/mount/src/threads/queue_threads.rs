@@ -175,7 +175,7 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_fa
             queue.submit(&file, request, token, IoFlags::new());
             next = jobs.try_recv().ok();
         }
-        if let Err(error) = queue.harvest(true, &mut completions) {
+        if let Err(error) = queue.harvest(&mut completions) {
             log::error!("the device queue of the mount failed: {error}");
             has_failed.store(true, Ordering::Relaxed);
             in_flight.drain().for_each(|on_done| on_done(Err(Failure::IO), None));

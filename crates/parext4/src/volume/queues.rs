@@ -16,7 +16,7 @@ impl Volume {
     /// let mut queue = volume.io_queue(32);
     /// queue.submit(&file, IoRequest::Append { buf: AlignedBuf::zeroed(4096), len: 4096 }, 1, IoFlags::new());
     /// let mut done = Vec::new();
-    /// queue.harvest(true, &mut done)?;
+    /// queue.harvest(&mut done)?;
     /// assert_eq!(done[0].token, 1);
     /// # Ok::<(), parext4::Error>(())
     /// ```

@@ -164,11 +164,13 @@ impl Run {
             let flags = IoFlags::new().nowait(rng.chance(10));
             queue.submit(&self.files[file], request, free as u64, flags);
             let full = queue.in_flight() == begun.len();
-            queue.harvest(full || rng.chance(20), &mut done).expect("harvest");
+            let waits = full || rng.chance(20);
+            let harvested = if waits { queue.harvest(&mut done) } else { queue.try_harvest(&mut done) };
+            harvested.expect("harvest");
             self.harvested(&mut begun, &mut done);
         }
         while queue.in_flight() > 0 {
-            queue.harvest(true, &mut done).expect("harvest");
+            queue.harvest(&mut done).expect("harvest");
             self.harvested(&mut begun, &mut done);
         }
     }

@@ -17,7 +17,7 @@ fn buf(byte: u8, len: usize) -> AlignedBuf {
 fn harvest(queue: &mut IoQueue) -> Vec<Completion> {
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
-        queue.harvest(true, &mut done).unwrap();
+        queue.harvest(&mut done).unwrap();
     }
     done
 }

@@ -37,7 +37,7 @@ fn read_by_queue(volume: &Volume, file: &DirectFile, len: usize, offset: u64) ->
     let (mut queue, mut done) = (volume.io_queue(1), Vec::new());
     queue.submit(file, IoRequest::Read { buf: AlignedBuf::zeroed(len), len, offset }, 0, IoFlags::new());
     while done.is_empty() {
-        queue.harvest(true, &mut done)?;
+        queue.harvest(&mut done)?;
     }
     done.remove(0).result
 }

@@ -48,14 +48,14 @@ fn a_cancelled_parked_operation_releases_its_range() {
         assert!(queue.cancel(7));
         assert!(!queue.cancel(7));
         let mut done = Vec::new();
-        queue.harvest(false, &mut done).unwrap();
+        queue.try_harvest(&mut done).unwrap();
         assert_eq!(done.len(), 2);
         for completion in &done {
             assert!(matches!(completion.result, Err(Error::Cancelled)) && completion.token == 7);
             assert!(completion.buf.is_some());
         }
         assert!(queue.cancel(8));
-        queue.harvest(false, &mut done).unwrap();
+        queue.try_harvest(&mut done).unwrap();
         assert!(done.len() == 3 && queue.in_flight() == 0);
         gate.open();
     });

@@ -252,7 +252,7 @@ fn a_queue_that_fails_while_it_has_writes_stops_the_volume() {
         device.fails.store(false, Ordering::Relaxed);
         queue.submit(&file, request, 1, WAIT);
         for _ in 0..2 {
-            assert!(matches!(queue.harvest(true, &mut Vec::new()), Err(Error::Device { .. })));
+            assert!(matches!(queue.harvest(&mut Vec::new()), Err(Error::Device { .. })));
         }
         assert_eq!(queue.in_flight(), 1);
     };

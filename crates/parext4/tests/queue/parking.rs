@@ -65,7 +65,7 @@ fn a_sleeping_queue_is_woken() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut done = Vec::new();
-                queue.harvest(true, &mut done).unwrap();
+                queue.harvest(&mut done).unwrap();
                 assert!(done.is_empty(), "{kind:?}");
             });
             waker.wake();
@@ -99,8 +99,8 @@ fn pass_around(file: &DirectFile, test: &TestVolume, thread: u64, watchdog: &Wat
                 queue.cancel(rng.below(4));
             }
         }
-        watchdog
-            .watch(usize::try_from(thread).unwrap(), || queue.harvest(rng.chance(70), &mut done).unwrap());
+        let harvest = || if rng.chance(70) { queue.harvest(&mut done) } else { queue.try_harvest(&mut done) };
+        watchdog.watch(usize::try_from(thread).unwrap(), harvest).unwrap();
         if rng.chance(10) {
             queue = test.volume.io_queue(4);
         }

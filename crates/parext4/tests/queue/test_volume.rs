@@ -138,7 +138,7 @@ pub fn harvest_all(queue: &mut IoQueue) -> Vec<Completion> {
     let mut done = Vec::new();
     watchdog.watch(0, || {
         while queue.in_flight() > 0 {
-            queue.harvest(true, &mut done).unwrap();
+            queue.harvest(&mut done).unwrap();
         }
     });
     done.sort_by_key(|completion| completion.token);

@@ -106,7 +106,7 @@ fn operations_of_one_queue_are_widened_one_after_the_other() {
         }
         let mut done = Vec::new();
         while queue.in_flight() > 0 {
-            queue.harvest(true, &mut done).unwrap();
+            queue.harvest(&mut done).unwrap();
         }
         writer.join().unwrap();
         assert!(done.iter().all(|completion| completion.result.is_ok()), "{done:?}");
@@ -134,7 +134,7 @@ fn a_write_gets_the_space_that_another_one_returns() {
         yield_randomly(200);
         let mut done = Vec::new();
         while queue.in_flight() > 0 {
-            queue.harvest(true, &mut done).unwrap();
+            queue.harvest(&mut done).unwrap();
         }
         writer.join().unwrap();
         assert_eq!((blocks_of(&file, BLOCKS), blocks_of(&other, 1)), (with(&[(6, 1)]), vec![2]));

@@ -36,7 +36,7 @@ fn submit_append(queue: &mut IoQueue, file: &DirectFile, byte: u8, token: u64, f
 fn finish(queue: &mut IoQueue) -> Vec<Completion> {
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
-        queue.harvest(true, &mut done).unwrap();
+        queue.harvest(&mut done).unwrap();
     }
     done
 }
@@ -102,7 +102,7 @@ fn a_queue_thread_that_is_woken_returns() {
             spawn(&file, move |f| {
                 submit_write(&mut queue, f, 2, 0, 1, 2);
                 while !told.load(Ordering::SeqCst) {
-                    queue.harvest(true, &mut Vec::new()).unwrap();
+                    queue.harvest(&mut Vec::new()).unwrap();
                 }
             })
         };

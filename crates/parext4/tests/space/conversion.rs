@@ -51,7 +51,7 @@ impl Way {
                 }
                 let mut done = Vec::new();
                 while queue.in_flight() > 0 {
-                    queue.harvest(true, &mut done).unwrap();
+                    queue.harvest(&mut done).unwrap();
                 }
                 done.sort_by_key(|completion| completion.token);
                 for (completion, (_, bytes)) in done.iter().zip(writes) {
@@ -212,7 +212,7 @@ fn a_refused_append_leaves_no_gap_on_a_full_volume() {
             while !over.load(Ordering::Relaxed) {
                 let request = IoRequest::Append { buf: AlignedBuf::from_slice(&[9; 1024]), len: 1024 };
                 queue.submit(&behind, request, 0, IoFlags::new().nowait(true));
-                queue.harvest(true, &mut done).unwrap();
+                queue.harvest(&mut done).unwrap();
             }
             assert!(
                 done.iter().all(|one| matches!(one.result, Err(Error::WouldBlock(_)))),

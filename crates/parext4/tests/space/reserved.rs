@@ -131,7 +131,7 @@ fn handles_of_one_file_act_for_their_callers_whichever_thread_uses_them() {
     }
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
-        queue.harvest(true, &mut done).unwrap();
+        queue.harvest(&mut done).unwrap();
     }
     assert_eq!(done.len(), 8);
     for completion in done {

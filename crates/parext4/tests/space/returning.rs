@@ -57,7 +57,7 @@ fn write_first_blocks(volume: &Volume, files: &[DirectFile]) -> usize {
         let request = IoRequest::Write { buf: AlignedBuf::zeroed(BLOCK), len: BLOCK, offset: 0 };
         queue.submit(file, request, 0, IoFlags::new());
         while queue.in_flight() >= DEPTH {
-            queue.harvest(true, &mut done).unwrap();
+            queue.harvest(&mut done).unwrap();
         }
         if !are_written(volume, &mut done, &mut written) {
             break;
@@ -70,7 +70,7 @@ fn write_first_blocks(volume: &Volume, files: &[DirectFile]) -> usize {
 
 fn finish(queue: &mut IoQueue, done: &mut Vec<Completion>) {
     while queue.in_flight() > 0 {
-        queue.harvest(true, done).unwrap();
+        queue.harvest(done).unwrap();
     }
 }
 

@@ -160,7 +160,8 @@ impl<'a> Queued<'a> {
 
     fn harvest(&mut self, wait: bool) {
         let mut done = std::mem::take(&mut self.done);
-        self.queue.harvest(wait, &mut done).expect("harvest");
+        let harvested = if wait { self.queue.harvest(&mut done) } else { self.queue.try_harvest(&mut done) };
+        harvested.expect("harvest");
         let end = self.run.clock.tick();
         done.drain(..).for_each(|completion| self.over(completion, end));
         self.done = done;

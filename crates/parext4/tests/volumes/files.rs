@@ -114,7 +114,7 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
 fn one(queue: &mut IoQueue, file: &DirectFile, request: IoRequest) -> parext4::Result<u64> {
     queue.submit(file, request, 0, IoFlags::new());
     let mut done = Vec::new();
-    queue.harvest(true, &mut done).unwrap();
+    queue.harvest(&mut done).unwrap();
     done.remove(0).result
 }
 

@@ -98,7 +98,7 @@ fn a_file_that_keeps_times_writes_without_a_date() {
         let buf = AlignedBuf::from_slice(&[4; 512]);
         queue.submit(file, IoRequest::Write { buf, len: 512, offset: 0 }, 0, IoFlags::new());
         let mut done = Vec::new();
-        queue.harvest(true, &mut done).unwrap();
+        queue.harvest(&mut done).unwrap();
         assert!(done.iter().all(|completion| completion.result.is_ok()));
     };
     write(&file);

@@ -75,7 +75,7 @@ fn read_queued(volume: &Volume, file: &DirectFile, offset: u64, len: usize) -> R
     let buf = AlignedBuf::zeroed(len);
     queue.submit(file, IoRequest::Read { buf, len, offset }, 0, IoFlags::new());
     let mut done = Vec::new();
-    queue.harvest(true, &mut done).unwrap();
+    queue.harvest(&mut done).unwrap();
     let completion = done.pop().unwrap();
     let count = usize::try_from(completion.result?).unwrap();
     Ok(completion.buf.unwrap()[..count].to_vec())
@@ -187,7 +187,7 @@ fn contents_cannot_change_and_all_else_can() {
         let mut queue = volume.io_queue(1);
         queue.submit(direct, IoRequest::Append { buf: block, len: 4096 }, 0, IoFlags::new());
         let mut done = Vec::new();
-        queue.harvest(true, &mut done).unwrap();
+        queue.harvest(&mut done).unwrap();
         assert!(matches!(done[0].result, Err(Error::NotPermitted(_))));
 
         let node = file.node();

@@ -73,7 +73,7 @@ impl Load<'_> {
             if queue.in_flight() == 0 {
                 return Ok(());
             }
-            queue.harvest(true, &mut done)?;
+            queue.harvest(&mut done)?;
             for completion in done.drain(..) {
                 completion.result?;
                 free.extend(completion.buf);

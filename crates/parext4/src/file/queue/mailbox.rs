@@ -148,7 +148,7 @@ impl Mailbox {
 /// let mut queue = volume.io_queue(8);
 /// let waker = queue.waker();
 /// std::thread::spawn(move || waker.wake()).join().expect("the thread ends");
-/// queue.harvest(true, &mut Vec::new())?;
+/// queue.harvest(&mut Vec::new())?;
 /// # Ok::<(), parext4::Error>(())
 /// ```
 #[derive(Clone, Debug)]

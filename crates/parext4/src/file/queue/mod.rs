@@ -63,7 +63,7 @@ pub use request::{Completion, IoFlags, IoRequest};
 /// }
 /// let mut done = Vec::new();
 /// while queue.in_flight() > 0 {
-///     queue.harvest(true, &mut done)?;
+///     queue.harvest(&mut done)?;
 /// }
 /// assert!(done.iter().all(|completion| completion.result.is_ok()));
 /// assert_eq!(file.size(), 8 * 4096);
@@ -128,7 +128,7 @@ impl IoQueue {
     /// let write = IoRequest::Write { buf: AlignedBuf::zeroed(4096), len: 4096, offset: 0 };
     /// queue.submit(&file, write, 7, IoFlags::new().nowait(true));
     /// let mut done = Vec::new();
-    /// queue.harvest(true, &mut done)?;
+    /// queue.harvest(&mut done)?;
     /// assert_eq!(done[0].token, 7, "completed, or refused with `Error::WouldBlock`");
     /// # Ok::<(), parext4::Error>(())
     /// ```
@@ -157,7 +157,7 @@ impl IoQueue {
     ///     scope.spawn(move || waker.wake());
     /// });
     /// // Returns although nothing is in flight.
-    /// queue.harvest(true, &mut Vec::new())?;
+    /// queue.harvest(&mut Vec::new())?;
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]
@@ -165,7 +165,7 @@ impl IoQueue {
         IoWaker::new(&self.mailbox)
     }
 
-    /// Advances operations, and appends the completed ones to `out`. With `wait`, blocks until at least one
+    /// Advances operations, and appends the completed ones to `out`. Blocks until at least one
     /// completes, none is in flight, or a [waker](Self::waker) wakes the thread.
     ///
     /// ```
@@ -179,7 +179,7 @@ impl IoQueue {
     /// }
     /// let mut done = Vec::new();
     /// while queue.in_flight() > 0 {
-    ///     queue.harvest(true, &mut done)?;
+    ///     queue.harvest(&mut done)?;
     /// }
     /// assert_eq!(done.len(), 4);
     /// # Ok::<(), parext4::Error>(())
@@ -187,7 +187,36 @@ impl IoQueue {
     ///
     /// # Errors
     /// The error of a failed device queue; operations stay in flight, and keep their ranges, until the queue is dropped.
-    pub fn harvest(&mut self, wait: bool, out: &mut Vec<Completion>) -> Result<()> {
+    pub fn harvest(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        self.collect(true, out)
+    }
+
+    /// Like [`harvest`](Self::harvest), but does not wait for the device or for other threads: appends what has completed.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let mut queue = volume.io_queue(8);
+    /// use parext4::{IoFlags, IoRequest};
+    ///
+    /// let mut done = Vec::new();
+    /// queue.try_harvest(&mut done)?;
+    /// assert!(done.is_empty(), "nothing is in flight");
+    /// queue.submit(&file, IoRequest::SyncData, 7, IoFlags::new());
+    /// while done.is_empty() {
+    ///     queue.try_harvest(&mut done)?;
+    /// }
+    /// assert_eq!(done[0].token, 7);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`harvest`](Self::harvest).
+    pub fn try_harvest(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        self.collect(false, out)
+    }
+
+    fn collect(&mut self, wait: bool, out: &mut Vec<Completion>) -> Result<()> {
         loop {
             self.take_deliveries();
             let sleep = wait && self.ready.is_empty() && !self.ops.is_empty() && self.mailbox.may_sleep();
@@ -271,7 +300,7 @@ impl Drop for IoQueue {
         // Completes what the device has done; the completions are dropped.
         let mut forgotten = Vec::new();
         while self.device.as_ref().is_some_and(|device| device.in_flight() > 0) {
-            if let Err(error) = self.harvest(true, &mut forgotten) {
+            if let Err(error) = self.harvest(&mut forgotten) {
                 self.stop_if_writing(error);
                 break;
             }

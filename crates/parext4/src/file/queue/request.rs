@@ -19,7 +19,7 @@ use crate::file::DirectFile;
 /// queue.submit(&file, IoRequest::SyncData, 2, IoFlags::new());
 /// let mut done = Vec::new();
 /// while queue.in_flight() > 0 {
-///     queue.harvest(true, &mut done)?;
+///     queue.harvest(&mut done)?;
 /// }
 /// assert!(done.iter().all(|completion| completion.result.is_ok()));
 /// # Ok::<(), parext4::Error>(())

@@ -18,7 +18,7 @@ fn buffer(tag: u8, len: usize) -> AlignedBuf {
 fn finish(queue: &mut IoQueue) -> Result<()> {
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
-        queue.harvest(true, &mut done)?;
+        queue.harvest(&mut done)?;
     }
     let refused =
         |completion: &Completion| matches!(completion.result, Err(Error::Cancelled | Error::WouldBlock(_)));
@@ -93,7 +93,7 @@ workload!(queued_reads, with_file(LARGE, 256 << 10), untimed(), |run| {
         }
         let (mut done, all) = (Vec::new(), bytes(1, 256 << 10));
         while queue.in_flight() > 0 {
-            queue.harvest(true, &mut done)?;
+            queue.harvest(&mut done)?;
         }
         for Completion { token, buf, result, .. } in done {
             let from = usize::try_from(token).expect("a small number") * (32 << 10);

@@ -73,6 +73,7 @@ impl Facts {
     fn of(node: &InodeRef) -> Result<Self> {
         let is_link = node.file_type() == FileType::Symlink;
         let target = is_link.then(|| node.read_link()).transpose()?;
+        let target = target.map(|target| target.into_os_string().into_vec());
         let verity = match node.verity() {
             Err(Error::Corrupt(_)) => Some(String::new()),
             verity => verity?.map(|verity| verity.to_string()),

@@ -1,6 +1,7 @@
 //! The tree that a volume has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use parext4::{DirectFile, FileType, InodeRef, Volume};
 
@@ -52,7 +53,7 @@ fn kind(node: &InodeRef, tree: &mut Tree, keys: &mut BTreeMap<u32, usize>) -> Re
     match node.file_type() {
         FileType::Directory => Ok(Kind::Directory),
         FileType::Symlink => match node.read_link() {
-            Ok(target) if target == LINK_TARGET.as_bytes() => Ok(Kind::Symlink),
+            Ok(target) if target == Path::new(LINK_TARGET) => Ok(Kind::Symlink),
             other => Err(format!("a symbolic link to {other:?}")),
         },
         FileType::Regular => {

@@ -174,7 +174,7 @@ impl Packer<'_> {
                 return Ok(());
             }
             FileType::Symlink => {
-                let target = PathBuf::from(OsString::from_vec(node.read_link()?));
+                let target = node.read_link()?;
                 header.set_entry_type(EntryType::Symlink);
                 self.append(header, records, path, Some(&target), io::empty())?;
             }

@@ -220,7 +220,7 @@ fn small(
             None
         }
         None => {
-            let target = OsString::from_vec(node.read_link()?);
+            let target = node.read_link()?.into_os_string();
             replace(&shared.volume_files, dir, name, || symlinkat(&target, &**dir, name))?;
             Some(target)
         }

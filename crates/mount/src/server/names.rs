@@ -1,5 +1,6 @@
 //! Looks up, creates, renames and removes names.
 
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use fuser::{INodeNo, RenameFlags};
@@ -144,7 +145,7 @@ impl Server {
         let node = self.node(ino)?;
         let target = node.read_link()?;
         self.update_atime(&node);
-        Ok(target)
+        Ok(target.into_os_string().into_vec())
     }
 
     /// Calls `remove`, which may remove the name of an inode, and pins the inode for as long as the kernel knows it. The

@@ -122,7 +122,7 @@ impl InodeRef {
     /// use parext4::NewInode;
     ///
     /// let link = root.symlink(b"link", b"target", &NewInode::new().uid(1000))?;
-    /// assert_eq!(link.read_link()?, b"target");
+    /// assert_eq!(link.read_link()?, std::path::Path::new("target"));
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///

@@ -1,6 +1,10 @@
 //! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block. Other programs also store longer ones in the
 //! inode, as the contents of small files.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, no_key_name};
 
@@ -62,13 +66,18 @@ impl InodeRef {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// let link = volume.symlink("/link", "target")?;
-    /// assert_eq!(link.read_link()?, b"target");
+    /// assert_eq!(link.read_link()?, std::path::Path::new("target"));
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if this is not a symbolic link; corruption.
-    pub fn read_link(&self) -> Result<Vec<u8>> {
+    /// [`Error::Invalid`] if this is not a symbolic link; corruption. Blocks on a read if the target is in a block that is not in memory.
+    pub fn read_link(&self) -> Result<PathBuf> {
+        Ok(OsString::from_vec(self.link_target()?).into())
+    }
+
+    /// Returns the bytes of [`read_link`](Self::read_link).
+    pub(crate) fn link_target(&self) -> Result<Vec<u8>> {
         self.engine.in_flight.check_open()?;
         if self.file_type() != FileType::Symlink {
             return Err(Error::invalid(format_args!("inode {} is no symbolic link", self.ino())));

@@ -1,7 +1,7 @@
 //! Operates on directories, names and attributes by path.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
@@ -248,13 +248,13 @@ impl Volume {
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// volume.symlink("/link", "some/where")?;
-    /// assert_eq!(volume.read_link("/link")?, b"some/where");
+    /// assert_eq!(volume.read_link("/link")?, std::path::Path::new("some/where"));
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
     /// The errors of [`InodeRef::read_link`].
-    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         self.resolve_no_follow(path)?.read_link()
     }
 

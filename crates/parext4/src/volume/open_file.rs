@@ -1,7 +1,5 @@
 //! Opens and creates files by path.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Volume;
@@ -123,7 +121,7 @@ impl Volume {
             match self.read_link(&path) {
                 // Another thread has removed the file or the link.
                 Err(Error::NotFound(_) | Error::Invalid(_)) => {}
-                target => path = path.parent().unwrap_or(Path::new("/")).join(OsStr::from_bytes(&target?)),
+                target => path = path.parent().unwrap_or(Path::new("/")).join(target?),
             }
         }
         Err(Error::Loop(path.display().to_string()))

@@ -77,7 +77,7 @@ impl Walker {
         if self.followed > MAX_FOLLOWED {
             return Err(Error::Loop(format!("inode {}", link.ino())));
         }
-        let target = link.read_link()?;
+        let target = link.link_target()?;
         if target.starts_with(b"/") {
             self.at = link.engine.node(parext4_format::InodeNo::ROOT)?;
         }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -73,7 +74,7 @@ pub fn read(volume: &Volume) -> Tree {
         let node = entry.node().unwrap();
         let item = match entry.file_type() {
             FileType::Directory => Item::Directory,
-            FileType::Symlink => Item::Link(node.read_link().unwrap()),
+            FileType::Symlink => Item::Link(node.read_link().unwrap().into_os_string().into_vec()),
             _ => Item::File {
                 contents: volume.read(&path).unwrap(),
                 note: node.get_xattr(NOTE.as_bytes()).unwrap(),

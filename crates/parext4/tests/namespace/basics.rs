@@ -1,5 +1,7 @@
 //! Each operation, and the errors it returns.
 
+use std::path::Path;
+
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
 use parext4::{FileType, OpenOptions, RenameMode, SetAttributes, Special, Timestamp};
 use testkit::volume::DirectFiles as _;
@@ -12,7 +14,7 @@ fn every_type_is_made_listed_and_removed() {
         root.mkdir(b"dir", &new().permissions(0o755).uid(1000).gid(70_000)).unwrap();
         root.symlink(b"short", &[b'a'; 59], &new()).unwrap();
         root.symlink(b"long", &[b'b'; 60], &new()).unwrap();
-        root.symlink(b"longest", &vec![b'c'; 1023], &new()).unwrap();
+        root.symlink(b"longest", &[b'c'; 1023], &new()).unwrap();
         root.mknod(b"char", Special::CharDevice { major: 4, minor: 64 }, &new()).unwrap();
         root.mknod(b"block", Special::BlockDevice { major: 259, minor: 70_000 }, &new()).unwrap();
         root.mknod(b"fifo", Special::Fifo, &new()).unwrap();
@@ -24,9 +26,9 @@ fn every_type_is_made_listed_and_removed() {
         let links = [FileType::Symlink; 3];
         let devices = [FileType::CharDevice, FileType::BlockDevice, FileType::Fifo, FileType::Socket];
         assert_eq!(types, [&[FileType::Regular], &dirs[..], &devices[..], &links[..]].concat());
-        assert_eq!(volume.read_link("/short").unwrap(), [b'a'; 59]);
-        assert_eq!(volume.read_link("/long").unwrap(), [b'b'; 60]);
-        assert_eq!(volume.read_link("/longest").unwrap(), vec![b'c'; 1023]);
+        assert_eq!(volume.read_link("/short").unwrap(), Path::new(&"a".repeat(59)));
+        assert_eq!(volume.read_link("/long").unwrap(), Path::new(&"b".repeat(60)));
+        assert_eq!(volume.read_link("/longest").unwrap(), Path::new(&"c".repeat(1023)));
         assert_eq!(volume.symlink_metadata("/char").unwrap().rdev, Some((4, 64)));
         assert_eq!(volume.symlink_metadata("/block").unwrap().rdev, Some((259, 70_000)));
         assert_eq!(volume.metadata("/dir").unwrap().gid, 70_000);

@@ -34,7 +34,8 @@ fn shown_by_us(volume: &Volume) -> BTreeMap<PathBuf, Shown> {
             let entry = entry.unwrap();
             let node = entry.node().unwrap();
             assert_eq!(node.ino(), entry.ino());
-            let target = (node.file_type() == FileType::Symlink).then(|| node.read_link().unwrap());
+            let target = (node.file_type() == FileType::Symlink)
+                .then(|| node.read_link().unwrap().into_os_string().into_vec());
             let path = entry.path().strip_prefix("/").unwrap().to_owned();
             all.insert(path, (node.ino().get().into(), node.metadata().size, target));
         }

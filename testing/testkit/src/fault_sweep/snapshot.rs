@@ -1,6 +1,7 @@
 //! The contents of a volume at one moment: all names with their attributes and data.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use parext4::{Error, FileType, InodeFlags, InodeNo, InodeRef, Volume};
@@ -111,7 +112,7 @@ impl Attributes {
             links: metadata.links,
             rdev: metadata.rdev,
             flags: metadata.flags & SET,
-            target: if is_link { Some(node.read_link()?) } else { None },
+            target: if is_link { Some(node.read_link()?.into_os_string().into_vec()) } else { None },
             xattrs,
         })
     }

@@ -123,7 +123,7 @@ impl<'a> Inside<'a> {
                 FileType::Symlink => {
                     links += 1;
                     ensure!(links <= MOST_LINKS, "too many symbolic links");
-                    let target = PathBuf::from(OsStr::from_bytes(&node.read_link()?));
+                    let target = node.read_link()?;
                     if target.is_absolute() {
                         above.clear();
                         dir = self.root.clone();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -151,7 +152,7 @@ fn add_of_volume(volume: &Volume, node: &InodeRef, name: &str, detail: Detail, s
             Err(Error::NoKey(_)) => NO_KEY.to_vec(),
             contents => contents.unwrap(),
         },
-        FileType::Symlink => node.read_link().unwrap(),
+        FileType::Symlink => node.read_link().unwrap().into_os_string().into_vec(),
         _ => Vec::new(),
     };
     let xattrs = node.list_xattr().unwrap().into_iter().map(|name| {

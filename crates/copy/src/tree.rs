@@ -4,18 +4,9 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::error::{Result, bail, ensure};
-use parext4::{DirBatch, FileType, InodeNo, InodeRef, Volume};
+use parext4::{DirEntry, FileType, InodeNo, InodeRef, ReadDir, Volume};
 
-/// Iterator over the entries of a directory except "." and ".."; reads them in batches.
-pub struct Entries {
-    dir: InodeRef,
-    batch: DirBatch,
-    /// Index in the batch of the next entry.
-    next: usize,
-    /// The rest of the directory cannot be read.
-    has_failed: bool,
-}
+use crate::error::{Result, bail, ensure};
 
 /// An entry of a directory.
 pub struct Entry {
@@ -29,48 +20,28 @@ pub struct Entry {
     pub node: parext4::Result<InodeRef>,
 }
 
-/// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read.
+/// Iterates over the entries of `dir`. Ends after the error of a block that cannot be read. Fails if that is the first block.
 pub fn entries(dir: &InodeRef) -> Result<Entries> {
-    Ok(Entries { dir: dir.clone(), batch: dir.read_dir(0)?, next: 0, has_failed: false })
+    let mut rest = dir.read_dir()?;
+    Ok(Entries { first: rest.next().transpose()?, rest })
+}
+
+/// Iterator over the entries of a directory except "." and "..".
+pub struct Entries {
+    first: Option<DirEntry>,
+    rest: ReadDir,
 }
 
 impl Iterator for Entries {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if self.has_failed {
-                return None;
-            }
-            let nth = self.next;
-            self.next += 1;
-            match self.batch.get(nth) {
-                Some(item) if item.name == b"." || item.name == b".." => {}
-                Some(item) => {
-                    let (name, ino, file_type) = (item.name.clone(), item.ino, item.file_type);
-                    let node = self.batch.node(nth);
-                    return Some(check_name(&name).map(|()| Entry { name, ino, file_type, node }));
-                }
-                None => match self.refill() {
-                    Ok(true) => {}
-                    Ok(false) => return None,
-                    Err(error) => {
-                        self.has_failed = true;
-                        return Some(Err(error));
-                    }
-                },
-            }
-        }
-    }
-}
-
-impl Entries {
-    /// Reads the next batch. Returns false at the end.
-    fn refill(&mut self) -> Result<bool> {
-        let Some(last) = self.batch.last() else { return Ok(false) };
-        self.batch = self.dir.read_dir(last.cookie)?;
-        self.next = 0;
-        Ok(!self.batch.is_empty())
+        let next = self.first.take().map(Ok).or_else(|| self.rest.next())?;
+        Some(next.map_err(Into::into).and_then(|entry| {
+            check_name(entry.name())?;
+            let (ino, file_type, node) = (entry.ino(), entry.file_type(), entry.node());
+            Ok(Entry { name: entry.name().to_vec(), ino, file_type, node })
+        }))
     }
 }
 

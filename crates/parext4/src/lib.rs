@@ -139,9 +139,7 @@ pub use map_update::SpaceWait;
 pub use memory::MetadataCacheStats;
 #[cfg(feature = "mkfs")]
 pub use mkfs::{MkfsOptions, mkfs};
-pub use namespace::{
-    DirBatch, DirEntry, DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special,
-};
+pub use namespace::{DirEntry, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
 pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;
 pub use parext4_device as device;

@@ -5,28 +5,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use parext4::{DirBatch, DirItem, Error, InodeRef};
+use parext4::{DirEntry, Error, InodeRef};
 
 use super::Server;
 use super::names::has_spellings;
 use crate::protocol::Outcome;
 use crate::protocol::attr::{Entry, kind};
 
-/// The entry of a batch with index `nth`, and the [offset](super::dir_offsets) that continues after it.
+/// An entry of a directory, and the [offset](super::dir_offsets) that continues after it.
 struct Listed<'a> {
     dir: &'a InodeRef,
-    batch: &'a DirBatch,
-    nth: usize,
+    entry: &'a DirEntry,
     next: u64,
 }
 
 impl Server {
     /// Replies with the entries of a directory after `offset`.
     pub fn read_dir(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectory) {
-        let add = |Listed { batch, nth, next, .. }: Listed<'_>| {
-            let item = &batch[nth];
-            let ino = INodeNo(item.ino.get().into());
-            Ok(reply.add(ino, next, kind(item.file_type), OsStr::from_bytes(&item.name)))
+        let add = |Listed { entry, next, .. }: Listed<'_>| {
+            let ino = INodeNo(entry.ino().get().into());
+            Ok(reply.add(ino, next, kind(entry.file_type()), OsStr::from_bytes(entry.name())))
         };
         match self.handle_corruption(self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),
@@ -55,7 +53,7 @@ impl Server {
         let mut after = self.dir_offsets.decode(offset)?;
         let mut added = false;
         loop {
-            let batch = match dir.read_dir(after) {
+            let batch = match dir.read_dir_after(after) {
                 // The kernel learns of the inodes that were counted. Its next request fails.
                 Err(error) if added => return self.handle_corruption(Err(error.into())).or(Ok(())),
                 batch => batch?,
@@ -64,38 +62,36 @@ impl Server {
                 self.update_atime(&dir);
                 return Ok(());
             }
-            let mut first = 0;
-            for group in batch.chunk_by(|one, next| one.cookie == next.cookie) {
-                let end = group[0].cookie;
+            for group in batch.chunk_by(|one, next| one.cookie() == next.cookie()) {
+                let end = group[0].cookie();
                 for (nth, next) in left_in_group(after, end, group.len()) {
                     let next = self.dir_offsets.encode(next);
-                    if add(Listed { dir: &dir, batch: &batch, nth: first + nth, next })? {
+                    if add(Listed { dir: &dir, entry: &group[nth], next })? {
                         return Ok(());
                     }
                     added = true;
                 }
-                (first, after) = (first + group.len(), end);
+                after = end;
             }
         }
     }
 
     fn add_with_entry(&self, listed: Listed<'_>, reply: &mut ReplyDirectoryPlus) -> Outcome<bool> {
-        let Listed { dir, batch, nth, next } = listed;
-        let item = &batch[nth];
-        let name = OsStr::from_bytes(&item.name);
-        if matches!(&item.name[..], b"." | b"..") {
-            return Ok(add_without_inode(item, next, reply));
+        let Listed { dir, entry: listed, next } = listed;
+        let name = OsStr::from_bytes(listed.name());
+        if matches!(listed.name(), b"." | b"..") {
+            return Ok(add_without_inode(listed, next, reply));
         }
-        let node = match batch.node(nth) {
+        let node = match listed.node() {
             Ok(node) => node,
             // Another request has removed the name since it was listed.
             Err(Error::NotFound(_)) => return Ok(false),
             // The name is listed all the same, as in the kernel. A look-up of it reports the error.
             Err(error) => {
                 let _ = self.handle_corruption::<()>(Err(error.into()));
-                let full = add_without_inode(item, next, reply);
+                let full = add_without_inode(listed, next, reply);
                 if !full {
-                    self.lookup_counts.count_refused(item.ino);
+                    self.lookup_counts.count_refused(listed.ino());
                 }
                 return Ok(full);
             }
@@ -115,10 +111,10 @@ impl Server {
 /// The protocol has the node ID 0 for this. fuser 0.18 sends one number as the node ID and as the number that programs get, and readdir(3) of
 /// glibc may skip an entry with the number 0. So the attributes have a size that the kernel refuses: it lists the name, links no inode, and
 /// returns the look-up (`FUSE_FORGET`). For `.` and `..` it ignores the attributes, and returns nothing.
-fn add_without_inode(item: &DirItem, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
-    let (ino, kind) = (INodeNo(item.ino.get().into()), kind(item.file_type));
+fn add_without_inode(listed: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
+    let (ino, kind) = (INodeNo(listed.ino().get().into()), kind(listed.file_type()));
     let attr = FileAttr { ino, kind, size: u64::MAX, ..Entry::negative().attr };
-    reply.add(ino, next, OsStr::from_bytes(&item.name), &Duration::ZERO, &attr, Generation(0))
+    reply.add(ino, next, OsStr::from_bytes(listed.name()), &Duration::ZERO, &attr, Generation(0))
 }
 
 /// Returns the index and the next cookie of each entry that a listing after `after` has yet to list of a group: `len` entries that share

@@ -132,18 +132,21 @@ fn find_paths(volume: &Volume, files: &HashSet<InodeNo>) -> BTreeMap<InodeNo, Ve
             continue;
         };
         let mut after = 0;
-        while let Ok(batch) = dir.read_dir(after)
+        while let Ok(batch) = dir.read_dir_after(after)
             && let Some(last) = batch.last()
-            && last.cookie > after
+            && last.cookie() > after
             && Instant::now() < deadline
         {
-            after = last.cookie;
-            for item in batch.iter().filter(|item| !matches!(&item.name[..], b"." | b"..")) {
-                if files.contains(&item.ino) {
-                    found.entry(item.ino).or_insert_with(|| path_of(&dirs, next, &item.name));
+            after = last.cookie();
+            for entry in batch.iter().filter(|entry| !matches!(entry.name(), b"." | b"..")) {
+                if files.contains(&entry.ino()) {
+                    found.entry(entry.ino()).or_insert_with(|| path_of(&dirs, next, entry.name()));
                 }
-                if item.file_type == FileType::Directory && dirs.len() < MAX_DIRS && seen.insert(item.ino) {
-                    dirs.push((next, item.ino, item.name.clone()));
+                if entry.file_type() == FileType::Directory
+                    && dirs.len() < MAX_DIRS
+                    && seen.insert(entry.ino())
+                {
+                    dirs.push((next, entry.ino(), entry.name().to_vec()));
                 }
             }
         }

@@ -1,45 +1,33 @@
-//! Entries of a directory that were listed together, and their inodes.
+//! Entries of a directory that are listed together, and their inodes.
 
-use std::ops::Deref;
+use std::path::PathBuf;
 
 use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
 use super::check_name;
+use super::dir_path::DirPath;
+use super::entry::{DirEntry, ListedDir};
 use crate::error::Result;
 use crate::inode_ref::InodeRef;
+use crate::sync::Arc;
 
-/// One entry of a directory, from [`InodeRef::read_dir`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DirItem {
-    /// The name: 1 to 255 bytes.
-    pub name: Vec<u8>,
-    /// The inode that it names.
-    pub ino: InodeNo,
-    /// The type of that inode.
-    pub file_type: FileType,
-    /// The cookie with which [`InodeRef::read_dir`] continues after this entry. Cookies grow along a listing, and bit 63 is never set. The lower
-    /// 32 bits are all set, so that the other 31 bits identify the cookie, unless the next name has the same hash.
-    pub cookie: u64,
+/// What a directory has of one entry.
+#[derive(Clone, Debug)]
+pub(super) struct DirItem {
+    pub(super) name: Vec<u8>,
+    pub(super) ino: InodeNo,
+    pub(super) file_type: FileType,
+    /// The [cookie](super::cookie) that continues after this entry.
+    pub(super) cookie: u64,
 }
 
-/// Entries of a directory that were listed together, from [`InodeRef::read_dir`]. Keeps the directory and the volume open.
-///
-/// ```
-/// # let volume = testkit::volume::scratch();
-/// volume.write("/a", "text")?;
-/// let batch = volume.root()?.read_dir(0)?;
-/// let nth = batch.iter().position(|item| item.name == b"a").expect("an entry");
-/// assert_eq!(batch.node(nth)?.metadata().size, 4);
-/// # Ok::<(), parext4::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct DirBatch {
-    dir: InodeRef,
+/// Entries of a directory that were listed together.
+#[derive(Debug)]
+pub(super) struct Batch {
     /// The number of changes of the directory when it was listed.
-    changes: u64,
-    items: Vec<DirItem>,
+    pub(super) changes: u64,
+    pub(super) items: Vec<DirItem>,
 }
 
 /// Returns the changes of the directory up to the listing of `item`, or `None` if the item must be looked up by name. `neighbours` are the
@@ -51,51 +39,52 @@ pub(super) fn changes_of(item: &DirItem, neighbours: [Option<u64>; 2], changes: 
     (!neighbours.contains(&Some(item.cookie))).then_some(changes)
 }
 
-impl DirBatch {
-    pub(super) fn new(dir: InodeRef, changes: u64, items: Vec<DirItem>) -> Self {
-        Self { dir, changes, items }
-    }
-
-    /// Returns the inode that the name of the entry at index `nth` has now. Searches for the name only if the directory has changed since it
-    /// was listed; until then a name that look-ups refuse, or that a damaged directory without an index has twice, leads to the entry's own
-    /// inode.
-    ///
-    /// # Errors
-    /// As [`InodeRef::lookup`].
-    ///
-    /// # Panics
-    /// If there are not that many entries.
-    pub fn node(&self, nth: usize) -> Result<InodeRef> {
-        let item = &self.items[nth];
-        let cookie = |nth: Option<usize>| self.items.get(nth?).map(|item| item.cookie);
-        let neighbours = [cookie(nth.checked_sub(1)), cookie(nth.checked_add(1))];
-        self.dir.listed_node(item, changes_of(item, neighbours, self.changes))
-    }
-
-    /// Returns the directory's number of changes when it was listed, and the entries.
-    pub(super) fn into_parts(self) -> (u64, Vec<DirItem>) {
-        (self.changes, self.items)
-    }
-}
-
-impl Deref for DirBatch {
-    type Target = [DirItem];
-
-    fn deref(&self) -> &[DirItem] {
-        &self.items
-    }
-}
-
-impl IntoIterator for DirBatch {
-    type Item = DirItem;
-    type IntoIter = std::vec::IntoIter<DirItem>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.items.into_iter()
+impl Batch {
+    fn into_entries(self, dir: &InodeRef) -> Vec<DirEntry> {
+        let listed = Arc::new(ListedDir { dir: dir.clone(), path: DirPath::top(PathBuf::new()) });
+        let mut items = self.items.into_iter();
+        let mut before = None;
+        let mut entries = Vec::with_capacity(items.len());
+        while let Some(item) = items.next() {
+            let after = items.as_slice().first().map(|item| item.cookie);
+            let changes = changes_of(&item, [before, after], self.changes);
+            before = Some(item.cookie);
+            entries.push(DirEntry::new(&listed, item, changes));
+        }
+        entries
     }
 }
 
 impl InodeRef {
+    /// Returns a batch of entries of this directory, including `.` and `..`: from the start (`cookie` 0), or after the entry with
+    /// `cookie`. Returns an empty batch at the end, and for a removed directory. [`read_dir`](Self::read_dir) iterates over all entries; a
+    /// server whose clients keep positions continues here.
+    ///
+    /// If the caller continues with the last [cookie](DirEntry::cookie) of each batch, it gets each entry that exists throughout exactly
+    /// once, whatever else is added or removed meanwhile. May block on the device.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// let (mut names, mut after) = (Vec::new(), 0);
+    /// loop {
+    ///     let batch = root.read_dir_after(after)?;
+    ///     let Some(last) = batch.last() else { break };
+    ///     after = last.cookie();
+    ///     names.extend(batch.iter().map(|entry| entry.name().to_vec()));
+    /// }
+    /// names.sort();
+    /// assert_eq!(names, [&b"."[..], b"..", b"lost+found"]);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory); failed reads; corruption. The entries before
+    /// damage are a batch of their own, after which the next one has the error.
+    pub fn read_dir_after(&self, cookie: u64) -> Result<Vec<DirEntry>> {
+        Ok(self.batch_after(cookie)?.into_entries(self))
+    }
+
     /// Returns the inode that the name of an entry has now. The entry was listed when this directory had changed `changes` times.
     pub(super) fn listed_node(&self, item: &DirItem, changes: Option<u64>) -> Result<InodeRef> {
         if !matches!(&item.name[..], b"." | b"..") {

@@ -1,28 +1,20 @@
-//! An iterator over the entries of a directory.
+//! Iterates over the entries of a directory.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use parext4_format::InodeNo;
-use parext4_format::inode::FileType;
 
-use super::batch::changes_of;
+use super::batch::{Batch, DirItem, changes_of};
 use super::dir_path::DirPath;
-use super::{DirItem, Metadata};
+use super::entry::{DirEntry, ListedDir};
 use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::inode_ref::{InodeId, InodeRef};
 use crate::sync::Arc;
 
-/// A directory that is listed, and its path.
-#[derive(Debug)]
-struct ListedDir {
-    dir: InodeRef,
-    path: Arc<DirPath>,
-}
-
-/// An iterator over the entries of a directory, without `.` and `..`, from [`Volume::read_dir`](crate::Volume::read_dir).
+/// An iterator over the entries of a directory, without `.` and `..`, from [`Volume::read_dir`](crate::Volume::read_dir)
+/// and [`InodeRef::read_dir`].
 ///
 /// It sees every entry exactly once that exists all the time, whatever else is added or removed meanwhile. It ends after the
 /// first error. Memory: the entries of at most one directory block, or of the leaves of one hash.
@@ -72,7 +64,7 @@ impl ReadDir {
     /// # Errors
     /// [`Error::NotDirectory`]; the errors of [`DirEntry::node`].
     pub(crate) fn below(entry: &DirEntry) -> Result<Self> {
-        Self::with_path(entry.node()?, DirPath::below(&entry.listed.path, entry.file_name()))
+        Self::with_path(entry.node()?, DirPath::below(entry.dir_path_ref(), entry.file_name()))
     }
 
     fn with_path(dir: InodeRef, path: Arc<DirPath>) -> Result<Self> {
@@ -105,10 +97,9 @@ impl ReadDir {
 
     /// Reads the next batch. Returns false at the end.
     fn refill(&mut self) -> Result<bool> {
-        let batch = self.dir().read_dir(self.after)?;
-        let Some(last) = batch.last() else { return Ok(false) };
+        let Batch { changes, items } = self.dir().batch_after(self.after)?;
+        let Some(last) = items.last() else { return Ok(false) };
         self.after = last.cookie;
-        let (changes, items) = batch.into_parts();
         (self.changes, self.batch) = (Some(changes), items.into_iter());
         Ok(true)
     }
@@ -144,7 +135,7 @@ impl Iterator for ReadDir {
                 let neighbours = [Some(self.returned), next];
                 let changes = self.changes.and_then(|changes| changes_of(&item, neighbours, changes));
                 self.returned = item.cookie;
-                return Some(Ok(DirEntry { listed: Arc::clone(&self.listed), item, changes }));
+                return Some(Ok(DirEntry::new(&self.listed, item, changes)));
             }
             if self.ended {
                 return None;
@@ -160,98 +151,20 @@ impl Iterator for ReadDir {
     }
 }
 
-/// An entry of a directory, from [`ReadDir`] or [`Walk`](crate::Walk).
-///
-/// ```
-/// # let volume = testkit::volume::scratch();
-/// volume.write("/a", "text")?;
-/// for entry in volume.walk("/")? {
-///     let entry = entry?;
-///     println!("{} {}", entry.path().display(), entry.metadata()?.size);
-/// }
-/// # Ok::<(), parext4::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct DirEntry {
-    listed: Arc<ListedDir>,
-    item: DirItem,
-    changes: Option<u64>,
-}
-
-impl DirEntry {
-    /// Returns the path: that of the directory, as it was given, and the name.
+impl InodeRef {
+    /// Returns the entries of this directory, without `.` and `..`. Their paths are their names.
     ///
     /// ```
     /// # let volume = testkit::volume::scratch();
     /// volume.create_dir_all("/a/b", 0o755)?;
-    /// let entry = volume.read_dir("/a")?.next().expect("one entry")?;
-    /// assert_eq!(entry.path(), std::path::Path::new("/a/b"));
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    #[must_use]
-    pub fn path(&self) -> PathBuf {
-        self.dir_path().join(OsStr::from_bytes(&self.item.name))
-    }
-
-    /// Returns the path of the directory, as it was given. An entry does not keep its path as one string, so that deep trees
-    /// need little memory: each call joins the names.
-    #[must_use]
-    pub fn dir_path(&self) -> PathBuf {
-        self.listed.path.to_path()
-    }
-
-    /// Returns the name.
-    #[must_use]
-    pub fn file_name(&self) -> OsString {
-        OsString::from_vec(self.item.name.clone())
-    }
-
-    /// Returns the name in bytes.
-    pub(crate) fn name(&self) -> &[u8] {
-        &self.item.name
-    }
-
-    /// Returns the inode number.
-    #[must_use]
-    pub fn ino(&self) -> InodeNo {
-        self.item.ino
-    }
-
-    /// Returns the kind of the inode, as the entry states it. Symbolic links are not followed.
-    #[must_use]
-    pub fn file_type(&self) -> FileType {
-        self.item.file_type
-    }
-
-    /// Returns the inode that has the name now. Symbolic links are not followed.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// volume.create_dir_all("/a/b", 0o755)?;
-    /// let entry = volume.read_dir("/a")?.next().expect("one entry")?;
-    /// assert_eq!(entry.node()?.ino(), entry.ino());
+    /// let entries = volume.resolve("/a")?.read_dir()?.collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!((entries.len(), entries[0].name()), (1, &b"b"[..]));
     /// # Ok::<(), parext4::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the entry was removed; corruption, failed reads.
-    pub fn node(&self) -> Result<InodeRef> {
-        self.listed.dir.listed_node(&self.item, self.changes)
-    }
-
-    /// Returns the attributes of the inode that has the name now. Symbolic links are not followed.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// volume.write("/a", "text")?;
-    /// let sizes = volume.read_dir("/")?.map(|entry| Ok(entry?.metadata()?.size));
-    /// assert!(sizes.collect::<parext4::Result<Vec<_>>>()?.contains(&4));
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`node`](Self::node).
-    pub fn metadata(&self) -> Result<Metadata> {
-        Ok(self.node()?.metadata())
+    /// [`Error::NotDirectory`]. The iterator returns the errors of reads, which may block on the device.
+    pub fn read_dir(&self) -> Result<ReadDir> {
+        ReadDir::new(self.clone(), PathBuf::new())
     }
 }

@@ -8,7 +8,7 @@
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, dir_entry, no_key_name};
 
-use super::batch::{DirBatch, DirItem};
+use super::batch::{Batch, DirItem};
 use super::cookie::{self, DOT, DOT_DOT};
 use super::dir::Dir;
 use super::htree::Walk;
@@ -30,34 +30,11 @@ const MAX_LARGE_BATCH: usize = 1 << 16;
 const BYTES_PER_ITEM: u64 = 1024;
 
 impl InodeRef {
-    /// Returns a batch of entries of a directory, including `.` and `..`: from the start (`after` 0), or after the entry with the
-    /// cookie `after`. Returns an empty batch at the end, and for a removed directory.
-    ///
-    /// If the caller continues with the last cookie of each batch, it gets each entry that exists throughout exactly once, whatever else is
-    /// added or removed meanwhile.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// # let root = volume.root()?;
-    /// let (mut names, mut after) = (Vec::new(), 0);
-    /// loop {
-    ///     let batch = root.read_dir(after)?;
-    ///     let Some(last) = batch.last() else { break };
-    ///     after = last.cookie;
-    ///     names.extend(batch.into_iter().map(|item| item.name));
-    /// }
-    /// names.sort();
-    /// assert_eq!(names, [&b"."[..], b"..", b"lost+found"]);
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`](crate::Error::NotDirectory); failed reads; corruption. The entries before
-    /// damage are a batch of their own, after which the next one has the error.
-    pub fn read_dir(&self, after: u64) -> Result<DirBatch> {
+    /// Returns the entries of this directory after the one with the cookie `after`, as [`read_dir_after`](Self::read_dir_after) does.
+    pub(super) fn batch_after(&self, after: u64) -> Result<Batch> {
         let dir = self.dir()?;
         let changes = self.inode.read_entries();
-        Ok(DirBatch::new(self.clone(), *changes, dir.list(after)?))
+        Ok(Batch { changes: *changes, items: dir.list(after)? })
     }
 }
 

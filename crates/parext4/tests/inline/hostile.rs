@@ -35,7 +35,7 @@ fn exercise(volume: &Volume) {
         let Ok(node) = volume.resolve_no_follow(path) else { continue };
         let _ = node.list_xattr();
         let _ = node.read_link();
-        let _ = node.read_dir(0);
+        let _ = node.read_dir_after(0);
         let _ = node.lookup(b"name3");
         let _ = node.lookup(b"..");
         let _ = node.set_xattr(b"user.new", &[1; 40], XattrMode::Any);

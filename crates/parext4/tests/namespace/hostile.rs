@@ -11,10 +11,10 @@ use testkit::volume::{DirectFiles as _, untimed};
 fn exercise(volume: &Volume, dir: &InodeRef) {
     let mut after = 0;
     let mut batches = 0;
-    while let Ok(batch) = dir.read_dir(after) {
+    while let Ok(batch) = dir.read_dir_after(after) {
         let Some(last) = batch.last() else { break };
-        assert!(last.cookie > after, "the listing goes on");
-        after = last.cookie;
+        assert!(last.cookie() > after, "the listing goes on");
+        after = last.cookie();
         batches += 1;
         assert!(batches < 10_000, "the listing ends");
     }
@@ -26,8 +26,8 @@ fn exercise(volume: &Volume, dir: &InodeRef) {
         let _ = dir.mkdir(&name("dir"), &new());
         let _ = dir.rename(&name("old"), &root, &name("moved"), RenameMode::Replace);
         let _ = dir.unlink(&name("old"));
-        let listed = dir.read_dir(0).ok().and_then(|items| items.into_iter().nth(2));
-        let _ = listed.map(|item| dir.unlink(&item.name));
+        let listed = dir.read_dir_after(0).ok().and_then(|items| items.into_iter().nth(2));
+        let _ = listed.map(|item| dir.unlink(item.name()));
         let _ = dir.lookup(b"..").and_then(|parent| parent.rmdir(b"dir"));
     }
     let _ = root.rename(b"dir", &root, b"moved", RenameMode::Replace);
@@ -117,11 +117,11 @@ fn a_batch_of_names_is_one_leaf_whatever_the_index_says() {
     let dir = volume.resolve("/dir").unwrap();
     let mut after = 0;
     loop {
-        let batch = dir.read_dir(after).unwrap();
+        let batch = dir.read_dir_after(after).unwrap();
         // `.` and `..`, and four names of 200 bytes.
         assert!(batch.len() <= 2 + 4, "{} names at once", batch.len());
         let Some(last) = batch.last() else { break };
-        after = last.cookie;
+        after = last.cookie();
     }
     assert_eq!(names(&dir), expected);
 }
@@ -264,10 +264,10 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
 fn names_before_error(dir: &InodeRef) -> Vec<Vec<u8>> {
     let (mut names, mut after) = (Vec::new(), 0);
     loop {
-        match dir.read_dir(after) {
+        match dir.read_dir_after(after) {
             Ok(batch) => {
-                after = batch.last().expect("the listing ends with an error").cookie;
-                names.extend(batch.into_iter().map(|item| item.name));
+                after = batch.last().expect("the listing ends with an error").cookie();
+                names.extend(batch.iter().map(|item| item.name().to_vec()));
             }
             Err(error) => {
                 assert!(matches!(error, Error::Corrupt(_)), "{error}");

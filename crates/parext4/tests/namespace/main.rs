@@ -58,10 +58,12 @@ fn names(dir: &InodeRef) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut after = 0;
     loop {
-        let batch = dir.read_dir(after).unwrap();
+        let batch = dir.read_dir_after(after).unwrap();
         let Some(last) = batch.last() else { break };
-        after = last.cookie;
-        names.extend(batch.into_iter().map(|item| item.name).filter(|name| name != b"." && name != b".."));
+        after = last.cookie();
+        names.extend(
+            batch.iter().map(|item| item.name().to_vec()).filter(|name| name != b"." && name != b".."),
+        );
     }
     names.sort();
     names

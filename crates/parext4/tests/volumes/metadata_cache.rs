@@ -40,13 +40,13 @@ fn with_directories(count: u32) -> Arc<MemDevice> {
 fn for_each_entry(dir: &InodeRef, mut visit: impl FnMut(&[u8])) {
     let mut after = 0;
     loop {
-        let items = dir.read_dir(after).unwrap();
+        let items = dir.read_dir_after(after).unwrap();
         let Some(last) = items.last() else { return };
-        after = last.cookie;
+        after = last.cookie();
         items
             .iter()
-            .filter(|item| !item.name.starts_with(b".") && item.name != b"lost+found")
-            .for_each(|item| visit(&item.name));
+            .filter(|item| !item.name().starts_with(b".") && item.name() != b"lost+found")
+            .for_each(|item| visit(item.name()));
     }
 }
 

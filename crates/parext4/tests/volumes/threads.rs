@@ -43,7 +43,6 @@ const _: () = {
     shared::<Special>();
     shared::<RenameMode>();
     shared::<XattrMode>();
-    shared::<DirItem>();
     shared::<InodeId>();
     shared::<FileExtent>();
     shared::<IoFlags>();

@@ -61,8 +61,8 @@ fn exercise(device: &MemDevice, rng: &mut Rng) -> bool {
             dir.create(format!("{n:0>40}").as_bytes(), &NewInode::new())?;
         }
         let mut after = 0;
-        while let Some(last) = root.read_dir(after)?.last() {
-            after = last.cookie;
+        while let Some(last) = root.read_dir_after(after)?.last() {
+            after = last.cookie();
         }
         volume.write("/file", vec![7; 50_000])
     });

@@ -178,13 +178,13 @@ fn add_of_volume(volume: &Volume, node: &InodeRef, name: &str, detail: Detail, s
     }
     let mut after = 0;
     loop {
-        let batch = node.read_dir(after).unwrap();
+        let batch = node.read_dir_after(after).unwrap();
         let Some(last) = batch.last() else { break };
-        after = last.cookie;
-        for item in batch.iter().filter(|item| item.name != b"." && item.name != b"..") {
-            let child = node.lookup(&item.name).unwrap();
-            assert_eq!(child.file_type(), item.file_type, "{name}: {:?}", item.name);
-            let name = format!("{name}/{}", String::from_utf8_lossy(&item.name));
+        after = last.cookie();
+        for item in batch.iter().filter(|item| item.name() != b"." && item.name() != b"..") {
+            let child = node.lookup(item.name()).unwrap();
+            assert_eq!(child.file_type(), item.file_type(), "{name}: {:?}", item.name());
+            let name = format!("{name}/{}", String::from_utf8_lossy(item.name()));
             add_of_volume(volume, &child, &name, detail, snapshot);
         }
     }

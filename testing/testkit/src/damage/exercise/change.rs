@@ -72,9 +72,9 @@ fn entries(dir: &InodeRef) -> Result<()> {
     let _ = dir.create(b"another", &new);
     let _ = dir.rename(b"another", dir, b"Another", RenameMode::Replace);
     let _ = dir.unlink(b"Another");
-    if let Some(item) = dir.read_dir(0)?.iter().find(|item| !matches!(&item.name[..], b"." | b"..")) {
-        dir.rename(&item.name, dir, b"renamed", RenameMode::NoReplace)?;
-        dir.rename(b"renamed", dir, &item.name, RenameMode::NoReplace)?;
+    if let Some(item) = dir.read_dir_after(0)?.iter().find(|item| !matches!(item.name(), b"." | b"..")) {
+        dir.rename(item.name(), dir, b"renamed", RenameMode::NoReplace)?;
+        dir.rename(b"renamed", dir, item.name(), RenameMode::NoReplace)?;
     }
     Ok(())
 }

@@ -36,8 +36,8 @@ fn look_at(volume: &Volume, path: &Path, node: &InodeRef) -> Result<()> {
         FileType::Symlink => drop(node.read_link()?),
         FileType::Regular => look_into(volume, path)?,
         FileType::Directory => {
-            if let Some(item) = node.read_dir(0)?.first() {
-                let _ = node.read_dir(item.cookie);
+            if let Some(item) = node.read_dir_after(0)?.first() {
+                let _ = node.read_dir_after(item.cookie());
             }
         }
         _ => {}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use parext4::server::{PageFault, ServerFile};
 use parext4::{Device, DirectFile, FileSize, MkfsOptions, OpenOptions, Volume, mkfs};
 use parext4_cli::explain;
 
@@ -136,7 +137,9 @@ impl JobFiles for Files {
             return Ok(Box::new(Blocking::new(move |io: &Io| {
                 match io.kind {
                     Kind::Sync => file.sync_all()?,
-                    kind => pages(io).try_for_each(|page| file.fault(page, kind == Kind::Write))?,
+                    kind => pages(io).try_for_each(|page| {
+                        file.fault(page, if kind == Kind::Write { PageFault::Store } else { PageFault::Load })
+                    })?,
                 }
                 Ok(())
             })));

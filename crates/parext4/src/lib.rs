@@ -112,6 +112,7 @@ mod page_cache;
 mod policy;
 mod quota;
 mod quota_file;
+pub mod server;
 mod sleep_timer;
 mod stats;
 mod stripes;
@@ -135,7 +136,6 @@ pub use inode_ref::{InodeId, InodeRef};
 pub use journal::EmptiedLog;
 #[cfg(shuttle)]
 pub use journal::{EnterResult, Gate, Permit};
-pub use map_update::SpaceWait;
 pub use memory::MetadataCacheStats;
 #[cfg(feature = "mkfs")]
 pub use mkfs::{MkfsOptions, mkfs};
@@ -154,8 +154,6 @@ pub use superblock::{Backups, find_backups};
 #[cfg(all(debug_assertions, not(shuttle)))]
 #[doc(hidden)]
 pub use sync::delay_steps;
-#[doc(hidden)]
-pub use volume::OpenResources;
 pub use volume::{FoundInfo, find_info};
 pub use volume::{
     Info, OnError, Quota, QuotaGraces, QuotaLimits, RecordedError, RecordedErrors, Replayed, Space, Volume,

@@ -16,6 +16,7 @@ use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use fuser::INodeNo;
+use parext4::server::ServerNode;
 use parext4::{InodeId, InodeNo, InodeRef, Volume};
 
 use crate::kernel_cache::KernelPages;

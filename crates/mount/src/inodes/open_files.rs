@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use fuser::FileHandle;
+use parext4::server::{ServerDirectFile, ServerNode};
 use parext4::{Credentials, DirectFile, File, InodeFlags, InodeId};
 use slab::Slab;
 

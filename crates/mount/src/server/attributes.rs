@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use fuser::{INodeNo, TimeOrNow};
+use parext4::server::ServerNode;
 use parext4::{DirectFile, FileType, InodeFlags, InodeRef, Metadata, SetAttributes};
 
 use super::Server;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo};
-use parext4::{DirectFile, File, FileSize, InodeFlags, InodeRef, SpaceWait};
+use parext4::server::{ServerFile, ServerNode, SpaceWait};
+use parext4::{DirectFile, File, FileSize, InodeFlags, InodeRef};
 
 use super::Server;
 use super::names::NewName;
@@ -211,7 +212,7 @@ pub(crate) fn write_what_fits(file: &File, data: &[u8], offset: u64, skips: bool
     let mut wait = SpaceWait::new();
     while done < data.len() {
         let at = offset + done as u64;
-        match file.write_at_waiting(&data[done..next], at, &mut wait).map_err(Failure::from) {
+        match file.write_all_at_waiting(&data[done..next], at, &mut wait).map_err(Failure::from) {
             Ok(()) => done = next,
             Err(failure) if !failure.lacks_space() => return Err(failure),
             Err(_) if done == 0 && next == data.len() && next > PIECE => {}

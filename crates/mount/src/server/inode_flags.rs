@@ -7,6 +7,7 @@
 //! case here: the kernel translates them for 32-bit programs.
 
 use fuser::INodeNo;
+use parext4::server::ServerNode;
 use parext4::{FileType, InodeFlags, InodeRef};
 
 use super::Server;

@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuser::{FileHandle, FileType as Kind, INodeNo, Notifier};
+use parext4::server::ServerVolume;
 use parext4::{Credentials, FileType, InodeFlags, InodeRef, OnError, Quota, Space, Volume};
 
 use crate::in_flight::InFlightRequests;

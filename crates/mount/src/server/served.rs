@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use fuser::INodeNo;
+use parext4::server::ServerVolume;
 use parext4::{InodeRef, Volume};
 
 use super::Server;

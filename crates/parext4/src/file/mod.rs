@@ -13,7 +13,7 @@ mod queue;
 mod space;
 mod sync;
 
-pub use buffered::{File, FileCursor};
+pub use buffered::{File, FileCursor, PageFault};
 pub(crate) use options::Access;
 pub use options::{Atomicity, OpenOptions, SyncMode};
 pub use query::FileExtent;
@@ -100,17 +100,15 @@ impl DirectFile {
         Self { node, access: Access::READ_WRITE, dates: false, refusing: FIXED }
     }
 
-    /// Returns the same file for writes that do not update its times. It serves a page cache above this file, whose
-    /// owner updates the times when data enters that cache. Changes other than writes still update the times.
+    /// Implements [`ServerDirectFile::keeping_times`](crate::server::ServerDirectFile::keeping_times).
     #[must_use]
-    pub fn keeping_times(&self) -> Self {
+    pub(crate) fn keeping_times(&self) -> Self {
         Self { dates: false, ..self.clone() }
     }
 
-    /// Returns the same file for a caller that checks the append-only flag when it opens files, as open(2) does.
-    /// Writes through the returned file succeed after that flag is set. An immutable file refuses them.
+    /// Implements [`ServerDirectFile::checked_when_opened`](crate::server::ServerDirectFile::checked_when_opened).
     #[must_use]
-    pub fn checked_when_opened(&self) -> Self {
+    pub(crate) fn checked_when_opened(&self) -> Self {
         Self { refusing: InodeFlags::IMMUTABLE, ..self.clone() }
     }
 
@@ -126,10 +124,9 @@ impl DirectFile {
         self.node.engine.credentials()
     }
 
-    /// Returns true if a write of `len` bytes may have to wait for space that other operations return, because the volume is nearly full. A
-    /// thread that serves several users should then leave the write to another one.
+    /// Implements [`ServerDirectFile::may_wait_for_space`](crate::server::ServerDirectFile::may_wait_for_space).
     #[must_use]
-    pub fn may_wait_for_space(&self, len: usize) -> bool {
+    pub(crate) fn may_wait_for_space(&self, len: usize) -> bool {
         let engine = &self.node.engine;
         let blocks = len as u64 / u64::from(engine.layout.block_size.bytes()) + 1;
         engine.allocator.is_short_of(blocks, self.credentials())

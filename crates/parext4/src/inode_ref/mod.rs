@@ -80,22 +80,9 @@ impl InodeRef {
         Some(Self::counted(EngineRef::own_thread(engine), Arc::clone(inode)))
     }
 
-    /// Returns this reference as one that its owner drops soon, without an action of a user, once no other reference keeps an inode
-    /// without names. So an operation that finds no space waits for the deletion of the inode, for at most 10 seconds. Clones of the
-    /// reference are ordinary ones.
-    ///
-    /// A file system server keeps such references for a kernel that forgets a removed file when no program uses it any more.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// volume.write("/file", "text")?;
-    /// let node = volume.resolve("/file")?.departing();
-    /// volume.remove_file("/file")?;
-    /// assert_eq!(node.metadata().links, 0);
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
+    /// Implements [`ServerNode::departing`](crate::server::ServerNode::departing).
     #[must_use]
-    pub fn departing(mut self) -> Self {
+    pub(crate) fn departing(mut self) -> Self {
         if !self.engine.departs() {
             self.engine.set_departs();
             self.inode.departing.fetch_add(1, Ordering::Release);

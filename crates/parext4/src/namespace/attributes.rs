@@ -203,25 +203,8 @@ impl InodeRef {
         core.ctime = set.ctime.map_or_else(now, held);
     }
 
-    /// Clears the set-ID bits that `which` returns for the permissions, as a change of the contents does. Reads and changes the
-    /// permissions atomically, so it undoes no concurrent change. The caller decides which bits to clear, and when.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// use parext4::SetAttributes;
-    ///
-    /// volume.write("/program", "text")?;
-    /// let node = volume.resolve("/program")?;
-    /// node.set_attributes(&SetAttributes::new().permissions(0o4755))?;
-    /// node.clear_set_ids(|permissions| permissions & 0o6000)?;
-    /// assert_eq!(node.metadata().permissions, 0o755);
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only with a bit to clear: the
-    /// kernel's ext4 refuses an append that would have to clear one. An error if the volume may not be changed.
-    pub fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()> {
+    /// Implements [`ServerNode::clear_set_ids`](crate::server::ServerNode::clear_set_ids).
+    pub(crate) fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let due = |mode: u16| which(mode & PERMISSIONS) & (S_ISUID | S_ISGID) & mode;
         if due(self.inode.core().mode) == 0 {
@@ -238,11 +221,8 @@ impl InodeRef {
         })
     }
 
-    /// Sets the times of modification and change to now, as a write does. They become durable with the next commit.
-    ///
-    /// # Errors
-    /// Returns an error if the volume may not be changed.
-    pub fn touch_modified(&self) -> Result<()> {
+    /// Implements [`ServerNode::touch_modified`](crate::server::ServerNode::touch_modified).
+    pub(crate) fn touch_modified(&self) -> Result<()> {
         self.engine.check_writable()?;
         let _in_flight = self.engine.in_flight.enter()?;
         self.engine.touch_lazily(&self.inode);

@@ -218,15 +218,13 @@ impl Volume {
         self.engine.journal.commits()
     }
 
-    /// Stops the volume, as a failed write does. The volume then refuses all changes, and never makes earlier changes
-    /// durable that are not durable yet. Reads continue. Does nothing if the volume has stopped already.
-    pub fn stop(&self, why: &Error) {
+    /// Implements [`ServerVolume::stop`](crate::server::ServerVolume::stop).
+    pub(crate) fn stop(&self, why: &Error) {
         self.engine.health.stop(why.clone());
     }
 
-    /// Logs and records an error that an operation on this volume returned, unless it is recorded already. Ignores errors
-    /// that do not concern the volume itself.
-    pub fn note_error(&self, error: &Error) {
+    /// Implements [`ServerVolume::note_error`](crate::server::ServerVolume::note_error).
+    pub(crate) fn note_error(&self, error: &Error) {
         self.engine.health.note(ErrorPlace::default(), error.clone());
     }
 

@@ -6,7 +6,6 @@ use crate::sync::atomic::Ordering;
 
 /// Ranges, pages, reservations and handles that operations hold. All are zero on a volume without an operation in progress and without
 /// dirty pages. A dirty page keeps its reservations until it is written back.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenResources {
@@ -35,10 +34,9 @@ pub struct OpenResources {
 }
 
 impl Volume {
-    /// Returns what operations hold at the moment. Counts one after the other: it is exact while no operation is in progress.
-    #[doc(hidden)]
+    /// Implements [`ServerVolume::open_resources`](crate::server::ServerVolume::open_resources).
     #[must_use]
-    pub fn open_resources(&self) -> OpenResources {
+    pub(crate) fn open_resources(&self) -> OpenResources {
         let engine = &self.engine;
         let reserved = engine.quotas.as_ref().map(Quotas::reserved).unwrap_or_default();
         let mut resources = OpenResources {

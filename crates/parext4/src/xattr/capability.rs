@@ -10,13 +10,8 @@ use crate::inode_ref::InodeRef;
 const CAPABILITIES: &[u8] = b"security.capability";
 
 impl InodeRef {
-    /// Removes the file capabilities, as a change of the contents does. Works also on an append-only file, whose attributes
-    /// cannot be changed otherwise. The caller decides when the capabilities must be removed. May block on the device.
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; corruption; an error if the volume
-    /// cannot be changed.
-    pub fn remove_capabilities(&self) -> Result<()> {
+    /// Implements [`ServerNode::remove_capabilities`](crate::server::ServerNode::remove_capabilities).
+    pub(crate) fn remove_capabilities(&self) -> Result<()> {
         self.engine.in_flight.check_open()?;
         let name = XattrName::new(CAPABILITIES)?;
         if self.lock_xattrs_shared().load()?.get(name.index, name.rest).is_none() {

@@ -9,10 +9,8 @@ use crate::error::{Error, Result};
 use crate::inode_ref::InodeRef;
 
 impl InodeRef {
-    /// Adds the extra fields that new inodes have to an inode that is about to change and has no room for them. Tries it once after the
-    /// inode was loaded. Without room for all, adds the fields that all inodes of the volume shall have (`s_min_extra_isize`), or none.
-    /// An error is logged only, as in the kernel: an inode without the fields can be used all the same. May block on the device.
-    pub fn make_room_for_fields(&self) {
+    /// Implements [`ServerNode::make_room_for_fields`](crate::server::ServerNode::make_room_for_fields).
+    pub(crate) fn make_room_for_fields(&self) {
         if self.inode.take_lack_of_fields()
             && !self.engine.is_read_only()
             && let Err(error) = self.expand_fields()

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{io, thread};
 
+use parext4::server::{ServerFile, SpaceWait};
 use parext4::{
-    Device, Error, File, FileSize, OpenOptions, Policy, ResearchOptions, SetAttributes, SpaceWait, Timestamp,
-    Volume,
+    Device, Error, File, FileSize, OpenOptions, Policy, ResearchOptions, SetAttributes, Timestamp, Volume,
 };
 use testkit::device::{HookedDevice, Hooks};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};

@@ -11,6 +11,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::server::{PageFault, ServerFile};
 use parext4::{
     Atomicity, Device, Error, File, FileSize, MemDevice, OpenOptions, Policy, ResearchOptions, SyncMode,
     Volume, VolumeOptions,
@@ -443,17 +444,17 @@ fn a_page_fault_brings_a_page_in_and_makes_it_dirty() {
     let file = create(&volume, "/f");
     file.set_len(10_000).unwrap();
     let (free, hits) = (volume.space().free_blocks, volume.cache_stats().hits);
-    file.fault(5000, false).unwrap();
+    file.fault(5000, PageFault::Load).unwrap();
     assert_eq!(volume.space().free_blocks, free);
     let mut byte = [1];
     file.read_at(&mut byte, 5000).unwrap();
     assert!(byte == [0] && volume.cache_stats().hits > hits);
-    file.fault(5000, true).unwrap();
-    file.fault(9000, true).unwrap();
+    file.fault(5000, PageFault::Store).unwrap();
+    file.fault(9000, PageFault::Store).unwrap();
     // Four blocks, two for the part of the last page within the file, and one for the tree.
     assert_eq!(free - volume.space().free_blocks, 4 + 2 + 1);
     for (offset, write) in [(10_000, true), (10_000, false), (u64::MAX, true), (u64::MAX, false)] {
-        let fault = file.fault(offset, write);
+        let fault = file.fault(offset, if write { PageFault::Store } else { PageFault::Load });
         assert!(matches!(fault, Err(Error::Invalid(_))), "{offset} {write}: {fault:?}");
     }
     drop(file);

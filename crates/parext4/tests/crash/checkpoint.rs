@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parext4::device::{Event, RecordingDevice};
 use parext4::error::Corruption;
+use parext4::server::ServerVolume;
 use parext4::{Device, Error, MemDevice, OpenOptions, SetAttributes, Volume};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::with_no_frame_left;
+use parext4::server::{PageFault, ServerFile};
 use parext4::{DirectFile, FileSize, Policy, ResearchOptions, Volume};
 
 use super::support::*;
@@ -75,7 +76,7 @@ fn filling_a_page_spares_dirty_pages_held_by_a_writer() {
             race(
                 &file,
                 move |f| buffered(f).write_all_at(&[2; SECTOR], 0).unwrap(),
-                move |f| buffered(f).fault(PAGES * 4096, false).unwrap(),
+                move |f| buffered(f).fault(PAGES * 4096, PageFault::Load).unwrap(),
             );
         });
         // Read past the cache, after the dirty pages were written back.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use parext4::server::ServerNode;
 use parext4::{Error, File, InodeRef, MemDevice, MkfsOptions, Result, Volume, VolumeOptions, mkfs};
 use testkit::rng::Rng;
 use testkit::settings;

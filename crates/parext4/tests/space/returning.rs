@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parext4::server::ServerNode;
 use parext4::{
     AlignedBuf, Completion, DirectFile, Error, FileSize, IoFlags, IoQueue, IoRequest, MemDevice, MkfsOptions,
     OpenOptions, Volume, VolumeOptions, mkfs,

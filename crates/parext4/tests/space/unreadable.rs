@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::server::ServerVolume;
 use parext4::{Device, FileSize, MemDevice, MkfsOptions, OpenOptions, Result, Volume, XattrMode, mkfs};
 use testkit::volume::{DirectFiles as _, Shape, assert_no_findings, untimed};
 

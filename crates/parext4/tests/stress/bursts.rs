@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use parext4::server::{PageFault, ServerFile};
 use parext4::{Device, File, FileSize, Policy, ResearchOptions, Volume, VolumeOptions};
 
 use super::calls::{Call, CompletedCall, FRONT, Model, Outcome, Way, describe, explained, tags};
@@ -218,7 +219,9 @@ impl Bursts<'_> {
                 let effect = Effect::Zero { first, end, grows: false };
                 log.changed(start, self.clock.tick(), effect);
             }
-            88..94 => self.file.fault(at, buffered).expect("fault"),
+            88..94 => {
+                self.file.fault(at, if buffered { PageFault::Store } else { PageFault::Load }).expect("fault")
+            }
             94..97 => slowest::fsync(|| self.file.sync_range(at..at + len)).expect("sync_range"),
             _ => slowest::fsync(|| self.file.sync_data()).expect("sync_data"),
         }

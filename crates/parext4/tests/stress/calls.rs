@@ -1,6 +1,7 @@
 //! Calls on a file whose sectors may move, their effect on a model of the sectors, and the search for an order of
 //! calls that explains their results.
 
+use parext4::server::{PageFault, ServerFile};
 use parext4::{DirectFile, Error, File, FileSize};
 
 use super::one_file::{FILE, bytes, offset};
@@ -125,7 +126,9 @@ impl Call {
                 direct.collapse_range(offset(first)..offset(first + sectors))?
             }
             Self::Insert { first, sectors } => direct.insert_range(offset(first)..offset(first + sectors))?,
-            Self::Fault { first, write } => file.fault(offset(first), write)?,
+            Self::Fault { first, write } => {
+                file.fault(offset(first), if write { PageFault::Store } else { PageFault::Load })?
+            }
             Self::Sync { first, sectors } => file.sync_range(offset(first)..offset(first + sectors))?,
         }
         Ok(Outcome::Done)

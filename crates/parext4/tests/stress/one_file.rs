@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
+use parext4::server::{PageFault, ServerFile};
 use parext4::{
     Device, DeviceOptions, DirectFile, Error, File, FileDevice, FileSize, MemDevice, Policy, ResearchOptions,
     SplitAt, Volume, VolumeOptions,
@@ -109,7 +110,7 @@ impl Worker<'_> {
     fn fault(&mut self) {
         let (at, write) = (offset(place(&mut self.rng).0), self.rng.chance(50));
         if let Some(buffered) = self.buffered() {
-            match buffered.fault(at, write) {
+            match buffered.fault(at, if write { PageFault::Store } else { PageFault::Load }) {
                 Ok(()) | Err(Error::Invalid(_)) => {}
                 Err(error) => panic!("fault: {error}"),
             }

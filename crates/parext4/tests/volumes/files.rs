@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parext4::server::{PageFault, ServerFile};
 use parext4::{
     DirectFile, Error, File, FileSize, FileType, IoFlags, IoQueue, IoRequest, OpenOptions, Volume,
 };
@@ -83,7 +84,7 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
     fails!(file.write_all_at(&buf, 0), NotOpenFor);
     fails!(file.append(&buf), NotOpenFor);
     fails!(file.set_len(0), NotOpenFor);
-    fails!(file.fault(0, true), NotOpenFor);
+    fails!(file.fault(0, PageFault::Store), NotOpenFor);
     fails!(file.direct().write_all_at(&buf, 0), NotOpenFor);
     fails!(file.punch_hole(0..4096), NotOpenFor);
     file.sync_all().unwrap();
@@ -91,7 +92,7 @@ fn a_handle_reads_or_writes_as_it_was_opened() {
     let file = volume.open_file("/f", &write()).unwrap();
     file.write_all_at(&buf, 0).unwrap();
     fails!(file.read_at(&mut buf, 0), NotOpenFor);
-    fails!(file.fault(0, false), NotOpenFor);
+    fails!(file.fault(0, PageFault::Load), NotOpenFor);
     fails!(file.direct().read_at(&mut buf, 0), NotOpenFor);
 
     let direct = volume.open_direct("/f", &read()).unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::error::Corruption;
+use parext4::server::{ServerDirectFile, ServerNode, ServerVolume};
 use parext4::{
     AlignedBuf, Error, FileSize, IoFlags, IoRequest, MemDevice, MkfsOptions, RenameMode, SetAttributes,
     Timestamp, Volume, VolumeOptions, mkfs, needs_recovery,

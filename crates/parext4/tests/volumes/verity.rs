@@ -4,6 +4,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
+use parext4::server::{PageFault, ServerFile};
 use parext4::{
     Device, DirectFile, Error, File, FileSize, IoFlags, IoRequest, MemDevice, OpenOptions, RenameMode,
     SetAttributes, Volume, VolumeOptions, XattrMode,
@@ -95,7 +96,7 @@ fn read_all_ways(volume: &Volume, path: &str, offset: u64, len: usize) -> [Resul
     let mapped = volume.open_file(path, &OpenOptions::read_only()).unwrap();
     let faulted = match (offset..mapped.size()).is_empty() {
         true => Ok(()),
-        false => mapped.fault(offset, false),
+        false => mapped.fault(offset, PageFault::Load),
     };
     let queued = read_queued(volume, &file, offset, len);
     [direct, queued, buffered, faulted.and_then(|()| read(&mapped))]
@@ -169,7 +170,7 @@ fn contents_cannot_change_and_all_else_can() {
         let attempts = [
             file.write_all_at(b"new", 0),
             file.append(b"new").map(drop),
-            file.fault(0, true),
+            file.fault(0, PageFault::Store),
             file.set_len(0),
             file.set_len(1 << 20),
             direct.write_all_at(&block, 0),

@@ -1,6 +1,7 @@
 //! Flags that users change, and the operations that they forbid.
 
 use super::{assert_fails, file, new, on_each_kind};
+use parext4::server::ServerDirectFile;
 use parext4::{DirectFile, FileSize, InodeFlags, RenameMode, SetAttributes, XattrMode};
 use testkit::volume::DirectFiles as _;
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parext4::device::{CallInfo, CallKind};
+use parext4::server::ServerVolume;
 use parext4::{Error, OpenOptions, Volume, VolumeOptions};
 
 use super::Workload;
@@ -276,7 +277,7 @@ fn released(volume: &Volume, outcome: &Outcome<'_>, clean: bool) {
         held
     };
     eventually(
-        || left() == parext4::OpenResources::default(),
+        || left() == parext4::server::OpenResources::default(),
         || format!("{outcome}: still held: {:?}", left()),
     );
 }

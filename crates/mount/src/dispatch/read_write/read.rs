@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, INodeNo, LockOwner, ReplyData};
 use parext4::device::{AlignedBuf, BufferPool};
+use parext4::server::ServerDirectFile;
 use parext4::{InodeFlags, IoRequest};
 
 use super::{Origin, is_aligned, latency, to_usize};

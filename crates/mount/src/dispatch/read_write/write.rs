@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use fuser::{Errno, INodeNo, ReplyWrite, WriteFlags};
-use parext4::{InodeFlags, IoRequest, SpaceWait};
+use parext4::server::{ServerDirectFile, ServerFile, ServerNode, SpaceWait};
+use parext4::{InodeFlags, IoRequest};
 
 use super::{Origin, is_aligned, latency};
 use crate::dispatch::Dispatcher;

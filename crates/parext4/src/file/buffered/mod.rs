@@ -18,6 +18,7 @@ mod untorn;
 mod write;
 
 pub use cursor::FileCursor;
+pub use page_fault::PageFault;
 use rangelock::ByteRange;
 
 use self::read_ahead::ReadAhead;

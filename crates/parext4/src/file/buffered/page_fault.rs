@@ -10,16 +10,20 @@ use crate::map_update::SpaceWait;
 use crate::operation::Operation;
 use crate::page_cache::{Page, PageLookup};
 
+/// The access to a mapping that a page fault is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageFault {
+    /// A load, for which the page is read.
+    Load,
+    /// A store, for which the page also becomes dirty.
+    Store,
+}
+
 impl File {
-    /// Reads the page at byte `offset` into the cache, as a page fault of a mapping does. With `write`, also marks it
-    /// dirty and reserves its space. Holds only that page.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] past the end of the file, where a mapping would receive a signal; the errors of
-    /// [`write_all_at`](Self::write_all_at) and [`read_at`](Self::read_at).
-    pub fn fault(&self, offset: u64, write: bool) -> Result<()> {
+    /// Implements [`ServerFile::fault`](crate::server::ServerFile::fault).
+    pub(crate) fn fault(&self, offset: u64, access: PageFault) -> Result<()> {
         let engine = self.file.engine();
-        if !write {
+        if access == PageFault::Load {
             let _in_flight = self.file.begin_read()?;
             return self.until_there_is_room(|| self.fault_to_read(offset));
         }

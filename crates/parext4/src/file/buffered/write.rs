@@ -85,21 +85,8 @@ impl File {
         self.write_vectored_waiting(bufs, offset, &mut SpaceWait::new())
     }
 
-    /// Like [`write_all_at`](Self::write_all_at), for one of several writes that wait for space together: they wait no longer than one write, and
-    /// after one has waited in vain, the others do not wait.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// let mut wait = parext4::SpaceWait::new();
-    /// file.write_at_waiting(b"one", 0, &mut wait)?;
-    /// file.write_at_waiting(b"two", 3, &mut wait)?;
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`write_all_at`](Self::write_all_at).
-    pub fn write_at_waiting(&self, data: &[u8], offset: u64, wait: &mut SpaceWait) -> Result<()> {
+    /// Implements [`ServerFile::write_all_at_waiting`](crate::server::ServerFile::write_all_at_waiting).
+    pub(crate) fn write_all_at_waiting(&self, data: &[u8], offset: u64, wait: &mut SpaceWait) -> Result<()> {
         self.write_vectored_waiting(&[IoSlice::new(data)], offset, wait)
     }
 
@@ -146,20 +133,8 @@ impl File {
         self.append_vectored(&[IoSlice::new(data)])
     }
 
-    /// Like [`append`](Self::append), but if space runs out after a first part of `data` has become visible, succeeds with that part.
-    /// Returns the number of bytes that were appended. Appends with one `wait` wait for space together.
-    ///
-    /// ```
-    /// # let volume = testkit::volume::scratch();
-    /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
-    /// let mut wait = parext4::SpaceWait::new();
-    /// assert_eq!(file.append_partial(b"text", &mut wait)?, 4);
-    /// # Ok::<(), parext4::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`write_all_at`](Self::write_all_at). After [`Error::NoSpace`] and [`Error::QuotaExceeded`] the file has nothing of `data`.
-    pub fn append_partial(&self, data: &[u8], wait: &mut SpaceWait) -> Result<usize> {
+    /// Implements [`ServerFile::append_partial`](crate::server::ServerFile::append_partial).
+    pub(crate) fn append_partial(&self, data: &[u8], wait: &mut SpaceWait) -> Result<usize> {
         let (_, partial) = self.append_with(&[IoSlice::new(data)], wait)?;
         Ok(partial.map_or(data.len(), |partial| to_usize(partial.visible)))
     }

@@ -1,5 +1,6 @@
 //! Makes new files of all kinds, with everything that the volume's features permit.
 
+use parext4::server::ServerNode;
 use parext4::{
     EmptiedLog, FileSize, InodeFlags, InodeRef, NewInode, OpenOptions, QuotaGraces, QuotaKind, QuotaLimits,
     RenameMode, Result, SetAttributes, Special, Volume, XattrMode,

@@ -138,6 +138,9 @@ fn not_a_volume(name: &Path, device: &dyn Device, error: parext4::Error) -> Erro
     if is_journal_device(device) {
         return journal_alone(name);
     }
+    if let parext4::Error::NoJournalDevice { .. } = &error {
+        return anyhow!("{image}: {error}; name it with --journal or -o journal_path=");
+    }
     let (parext4::Error::Truncated { .. } | parext4::Error::Corrupt(_)) = &error else {
         return Error::new(error).context(image.to_string());
     };

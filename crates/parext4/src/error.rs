@@ -55,6 +55,12 @@ pub enum Error {
     /// The volume or the file uses a feature that parext4 does not support. The text names it.
     /// Its errno is `EOPNOTSUPP`.
     Unsupported(String),
+    /// The journal is on a device of its own, which [`VolumeOptions::journal_device`](crate::VolumeOptions::journal_device) does not name
+    /// (`EINVAL`).
+    NoJournalDevice {
+        /// The UUID of the journal, as text.
+        uuid: String,
+    },
     /// The volume was opened read-only, or cannot be opened otherwise (`EROFS`).
     ReadOnly(String),
     /// An earlier failure has stopped the volume: it accepts no changes until it is opened again. The text is that error.
@@ -192,7 +198,7 @@ impl Error {
             Self::NoAttribute(_) => libc::ENODATA,
             Self::TooBig(_) => libc::E2BIG,
             Self::OutOfRange(_) => libc::ERANGE,
-            Self::Invalid(_) => libc::EINVAL,
+            Self::Invalid(_) | Self::NoJournalDevice { .. } => libc::EINVAL,
             Self::FileTooLarge => libc::EFBIG,
             Self::NothingAfter(_) => libc::ENXIO,
             Self::Busy(_) => libc::EBUSY,

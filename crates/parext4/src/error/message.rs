@@ -37,6 +37,9 @@ impl fmt::Display for Error {
             Self::Invalid(what) => write!(f, "invalid argument: {what}"),
             Self::FileTooLarge => f.write_str("file too large"),
             Self::NothingAfter(offset) => write!(f, "no data or hole at or after byte {offset}"),
+            Self::NoJournalDevice { uuid } => {
+                write!(f, "the journal is on a device of its own, with UUID {uuid}, which was not given")
+            }
             Self::Busy(what) => write!(f, "in use: {what}"),
             Self::WouldBlock(what) => write!(f, "would block: {what}"),
             Self::Cancelled => f.write_str("cancelled"),

@@ -28,12 +28,9 @@ pub fn is_journal_device(device: &dyn Device) -> bool {
     read(device).is_ok()
 }
 
-/// Returns the error of a volume whose journal device was not named.
+/// Returns the error of a volume whose journal device was not given.
 pub(super) fn missing(superblock: &Superblock) -> Error {
-    let uuid = Uuid::from_bytes(superblock.journal_uuid());
-    Error::invalid(format_args!(
-        "the journal is on a device of its own, with UUID {uuid}; name it with --journal or -o journal_path="
-    ))
+    Error::NoJournalDevice { uuid: Uuid::from_bytes(superblock.journal_uuid()).to_string() }
 }
 
 /// Returns the log on `device` and its superblock, after checking that the volume and the journal name each other.

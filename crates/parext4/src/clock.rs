@@ -1,8 +1,6 @@
-//! The clock for timestamps: the kernel's coarse clock, as ext4 uses it, or a fixed time for images that are the same each time. Also
-//! the clock for intervals.
+//! The clock of a volume's timestamps: the kernel's coarse clock, as ext4 uses it, or a fixed time for images that are the same each time.
+//! Also the clock for intervals.
 
-#[cfg(not(shuttle))]
-use std::sync::OnceLock;
 #[cfg(not(shuttle))]
 pub(crate) use std::time::Instant;
 
@@ -17,26 +15,49 @@ use crate::sync::simulated_time;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// The time in seconds since 1970 that replaces the clock.
-#[cfg(not(shuttle))]
-static FIXED: OnceLock<u32> = OnceLock::new();
-
-/// Stops the clock of all volumes of this process at a time in seconds since 1970, for images that are the same each time. Has no effect if
-/// the clock was stopped before.
-#[cfg(not(shuttle))]
-pub fn stop_clock(seconds: u32) {
-    let _ = FIXED.set(seconds);
+/// The clock of a volume's timestamps, for [`VolumeOptions::clock`](crate::VolumeOptions::clock).
+///
+/// ```
+/// use parext4::Clock;
+///
+/// assert_eq!(Clock::fixed(1_000_000_000).now().seconds, 1_000_000_000);
+/// assert!(Clock::system().now().seconds > 1_700_000_000);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// The time that it always has, in seconds since 1970.
+    fixed: Option<u32>,
 }
 
-/// Returns the current time, with the resolution of the kernel's coarse clock (a timer tick, 1 to 10 ms), as ext4 does. A
-/// time before 1970 is returned as 1970.
-pub(crate) fn now() -> Timestamp {
-    timestamp(nanoseconds_now())
+impl Clock {
+    /// Returns the clock of the system, with the resolution of the kernel's coarse clock (a timer tick, 1 to 10 ms), as ext4 has it. A time
+    /// before 1970 is 1970.
+    #[must_use]
+    pub const fn system() -> Self {
+        Self { fixed: None }
+    }
+
+    /// Returns a clock that always shows the same time, in seconds since 1970, for images that are the same each time.
+    #[must_use]
+    pub const fn fixed(seconds: u32) -> Self {
+        Self { fixed: Some(seconds) }
+    }
+
+    /// Returns the current time.
+    #[must_use]
+    pub fn now(self) -> Timestamp {
+        timestamp(self.nanoseconds())
+    }
+
+    /// Returns the current time in nanoseconds since 1970. Valid until the year 2262.
+    pub(crate) fn nanoseconds(self) -> i64 {
+        self.fixed.map_or_else(nanoseconds_now, |seconds| i64::from(seconds) * NANOSECONDS)
+    }
 }
 
 /// Returns the time of the simulation, or for models a time that advances by one second with each call.
 #[cfg(shuttle)]
-pub(crate) fn nanoseconds_now() -> i64 {
+fn nanoseconds_now() -> i64 {
     if let Some(now) = simulated_time::now() {
         return i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
     }
@@ -60,12 +81,8 @@ impl Instant {
     }
 }
 
-/// Returns the nanoseconds since 1970. Valid until the year 2262.
 #[cfg(not(shuttle))]
-pub(crate) fn nanoseconds_now() -> i64 {
-    if let Some(&seconds) = FIXED.get() {
-        return i64::from(seconds) * NANOSECONDS;
-    }
+fn nanoseconds_now() -> i64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec.saturating_mul(NANOSECONDS).saturating_add(now.tv_nsec).max(0)
 }

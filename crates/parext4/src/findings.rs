@@ -9,7 +9,7 @@ use std::panic::Location;
 use parext4_format::superblock::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord, Superblock};
 use parext4_format::{FsBlock, InodeNo};
 
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::error::{Corruption, Error};
 
 /// Limit of distinct errors that are logged. Further errors are only counted.
@@ -63,6 +63,7 @@ pub(crate) struct Findings {
     /// Number of errors on record in the superblock in memory.
     recorded: u32,
     logged: HashSet<String>,
+    clock: Clock,
 }
 
 /// The number of errors, with the first and the last one.
@@ -75,9 +76,9 @@ pub(crate) struct ErrorSummary {
 }
 
 impl Findings {
-    /// Returns no findings, for a volume that has `before` errors on record.
-    pub(crate) fn new(before: u32) -> Self {
-        Self { before, found: None, recorded: before, logged: HashSet::new() }
+    /// Returns no findings, for a volume that has `before` errors on record. `clock` dates further errors.
+    pub(crate) fn new(before: u32, clock: Clock) -> Self {
+        Self { before, found: None, recorded: before, logged: HashSet::new(), clock }
     }
 
     /// Adds an error that `check` found, and logs it. Errors with the same text count once. Returns true if the error was
@@ -104,7 +105,7 @@ impl Findings {
             log::error!("{text} (found by {file}:{line}, inode {}, block {})", place.ino, place.block);
             self.logged.insert(text);
         }
-        let last = Finding { seconds: now().seconds, check, place, code };
+        let last = Finding { seconds: self.clock.now().seconds, check, place, code };
         let (count, first) = self.found.map_or((self.before, last), |found| (found.count, found.first));
         self.found = Some(ErrorSummary { count: count.saturating_add(1), first, last });
         is_logged

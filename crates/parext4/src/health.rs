@@ -8,6 +8,7 @@
 
 use std::panic::Location;
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::findings::{ErrorPlace, ErrorSummary, Findings};
 use crate::sleep_timer::SleepTimer;
@@ -27,13 +28,13 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Returns the state of a volume whose superblock has `errors` errors on record.
-    pub(crate) fn new(errors: u32) -> Self {
+    /// Returns the state of a volume whose superblock has `errors` errors on record. `clock` dates further errors.
+    pub(crate) fn new(errors: u32, clock: Clock) -> Self {
         Self {
             stopped: AtomicBool::new(false),
             shut_down: AtomicBool::new(false),
             cause: Mutex::new(Rank::Leaf, None),
-            findings: Mutex::new(Rank::Leaf, Findings::new(errors)),
+            findings: Mutex::new(Rank::Leaf, Findings::new(errors, clock)),
             commit_timer: Arc::default(),
         }
     }

@@ -126,8 +126,7 @@ mod writeback;
 mod xattr;
 
 pub use block_io::Verity;
-#[cfg(not(shuttle))]
-pub use clock::stop_clock;
+pub use clock::Clock;
 pub use credentials::Credentials;
 pub use error::{Error, Result};
 pub use file::{Atomicity, File, FileCursor, FileSize, OpenOptions, SyncMode};

@@ -97,7 +97,7 @@ impl Engine {
             let (block, offset) = blocks.locate(place.block)?;
             places.insert(id, EntryLocation { block: block.number(), offset: offset + place.offset });
         }
-        Ok(Some(QuotaTable::new(kind, ino, header, places, enforced)))
+        Ok(Some(QuotaTable::new(kind, ino, header, places, enforced, self.clock)))
     }
 
     /// Adds the entries of `ids` that quota files lack. The caller holds no handle.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use parext4::Volume;
+use parext4::{Clock, Volume};
 use parext4_copy::{Input, Put, Summary};
 use parext4_storage::Location;
 
@@ -80,9 +80,8 @@ pub fn run(args: &Args) -> Result<()> {
     let source_date = source_date::get()?;
     let mut options = args.policy.options().fill_completely(true);
     if let Some(seconds) = source_date {
-        parext4::stop_clock(seconds);
         // No timer commits or writes back, so the order of all writes is the same each time.
-        options = options.commit_interval(None).write_back_interval(None);
+        options = options.clock(Clock::fixed(seconds)).commit_interval(None).write_back_interval(None);
     }
     interrupt::install_unless_ignored()?;
     let summary = image::with_volume(&args.dest.image, &options, |volume| copy(volume, args, source_date))?;

@@ -104,7 +104,7 @@ mod tests {
     use parext4_format::inode::Timestamp;
 
     use super::*;
-    use crate::clock::now;
+    use crate::clock::Clock;
     use crate::inode_ref::InodeRef;
     use crate::journal::Participant;
     use crate::mkfs::{MkfsOptions, mkfs};
@@ -202,7 +202,7 @@ mod tests {
         };
         // The clock ticks between two writes now and then, but not each time.
         let is_equal = |_| {
-            let (before, first) = (now(), write_and_sync());
+            let (before, first) = (Clock::system().now(), write_and_sync());
             assert!(file.metadata().mtime >= before);
             first == write_and_sync()
         };

@@ -39,6 +39,7 @@ pub(crate) use preallocation::Preallocated;
 
 use crate::allocator::{Allocator, SuperCounts};
 use crate::block_map::BlockMap;
+use crate::clock::Clock;
 use crate::dirty_files::DirtyFiles;
 use crate::error::{Error, Result};
 use crate::findings::ErrorPlace;
@@ -91,6 +92,8 @@ pub(crate) struct Engine {
     pub split_at: SplitAt,
     /// How operations on one file exclude each other.
     pub policy: Policy,
+    /// The clock of all timestamps.
+    pub clock: Clock,
     /// Counters of operations on file data.
     pub usage: VolumeUsage,
     /// Reads and writes of file data in flight.

@@ -12,6 +12,7 @@ use super::time::Written;
 use super::{Inode, Tail};
 use crate::allocator::FileWindows;
 use crate::block_map::BlockMap;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::memory::Charge;
 use crate::meta::MetaBlock;
@@ -31,6 +32,7 @@ pub(crate) struct InodeParts {
     /// Offset of the inode in `table_block`, in bytes.
     pub table_offset: usize,
     pub charge: Charge,
+    pub clock: Clock,
     /// The user, group and project that are charged for the inode.
     pub charges: Option<Charges>,
 }
@@ -61,7 +63,7 @@ impl Inode {
     /// # Errors
     /// Returns an error for fields that no inode can have.
     pub(crate) fn build(parts: InodeParts, raw: RawInode, block_map: Option<BlockMap>) -> Result<Self> {
-        let InodeParts { ino, seed, superblock, table_block, table_offset, charge, charges } = parts;
+        let InodeParts { ino, seed, superblock, table_block, table_offset, charge, charges, clock } = parts;
         let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
             let problem = format_args!("{:#o} has no file type", raw.mode);
             Error::corrupt_field("inode", "i_mode", problem).of_inode(ino)
@@ -90,7 +92,7 @@ impl Inode {
             charges,
             tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
             core: Mutex::new(Rank::InodeCore, raw),
-            written: Written::new(),
+            written: Written::new(clock),
             block_map: cell,
             cached: OnceCell::new(),
             merkle_tree: OnceCell::new(),

@@ -31,7 +31,6 @@ use time::Written;
 
 use crate::allocator::FileWindows;
 use crate::block_map::{BlockMap, BlockMapRoot};
-use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::journal::{Handle, Participant};
@@ -290,6 +289,11 @@ impl Inode {
         self.written.get().map_or((core.mtime, core.ctime), |time| (time, time))
     }
 
+    /// Returns the time of the volume's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.written.clock().now()
+    }
+
     /// Sets the modification and change times to now, under a handle that the inode has joined.
     pub(crate) fn touch_modified(&self) {
         self.written.set_now();
@@ -297,7 +301,8 @@ impl Inode {
 
     /// Sets the change time to now, under a handle that the inode has joined.
     pub(crate) fn touch_changed(&self) {
-        self.core_with_times().ctime = now();
+        let now = self.now();
+        self.core_with_times().ctime = now;
     }
 
     /// Like [`touch_modified`](Self::touch_modified), without a transaction (H25). Returns true if the caller must add the inode to the

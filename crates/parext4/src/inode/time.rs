@@ -2,7 +2,7 @@
 
 use parext4_format::inode::Timestamp;
 
-use crate::clock::{nanoseconds_now, timestamp};
+use crate::clock::{Clock, timestamp};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// The time of the last write of data, until it is stored in the inode's attributes, and whether the inode is in the list of
@@ -19,24 +19,30 @@ pub(super) struct Written {
     stored: AtomicI64,
     /// Changes only under the lock of the list.
     listed: AtomicBool,
+    clock: Clock,
 }
 
 impl Written {
     /// No time is pending.
     const NONE: i64 = -1;
 
-    pub(super) fn new() -> Self {
+    pub(super) fn new(clock: Clock) -> Self {
         Self {
             time: AtomicI64::new(Self::NONE),
             stored: AtomicI64::new(Self::NONE),
             listed: AtomicBool::new(false),
+            clock,
         }
     }
 
     /// Sets the time to now. Returns false if the attributes have this time, or if it or a later one is
     /// pending: as in the kernel, writes between two ticks of the clock give a sync nothing to commit.
     pub(super) fn set_now(&self) -> bool {
-        self.set(nanoseconds_now())
+        self.set(self.clock.nanoseconds())
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
     }
 
     fn set(&self, now: i64) -> bool {
@@ -93,16 +99,15 @@ fn time_of(nanoseconds: i64) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now;
 
     #[test]
     fn a_time_waits_until_it_is_taken() {
-        let written = Written::new();
+        let written = Written::new(Clock::system());
         assert_eq!((written.get(), written.take()), (None, None));
-        let before = now();
+        let before = Clock::system().now();
         assert!(written.set_now());
         let time = written.get().unwrap();
-        assert!(time >= before && time <= now());
+        assert!(time >= before && time <= Clock::system().now());
         assert_eq!(written.take(), Some(time));
         assert!(!written.is_waiting());
         assert!(written.set_now(), "a removed time is not pending");
@@ -111,7 +116,7 @@ mod tests {
     #[test]
     fn a_stored_time_is_not_set_again_until_another_may_be() {
         let (first, second) = (5, 6);
-        let written = Written::new();
+        let written = Written::new(Clock::system());
         assert!(written.set(first));
         assert!(written.store().is_some());
         assert!(!written.set(first) && !written.is_waiting(), "the attributes have it");

@@ -6,7 +6,6 @@ use rangelock::{ByteRange, Mode};
 
 use super::{Hold, InodeRef};
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
-use crate::clock::now;
 use crate::convert::saturating_u32;
 use crate::engine::{Engine, EngineRef, Orphans};
 use crate::error::Result;
@@ -114,7 +113,7 @@ impl Engine {
     /// Returns the time of a deletion now, in seconds. While an inode is an orphan, the field has the number of the next one, so e2fsck takes
     /// 0 and the numbers of inodes for a damaged list, whatever the clock says.
     pub(crate) fn deletion_time(&self) -> u32 {
-        saturating_u32(now().seconds).max(self.layout.inodes_count)
+        saturating_u32(self.clock.now().seconds).max(self.layout.inodes_count)
     }
 
     /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name

@@ -3,7 +3,6 @@
 use parext4_format::inode::InodeFlags;
 
 use super::InodeRef;
-use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, suitable};
 
@@ -81,7 +80,7 @@ impl InodeRef {
             }
             let flags = core.flags.difference(SETTABLE) | settable;
             self.inode.set_flags(&mut core, flags);
-            core.ctime = now();
+            core.ctime = self.inode.now();
             Ok(())
         })
     }

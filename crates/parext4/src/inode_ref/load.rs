@@ -123,6 +123,7 @@ impl Engine {
             table_block: block,
             table_offset: offset,
             charge: self.inodes.charge(),
+            clock: self.clock,
             charges: self.charges_of(ino, raw)?,
         })
     }

@@ -9,7 +9,6 @@ use parext4_format::{BlockRange, FileBlock, FormatError, FsBlock, InodeNo};
 
 use super::InodeRef;
 use crate::allocator::INODE_CREDITS;
-use crate::clock::now;
 use crate::convert::to_usize;
 use crate::engine::{Engine, EngineRef, Orphans};
 use crate::error::{Error, Result};
@@ -287,7 +286,8 @@ impl InodeRef {
             let owner = owner.core();
             (raw.uid, raw.gid) = (owner.uid, owner.gid);
         }
-        (raw.mtime, raw.crtime) = (now(), now());
+        let now = engine.clock.now();
+        (raw.mtime, raw.crtime) = (now, now);
         raw.set_value_references(0);
         raw.set_value_hash(ValueInode::hash(engine.superblock.value_seed(), value));
         engine.with_space(|| {

@@ -280,6 +280,7 @@ mod tests {
 
     use super::*;
     use crate::MemDevice;
+    use crate::clock::Clock;
     use crate::journal::log::{LogExtent, LogMap};
 
     /// Returns the checkpoint of an empty log of `blocks` blocks.
@@ -290,7 +291,7 @@ mod tests {
         let map = LogMap { device: Arc::clone(&device), external: false, block_size, superblock, extents };
         let superblock = JournalSuperblock::new(block_size, blocks, 1, &[7; 16]);
         let tail = LogTail::new(Arc::new(map), superblock, 1).unwrap();
-        Checkpoint::new(device, Arc::new(Health::new(0)), block_size, Some(tail))
+        Checkpoint::new(device, Arc::new(Health::new(0, Clock::system())), block_size, Some(tail))
     }
 
     #[test]

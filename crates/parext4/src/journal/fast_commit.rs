@@ -26,6 +26,7 @@ use super::log::{Content, Log, LogMap};
 use super::log_stream::LogStream;
 use super::log_walk::before;
 use super::requests::{BlockWrite, write_sorted};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
@@ -96,7 +97,7 @@ pub(crate) fn log_replayed(
     tid: u32,
     contents: &[(FsBlock, Arc<AlignedBuf>)],
 ) -> Result<()> {
-    let mut log = Log::new(Arc::clone(device), Arc::new(map.clone()), superblock);
+    let mut log = Log::new(Arc::clone(device), Arc::new(map.clone()), superblock, Clock::system());
     let (needed, room) = (log.len_of(contents.len()), superblock.log_end() - superblock.first());
     if needed >= room {
         return Err(Error::Unsupported(format!(

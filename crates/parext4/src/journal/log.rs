@@ -15,7 +15,7 @@ use parext4_format::{FsBlock, LogBlock};
 
 use super::pending::LogSpan;
 use super::transaction::FrozenTransaction;
-use crate::clock::now;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::sync::Arc;
@@ -82,6 +82,7 @@ pub(super) type Content<'a> = (FsBlock, &'a Arc<AlignedBuf>);
 pub(super) struct Log {
     /// The volume's device.
     device: Arc<dyn Device>,
+    clock: Clock,
     map: Arc<LogMap>,
     format: TagFormat,
     uuid: [u8; 16],
@@ -97,9 +98,15 @@ pub(super) struct Log {
 
 impl Log {
     /// Returns an empty log, to be written from the first log block on.
-    pub(super) fn new(device: Arc<dyn Device>, map: Arc<LogMap>, superblock: &JournalSuperblock) -> Self {
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        map: Arc<LogMap>,
+        superblock: &JournalSuperblock,
+        clock: Clock,
+    ) -> Self {
         Self {
             device,
+            clock,
             map,
             format: TagFormat::from(superblock),
             uuid: superblock.uuid(),
@@ -216,7 +223,7 @@ impl Log {
     }
 
     fn commit_block(&self, tid: u64) -> Arc<AlignedBuf> {
-        let now = now();
+        let now = self.clock.now();
         let mut block = AlignedBuf::zeroed(self.map.block_size as usize);
         let seconds = now.seconds.unsigned_abs();
         jbd2::encode_commit(&mut block, self.format, sequence(tid), self.seed, seconds, now.nanoseconds);

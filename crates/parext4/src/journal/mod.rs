@@ -53,6 +53,7 @@ pub(crate) use log_index::LogIndex;
 pub(crate) use replay::{newest_sequence, read_log, read_superblock, replay, write_home};
 pub(crate) use transaction::{Freed, Participant};
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::health::Health;
@@ -125,14 +126,14 @@ impl Journal {
         cache: Arc<MetaCache>,
         health: Arc<Health>,
         block_size: u32,
-        log: Option<(LogMap, JournalSuperblock)>,
+        log: Option<(LogMap, JournalSuperblock, Clock)>,
         first_tid: u64,
         hooks: Box<dyn CommitHooks>,
     ) -> Result<Self> {
         let (log, tail) = match log {
-            Some((map, superblock)) => {
+            Some((map, superblock, clock)) => {
                 let map = Arc::new(map);
-                let log = Log::new(Arc::clone(&device), Arc::clone(&map), &superblock);
+                let log = Log::new(Arc::clone(&device), Arc::clone(&map), &superblock, clock);
                 (Some(log), Some(LogTail::new(map, superblock, first_tid)?))
             }
             None => (None, None),

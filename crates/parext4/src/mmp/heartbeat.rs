@@ -18,7 +18,7 @@ use parext4_format::mmp::{Mmp, SEQUENCE_CLEAN};
 
 use super::MmpOptions;
 use super::lease::Lease;
-use super::location::{MmpLocation, seconds_now};
+use super::location::MmpLocation;
 use super::time::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
@@ -148,7 +148,7 @@ impl Heartbeat {
             return Ok(false);
         }
         let Some(_permit) = self.lease.permit() else { return Ok(false) };
-        let clean = Mmp { sequence: SEQUENCE_CLEAN, time: seconds_now(), ..found };
+        let clean = Mmp { sequence: SEQUENCE_CLEAN, time: self.place.seconds_now(), ..found };
         // A device that loses the answer and connects again may read this block, and must not
         // mistake it for another machine's block.
         self.lease.attempt(&clean, began);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use parext4_device::{Device, QueueWaker, ReadNow, Sharing, WriteGuard};
 use parext4_format::mmp::{Mmp, check_interval_after};
 
-use super::location::{MmpLocation, seconds_now};
+use super::location::MmpLocation;
 use super::time::{Window, now};
 use super::{MmpOptions, MmpState, MmpUse};
 use crate::error::Error;
@@ -279,7 +279,7 @@ impl Lease {
         let slowest = u64::try_from(since).unwrap_or(u64::MAX).max(self.place.update_interval.into());
         let sequence = MmpLocation::sequence_after(found.sequence);
         let check_interval = check_interval_after(slowest);
-        Mmp { sequence, time: seconds_now(), check_interval, ..found.clone() }
+        Mmp { sequence, time: self.place.seconds_now(), check_interval, ..found.clone() }
     }
 
     /// Records that `next` is about to be written, by an update that began at `began`.

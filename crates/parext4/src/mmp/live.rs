@@ -3,9 +3,10 @@
 use parext4_device::{Device, Sharing};
 use parext4_format::superblock::Superblock;
 
-use super::location::{MmpLocation, seconds_now};
+use super::location::MmpLocation;
 use super::wait::{Changed, unchanged};
 use super::{MmpOptions, MmpState, MmpUse};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 
 /// Longest wait in seconds. The block may ask for a longer one.
@@ -22,11 +23,12 @@ pub(crate) fn live(
     device: &dyn Device,
     superblock: &Superblock,
     options: &MmpOptions,
+    clock: Clock,
 ) -> Result<Option<MmpState>> {
     if device.sharing() == Sharing::Immutable {
         return Ok(None);
     }
-    let place = MmpLocation::of(superblock);
+    let place = MmpLocation::of(superblock, clock);
     let read = |place: MmpLocation| Ok((place.read(device)?, place));
     let (found, place) = match place.and_then(|place| place.map(read).transpose()) {
         Ok(None) => return Ok(None),
@@ -42,7 +44,7 @@ pub(crate) fn live(
         MmpUse::Clean => Ok(None),
         MmpUse::Fsck => Ok(Some(state)),
         MmpUse::InUse if options.judge_by_time => {
-            let age = seconds_now().saturating_sub(state.time);
+            let age = place.seconds_now().saturating_sub(state.time);
             Ok((age <= state.wait).then_some(state))
         }
         MmpUse::InUse => {

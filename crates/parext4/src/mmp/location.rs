@@ -9,7 +9,7 @@ use parext4_format::{ChecksumSeed, FsBlock};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::MmpOptions;
-use crate::clock;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 
 /// Number of attempts to read a block that fails its checks.
@@ -23,17 +23,20 @@ pub(super) struct MmpLocation {
     seed: Option<ChecksumSeed>,
     /// Time between two updates, in seconds.
     pub update_interval: u16,
+    /// The clock of the time in the block.
+    clock: Clock,
 }
 
 impl MmpLocation {
     /// Returns the location of the volume's block; `None` if the volume has none.
-    pub(super) fn of(superblock: &Superblock) -> Result<Option<Self>> {
+    pub(super) fn of(superblock: &Superblock, clock: Clock) -> Result<Option<Self>> {
         let number = superblock.mmp_block()?;
         Ok(number.map(|number| Self {
             number,
             block_size: superblock.block_size(),
             seed: superblock.checksum_seed(),
             update_interval: superblock.mmp_update_interval(),
+            clock,
         }))
     }
 
@@ -89,13 +92,18 @@ impl MmpLocation {
         if sequence < SEQUENCE_MAX { sequence + 1 } else { 1 }
     }
 
+    /// Returns the time now in seconds since 1970.
+    pub(super) fn seconds_now(&self) -> u64 {
+        self.clock.now().seconds.unsigned_abs()
+    }
+
     /// Returns a block with a random number, in the name of this machine.
     pub(super) fn mine(&self, options: &MmpOptions) -> Mmp {
         let random = u64::from_ne_bytes(random_bytes());
         let node = rustix::system::uname();
         Mmp {
             sequence: u32::try_from(random % (u64::from(SEQUENCE_MAX) + 1)).unwrap_or(0),
-            time: seconds_now(),
+            time: self.seconds_now(),
             node: name_field(node.nodename().to_bytes()),
             device: name_field(options.device_name.as_bytes()),
             check_interval: first_check_interval(self.update_interval),
@@ -109,9 +117,4 @@ fn random_bytes() -> [u8; 8] {
     let read = getrandom(&mut bytes, GetRandomFlags::empty());
     assert!(read == Ok(bytes.len()), "getrandom(2) fills up to 256 bytes: {read:?}");
     bytes
-}
-
-/// Returns the time now in seconds since 1970.
-pub(super) fn seconds_now() -> u64 {
-    clock::now().seconds.unsigned_abs()
 }

@@ -10,6 +10,7 @@ use super::heartbeat::{Heartbeat, Update};
 use super::lease::Lease;
 use super::leased_device::LeasedDevice;
 use super::location::MmpLocation;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::sync::{Arc, Mutex, Rank};
@@ -34,8 +35,9 @@ impl Protection {
         device: &Arc<dyn Device>,
         superblock: &Superblock,
         options: &MmpOptions,
+        clock: Clock,
     ) -> Result<Option<(Self, Arc<dyn Device>)>> {
-        let Some(place) = MmpLocation::of(superblock)? else { return Ok(None) };
+        let Some(place) = MmpLocation::of(superblock, clock)? else { return Ok(None) };
         let lease = Arc::new(Lease::new(&**device, &place, options));
         if device.sharing() != Sharing::Fenced {
             device.guard_writes(Arc::clone(&lease) as Arc<dyn WriteGuard>);

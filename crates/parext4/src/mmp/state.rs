@@ -8,6 +8,7 @@ use parext4_format::mmp::{Mmp, SEQUENCE_CLEAN, SEQUENCE_FSCK, name_of};
 
 use super::location::MmpLocation;
 use super::time::utc;
+use crate::clock::Clock;
 use crate::error::Result;
 use crate::superblock::read_superblock;
 
@@ -118,7 +119,7 @@ impl fmt::Display for MmpState {
 /// [`Error::Corrupt`](crate::Error::Corrupt) if there is no volume, or its block is damaged; device errors.
 pub fn read(device: &dyn Device) -> Result<Option<MmpState>> {
     let superblock = read_superblock(device)?;
-    let Some(place) = MmpLocation::of(&superblock)? else { return Ok(None) };
+    let Some(place) = MmpLocation::of(&superblock, Clock::system())? else { return Ok(None) };
     let mmp = place.read(device)?;
     Ok(Some(MmpState::new(&mmp, &place)))
 }

@@ -17,6 +17,7 @@ use super::lease::{Lease, LeaseState};
 use super::leased_device::LeasedDevice;
 use super::location::MmpLocation;
 use super::{MmpOptions, MmpUse, read};
+use crate::clock::Clock;
 use crate::health::Health;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::superblock::read_superblock;
@@ -37,7 +38,7 @@ struct TestOwner {
 fn owner(wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>) -> TestOwner {
     let mem = Arc::new(MemDevice::new(16 << 20));
     mkfs(&*mem, &MkfsOptions::new().mmp(true)).unwrap();
-    let place = MmpLocation::of(&read_superblock(&*mem).unwrap()).unwrap().unwrap();
+    let place = MmpLocation::of(&read_superblock(&*mem).unwrap(), Clock::system()).unwrap().unwrap();
     let options = MmpOptions::new().second(SECOND);
     let mine = place.mine(&options);
     place.write(&*mem, &mine).unwrap();
@@ -223,7 +224,7 @@ fn an_owner_knows_each_block_that_it_may_have_written() {
     let (owner, device) = faulty_owner(Sharing::Unfenced, |_| ());
     assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
     let durable = owner.place.read(&*owner.mem).unwrap();
-    let health = Arc::new(Health::new(0));
+    let health = Arc::new(Health::new(0, Clock::system()));
     owner.lease.attach(&health);
     device.flush_fails.store(true, Ordering::SeqCst);
     assert!(owner.heartbeat.update().is_err(), "written, but not flushed");
@@ -251,7 +252,7 @@ fn an_idle_owner_stops_when_its_device_has_given_up() {
     ] {
         let (owner, device) = faulty_owner(sharing, |faulty| faulty.error = error);
         assert_eq!(owner.heartbeat.update().unwrap(), Update::Written);
-        let health = Arc::new(Health::new(0));
+        let health = Arc::new(Health::new(0, Clock::system()));
         owner.lease.attach(&health);
         device.write_fails.store(true, Ordering::SeqCst);
         let update = owner.heartbeat.update();

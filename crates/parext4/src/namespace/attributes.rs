@@ -5,7 +5,6 @@ use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 
 use super::create::{PERMISSIONS, S_ISGID};
 use super::set_attributes::SetAttributes;
-use crate::clock::now;
 use crate::error::Result;
 use crate::inode::{Cached, FIXED};
 use crate::inode_ref::InodeRef;
@@ -132,7 +131,7 @@ impl InodeRef {
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; an error if the volume may not be changed.
     pub fn touch(&self) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
-        let now = now();
+        let now = self.inode.now();
         // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
@@ -200,7 +199,7 @@ impl InodeRef {
         let held = |time: Timestamp| time.rounded_to_disk(has_extra);
         core.atime = set.atime.map_or(core.atime, held);
         core.mtime = set.mtime.map_or(core.mtime, held);
-        core.ctime = set.ctime.map_or_else(now, held);
+        core.ctime = set.ctime.map_or_else(|| self.inode.now(), held);
     }
 
     /// Implements [`ServerNode::clear_set_ids`](crate::server::ServerNode::clear_set_ids).
@@ -216,7 +215,7 @@ impl InodeRef {
             self.inode.join(handle);
             let mut core = self.inode.core_with_times();
             core.mode &= !due(core.mode);
-            core.ctime = now();
+            core.ctime = self.inode.now();
             Ok(())
         })
     }
@@ -246,7 +245,8 @@ impl InodeRef {
         // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
-            self.inode.core().atime = now();
+            let now = self.inode.now();
+            self.inode.core().atime = now;
             Ok(())
         })
     }

@@ -14,7 +14,6 @@ use super::new_inode::{NewInode, Special};
 use super::symlink;
 use super::{check_name, printable};
 use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
-use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::inode::{Inode, inherited};
@@ -205,7 +204,7 @@ impl InodeRef {
         raw.flags = inherited(file_type, flags);
         raw.projid = if self.inherits_project() { projid } else { 0 };
         self.engine.add_quota_entries(QuotaIds::of(&raw))?;
-        let now = now();
+        let now = self.engine.clock.now();
         (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
         let InheritedAcl { permissions, xattrs } = self.inherit(&raw, new.umask)?;
         raw.mode = raw.mode & !0o777 | permissions;

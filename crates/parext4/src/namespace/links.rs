@@ -8,7 +8,6 @@ use parext4_format::inode::InodeFlags;
 use parext4_format::{FileBlock, FsBlock};
 
 use super::dir::Dir;
-use crate::clock::now;
 use crate::engine::Engine;
 use crate::engine::Orphans;
 use crate::error::{Error, Result};
@@ -90,7 +89,7 @@ pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         MAX_LINKS.. => Err(Error::TooManyLinks(format!("inode {}", inode.ino()))),
         links => {
             core.links = links + 1;
-            core.ctime = now();
+            core.ctime = inode.now();
             Ok(())
         }
     }
@@ -116,7 +115,7 @@ fn drop_to(
     let gone = {
         let mut core = inode.core_with_times();
         core.links = links(core.links);
-        core.ctime = now();
+        core.ctime = inode.now();
         core.links == 0
     };
     if gone { engine.orphans.add(engine, handle, inode) } else { Ok(()) }

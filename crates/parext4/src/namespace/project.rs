@@ -3,7 +3,6 @@
 use parext4_format::features::RoCompat;
 use parext4_format::inode::InodeFlags;
 
-use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::inode_ref::InodeRef;
 
@@ -50,7 +49,7 @@ impl InodeRef {
             let mut core = self.inode.core_with_times();
             owner.apply(handle, self);
             core.projid = project;
-            core.ctime = now();
+            core.ctime = self.inode.now();
             Ok(())
         })
     }

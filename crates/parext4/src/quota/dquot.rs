@@ -4,7 +4,6 @@ use parext4_format::quota::QuotaKind;
 use parext4_format::quota::entry::QuotaEntry;
 
 use super::rules::Rules;
-use crate::clock::now;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
@@ -151,7 +150,7 @@ impl Dquot {
             if !is_exceeded(used, soft) {
                 *until = 0;
             } else if *until == 0 || renew {
-                *until = unsigned(now().seconds) + u64::from(grace);
+                *until = unsigned(self.rules.clock.now().seconds) + u64::from(grace);
             }
         };
         set(&mut limits.space_time, space, kib(limits.space_soft), graces.0);
@@ -187,7 +186,7 @@ impl Dquot {
         }
         let mut limits = self.limits.lock();
         let Amount { space, inodes } = self.taken();
-        let now = unsigned(now().seconds);
+        let now = unsigned(self.rules.clock.now().seconds);
         let (space_grace, inode_grace) = self.rules.graces();
         let mut space_limit = Limit {
             hard: kib(limits.space_hard),

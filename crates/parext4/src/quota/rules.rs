@@ -2,6 +2,7 @@
 
 use parext4_format::quota::{QuotaHeader, QuotaKind};
 
+use crate::clock::Clock;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// The rules that all entries of a file share.
@@ -10,13 +11,14 @@ pub(super) struct Rules {
     pub kind: QuotaKind,
     /// True if limits are enforced.
     pub enforced: bool,
+    pub clock: Clock,
     space_grace: AtomicU32,
     inode_grace: AtomicU32,
 }
 
 impl Rules {
-    pub(super) fn new(kind: QuotaKind, enforced: bool) -> Self {
-        Self { kind, enforced, space_grace: AtomicU32::new(0), inode_grace: AtomicU32::new(0) }
+    pub(super) fn new(kind: QuotaKind, enforced: bool, clock: Clock) -> Self {
+        Self { kind, enforced, clock, space_grace: AtomicU32::new(0), inode_grace: AtomicU32::new(0) }
     }
 
     /// Sets the times for which soft limits may be exceeded.

@@ -9,6 +9,7 @@ use parext4_format::{FsBlock, InodeNo};
 
 use super::rules::Rules;
 use super::{Amount, Dquot};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::meta::{BlockKind, MetaCache};
 use crate::sync::{Arc, Mutex, MutexGuard, Rank};
@@ -49,8 +50,9 @@ impl QuotaTable {
         header: QuotaHeader,
         places: HashMap<u32, EntryLocation>,
         enforced: bool,
+        clock: Clock,
     ) -> Self {
-        let rules = Rules::new(kind, enforced);
+        let rules = Rules::new(kind, enforced, clock);
         rules.note_graces(&header);
         Self {
             ino,

@@ -17,7 +17,6 @@ use super::descriptors::{count_unwritten, read_descriptors};
 use super::options::VolumeOptions;
 use super::recover::{self, JournalPlace, ReplayTarget};
 use crate::allocator::{AllocationOptions, Allocator, SuperCounts};
-use crate::clock::now;
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
     BlockWatch, CommitTimer, Deletions, Engine, EngineRef, ErrorRecorder, Hooks, IdleCache, InFlight,
@@ -133,7 +132,7 @@ impl Volume {
         if !engine.is_read_only() {
             // A program that opens the volume names the errors on record itself (`Info::errors`).
             if engine.superblock.error_count() == 0
-                && let Some(reason) = engine.superblock.reason_to_check(now().seconds)
+                && let Some(reason) = engine.superblock.reason_to_check(options.clock.now().seconds)
             {
                 log::warn!("the volume should be checked by e2fsck: {reason}");
             }
@@ -180,14 +179,15 @@ fn exclude_others(
     options: &VolumeOptions,
 ) -> Result<Exclusion> {
     if read_only {
-        let live = if options.recover { mmp::live(&*device, &found, &options.mmp)? } else { None };
+        let live =
+            if options.recover { mmp::live(&*device, &found, &options.mmp, options.clock)? } else { None };
         if let Some(live) = &live {
             log::warn!("{}", live.warn_reader());
         }
         return Ok(Exclusion { device, found, protection: None, live });
     }
     check_protection_block(&*device, &found)?;
-    let Some((protection, device)) = Protection::claim(&device, &found, &options.mmp)? else {
+    let Some((protection, device)) = Protection::claim(&device, &found, &options.mmp, options.clock)? else {
         return Ok(Exclusion { device, found, protection: None, live: None });
     };
     // An earlier owner may have changed the superblock during the waits.
@@ -304,7 +304,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         },
     ));
     let lazy = Arc::new(LazyTimes::new());
-    let health = Arc::new(Health::new(superblock.error_count()));
+    let health = Arc::new(Health::new(superblock.error_count(), options.clock));
     if let Some(protection) = &protection {
         protection.attach(&health);
     }
@@ -317,8 +317,8 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
     };
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
     let log = journal.filter(|journal| read_only.is_none() && journal.is_written);
-    let log = log.map(|journal| (journal.map, journal.superblock));
-    let log_map = log.as_ref().map(|(map, _)| map.clone());
+    let log = log.map(|journal| (journal.map, journal.superblock, options.clock));
+    let log_map = log.as_ref().map(|(map, ..)| map.clone());
     let recorder = Arc::new(ErrorRecorder::new(&device, &health, log_map));
     let journal = Journal::new(
         Arc::clone(&device),
@@ -365,12 +365,13 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         pages,
         split_at: options.research.split_at,
         policy: options.research.policy,
+        clock: options.clock,
         usage: VolumeUsage::new(options.explain),
         in_flight: InFlight::new(),
         closed: Mutex::new(Rank::Close, None),
         queues: AtomicU32::new(0),
         // The start differs from open to open, so that an inode that reuses a number gets another generation.
-        generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
+        generation: AtomicU32::new(options.clock.now().nanoseconds ^ superblock.raw().s_mtime.get()),
         superblock,
         users: UseCount::new(),
         recorder,
@@ -443,7 +444,7 @@ impl Engine {
             if superblock.compat().contains(Compat::DIR_INDEX) {
                 superblock.fix_hash_sign();
             }
-            superblock.note_mount(now().seconds);
+            superblock.note_mount(self.clock.now().seconds);
         })
     }
 
@@ -452,7 +453,7 @@ impl Engine {
         let (before, written) = (self.superblock.kbytes_written(), self.written.bytes());
         let block = self.counts().change_directly(|superblock| {
             change(superblock);
-            superblock.note_write(now().seconds, before, written);
+            superblock.note_write(self.clock.now().seconds, before, written);
         });
         let bytes = block.freeze();
         self.device

@@ -8,6 +8,7 @@ use parext4_format::quota::QuotaKinds;
 
 use super::Volume;
 use super::open_device::open_image;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::memory_limit;
 use crate::mmp::MmpOptions;
@@ -79,6 +80,8 @@ pub struct VolumeOptions {
     pub fill_completely: bool,
     /// The kinds of quotas whose limits are enforced. None by default; usage is always counted.
     pub enforced_quotas: QuotaKinds,
+    /// The clock of all timestamps. The system's by default; a fixed time gives images that are the same each time.
+    pub clock: Clock,
     /// Options of multi-mount protection, for volumes that have it.
     pub mmp: MmpOptions,
     /// Options for comparison and research. Ordinary programs keep their defaults.
@@ -101,6 +104,7 @@ impl Default for VolumeOptions {
             explain: false,
             fill_completely: false,
             enforced_quotas: QuotaKinds::default(),
+            clock: Clock::system(),
             mmp: MmpOptions::new(),
             research: ResearchOptions::new(),
         }
@@ -208,6 +212,25 @@ impl VolumeOptions {
     #[must_use]
     pub fn fill_completely(mut self, fills: bool) -> Self {
         self.fill_completely = fills;
+        self
+    }
+
+    /// Sets [`clock`](field@Self::clock).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use parext4::{Clock, MemDevice, MkfsOptions, VolumeOptions, mkfs};
+    ///
+    /// let device = Arc::new(MemDevice::new(16 << 20));
+    /// mkfs(&*device, &MkfsOptions::new())?;
+    /// let volume = VolumeOptions::new().clock(Clock::fixed(86_400)).open_device(device)?;
+    /// volume.write("/file", "text")?;
+    /// assert_eq!(volume.metadata("/file")?.mtime.seconds, 86_400);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 

@@ -71,7 +71,8 @@ impl VolumeOptions {
         // The owner's thread flushes the device, too, and must not be the only one to learn that the replay's writes are lost.
         let with_turn = |device| Arc::new(FlushTurn::new(device)) as Arc<dyn Device>;
         let (device, external) = (with_turn(device), self.journal_device.clone().map(with_turn));
-        let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp)? else {
+        let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp, self.clock)?
+        else {
             return replay(&device, external.as_ref());
         };
         let external = external.map(|external| protection.lease(&external));

@@ -7,6 +7,7 @@ use parext4_format::jbd2::JournalIncompat;
 
 use super::*;
 use crate::MemDevice;
+use crate::clock::Clock;
 use crate::journal::log::{Log, LogExtent};
 use crate::journal::replay::{read_log, replay};
 
@@ -48,7 +49,7 @@ fn contents(number: u64, version: u8) -> Arc<AlignedBuf> {
 
 /// Returns the writer of a log.
 fn writer(map: &LogMap, superblock: &JournalSuperblock) -> Log {
-    Log::new(Arc::clone(&map.device), Arc::new(map.clone()), superblock)
+    Log::new(Arc::clone(&map.device), Arc::new(map.clone()), superblock, Clock::system())
 }
 
 fn write(log: &mut Log, tid: u64, revoked: &[FsBlock], numbers: Range<u64>, version: u8) {

@@ -138,7 +138,7 @@ pub use journal::{EnterResult, Gate, Permit};
 pub use memory::MetadataCacheStats;
 #[cfg(feature = "mkfs")]
 pub use mkfs::{MkfsOptions, mkfs};
-pub use namespace::{DirEntry, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
+pub use namespace::{DirEntry, FileTimes, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
 pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;
 pub use parext4_device as device;

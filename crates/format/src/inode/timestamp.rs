@@ -2,6 +2,8 @@
 //!
 //! Source: kernel documentation, "Inode Timestamps".
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 const EPOCH_BITS: u32 = 2;
 const EPOCH_MASK: u32 = (1 << EPOCH_BITS) - 1;
 const MAX_NANOSECONDS: u32 = 999_999_999;
@@ -54,9 +56,47 @@ impl Timestamp {
     }
 }
 
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let whole = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Self { seconds: whole(since.as_secs()), nanoseconds: since.subsec_nanos() },
+            Err(before) => {
+                let before = before.duration();
+                let nanoseconds = before.subsec_nanos();
+                let seconds = -whole(before.as_secs());
+                match nanoseconds {
+                    0 => Self { seconds, nanoseconds },
+                    _ => Self { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+                }
+            }
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(Timestamp { seconds, nanoseconds }: Timestamp) -> Self {
+        let whole = Duration::from_secs(seconds.unsigned_abs());
+        let start = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+        start + Duration::from_nanos(nanoseconds.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_the_system_survives_both_conversions() {
+        for (seconds, nanoseconds) in
+            [(0, 0), (1, 999_999_999), (-1, 0), (-1, 1), (-5, 999_999_999), (1 << 33, 5)]
+        {
+            let time = Timestamp { seconds, nanoseconds };
+            assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+        }
+        let before = UNIX_EPOCH - Duration::from_millis(1500);
+        assert_eq!(Timestamp::from(before), Timestamp { seconds: -2, nanoseconds: 500_000_000 });
+    }
 
     #[test]
     fn documented_ranges() {

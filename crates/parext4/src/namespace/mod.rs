@@ -25,6 +25,7 @@ mod create;
 mod dir;
 mod dir_path;
 mod entry;
+mod file_times;
 mod find;
 mod flags;
 mod htree;
@@ -49,6 +50,7 @@ mod symlink;
 
 pub use attributes::Metadata;
 pub use entry::DirEntry;
+pub use file_times::FileTimes;
 pub(crate) use iter::PausedDir;
 pub use iter::ReadDir;
 pub use new_inode::{NewInode, Special};

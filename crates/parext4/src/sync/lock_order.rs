@@ -8,6 +8,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Rank {
+    /// The position of one file handle, while a read or a write moves it.
+    FilePosition,
     /// The outcome of closing the volume, while it is being closed.
     Close,
     /// The volume-wide lock of directory moves, which prevents cycles in the tree.

@@ -213,11 +213,37 @@ impl Volume {
     /// # Errors
     /// The errors of [`InodeRef::rename`]; [`Error::Busy`] for the root.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// Renames `from` to `to`. `mode` says what happens if `to` exists, as the flags of renameat2(2).
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::{Error, RenameMode};
+    ///
+    /// volume.write("/a", "one")?;
+    /// volume.write("/b", "two")?;
+    /// let refused = volume.rename_with("/a", "/b", RenameMode::NoReplace);
+    /// assert!(matches!(refused, Err(Error::Exists(_))));
+    /// volume.rename_with("/a", "/b", RenameMode::Exchange)?;
+    /// assert_eq!((volume.read("/a")?, volume.read("/b")?), (b"two".to_vec(), b"one".to_vec()));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`rename`](Self::rename); [`Error::Exists`] for [`RenameMode::NoReplace`], [`Error::NotFound`] for
+    /// [`RenameMode::Exchange`] if `to` does not exist. Blocks until other operations on the directories have completed.
+    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
         let mut old = self.place_below_root(from.as_ref())?;
         let new = self.place_below_root(to.as_ref())?;
-        old.slash |= new.slash;
+        if mode == RenameMode::Exchange {
+            new.check_slash()?;
+        } else {
+            old.slash |= new.slash;
+        }
         old.check_slash()?;
-        old.dir.rename(&old.name, &new.dir, &new.name, RenameMode::Replace)
+        old.dir.rename(&old.name, &new.dir, &new.name, mode)
     }
 
     /// Returns the entries of a directory, without `.` and `..`. Follows a symbolic link at the end.

@@ -1,5 +1,6 @@
 //! The public top of the engine: opens, recovers and closes a volume, and operates on it by path.
 
+mod attributes;
 mod block_set;
 mod block_watch;
 mod by_path;

@@ -12,5 +12,6 @@ mod policies;
 mod quota;
 mod recorded;
 mod shared_commits;
+mod std_like;
 mod threads;
 mod verity;

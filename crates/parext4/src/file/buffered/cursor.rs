@@ -7,8 +7,8 @@ use super::File;
 
 /// A position in a [`File`], which reads and writes move: implements [`Read`], [`Write`] and [`Seek`].
 ///
-/// A `File` has no position of its own, because any number of threads share it. Each cursor has one; several cursors of one
-/// file, in one thread or in many, are independent. In append mode every write goes to the end of the file and moves the
+/// A [`File`] implements the same traits, with one position for all threads that share it. Each cursor has a position of its own: several
+/// cursors of one file, in one thread or in many, are independent. In append mode every write goes to the end of the file and moves the
 /// position there. [`flush`](Write::flush) makes nothing durable; [`File::sync_data`] does.
 ///
 /// `F` is the file, or a reference to it, such as `File`, `&File` or `Arc<File>`.
@@ -79,6 +79,11 @@ impl<F: Borrow<File>> FileCursor<F> {
     #[must_use]
     pub fn new(file: F) -> Self {
         Self { file, position: 0 }
+    }
+
+    /// Returns a cursor at `position`.
+    pub(super) fn at(file: F, position: u64) -> Self {
+        Self { file, position }
     }
 
     /// Returns the file.

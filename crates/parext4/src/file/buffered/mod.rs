@@ -8,6 +8,7 @@ mod ahead_requests;
 mod cursor;
 mod fill;
 mod page_fault;
+mod position;
 mod read;
 mod read_ahead;
 mod replacement;
@@ -19,6 +20,7 @@ mod write;
 
 pub use cursor::FileCursor;
 pub use page_fault::PageFault;
+use position::Position;
 use rangelock::ByteRange;
 
 use self::read_ahead::ReadAhead;
@@ -35,8 +37,9 @@ use crate::sync::{Rank, hold};
 /// An open file, for reads and writes of any offset and length through the volume's page cache.
 ///
 /// All methods take `&self`: share one `File` between any number of threads. They wait for each other only where
-/// their bytes overlap. Reads and writes take an offset, like the methods of [`std::os::unix::fs::FileExt`];
-/// [`cursor`](Self::cursor) adds a position.
+/// their bytes overlap. Reads and writes take an offset, like the methods of [`std::os::unix::fs::FileExt`].
+/// [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek) move one position that all users of the handle share, as in
+/// [`std::fs::File`]; a [`cursor`](Self::cursor) adds another one.
 ///
 /// A read never sees half of a write, unless the file was opened with [`Atomicity::Page`]. `File`s and [`DirectFile`]s of one
 /// file see each other's writes. Data is written back some seconds after the write, and durable after
@@ -67,6 +70,7 @@ pub struct File {
     /// The count of failed write-backs up to which this handle has reported them.
     heard: AtomicU32,
     read_ahead: ReadAhead,
+    position: Position,
 }
 
 impl DirectFile {
@@ -100,7 +104,8 @@ impl DirectFile {
             self.inode().cached_or_init(|| Cached::new(FilePages::new(&self.engine().pages)));
         }
         let heard = AtomicU32::new(self.inode().cached().map_or(0, |cached| cached.failures.now()));
-        Ok(File { file: self.clone(), options, heard, read_ahead: ReadAhead::new() })
+        let (read_ahead, position) = (ReadAhead::new(), Position::start());
+        Ok(File { file: self.clone(), options, heard, read_ahead, position })
     }
 }
 
@@ -246,10 +251,12 @@ impl DirectFile {
     }
 }
 
-/// Returns another handle with the same options. It reports later failures of write-back itself, and has a read-ahead of its own.
+/// Returns another handle with the same options and the same position. It reports later failures of write-back itself, and has a read-ahead
+/// of its own.
 impl Clone for File {
     fn clone(&self) -> Self {
         let heard = AtomicU32::new(self.file.inode().cached().map_or(0, |cached| cached.failures.now()));
-        Self { file: self.file.clone(), options: self.options, heard, read_ahead: ReadAhead::new() }
+        let (read_ahead, position) = (ReadAhead::new(), self.position.clone());
+        Self { file: self.file.clone(), options: self.options, heard, read_ahead, position }
     }
 }

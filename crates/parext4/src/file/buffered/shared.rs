@@ -9,6 +9,7 @@ use crate::error::Result;
 #[cfg(doc)]
 use crate::file::DirectFile;
 use crate::file::{FileExtent, FileSize};
+use crate::namespace::{FileTimes, SetAttributes};
 use crate::stats::{Explanation, Stats};
 
 impl File {
@@ -193,6 +194,40 @@ impl File {
     /// The error of a corrupt map, or of the write-back.
     pub fn device_range(&self, offset: u64) -> Result<Option<Range<u64>>> {
         self.file.device_range(offset)
+    }
+
+    /// Sets the permission bits, `0o7777` at most, as fchmod(2). Blocks while the journal has no space.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let file = volume.create_file("/file")?;
+    /// file.set_permissions(0o600)?;
+    /// assert_eq!(file.metadata().permissions, 0o600);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`InodeRef::set_attributes`](crate::InodeRef::set_attributes).
+    pub fn set_permissions(&self, permissions: u16) -> Result<()> {
+        self.node().set_attributes(&SetAttributes::new().permissions(permissions))
+    }
+
+    /// Sets times, as [`std::fs::File::set_times`] does. Blocks while the journal has no space.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::{FileTimes, Timestamp};
+    ///
+    /// let file = volume.create_file("/file")?;
+    /// file.set_times(FileTimes::new().set_modified(Timestamp { seconds: 7, nanoseconds: 0 }))?;
+    /// assert_eq!(file.metadata().mtime.seconds, 7);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`InodeRef::set_attributes`](crate::InodeRef::set_attributes).
+    pub fn set_times(&self, times: FileTimes) -> Result<()> {
+        self.node().set_attributes(&times.into())
     }
 
     /// Returns statistics of the operations on the file's data, like [`DirectFile::stats`]. Does not block.

@@ -84,3 +84,13 @@ fn an_untrusted_image_is_listed() {
     std::fs::write(&image, vec![0x5a; 1 << 20]).unwrap();
     assert!(run("untrusted_image", &[&image]).starts_with("not a sound volume: "));
 }
+
+#[test]
+fn tasks_of_tokio_use_a_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    assert_eq!(run("tokio", &[&image]), "8 tasks wrote 32768 bytes\n");
+    testkit::volume::assert_clean_file(&image, "tokio");
+    assert_eq!(run("tokio_queue", &[&image]), "64 tasks wrote 262144 bytes through one queue\n");
+    testkit::volume::assert_clean_file(&image, "tokio_queue");
+}

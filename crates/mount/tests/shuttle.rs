@@ -102,6 +102,8 @@ impl Kernel for ModelKernel {
         self.send_in_background(Request::WriteBack);
     }
 
+    fn drop_attributes(&self, _: INodeNo) {}
+
     fn forget_name(&self, _: INodeNo, _: &OsStr) {
         drop(self.directory.lock().unwrap());
     }

@@ -37,9 +37,14 @@ pub(super) fn build(_: Scope, report: &mut Report) -> Result<()> {
     plain("cargo test --no-run", workspace_tests("--lib --bins --tests --no-run --quiet"), report)
 }
 
-/// The tests of all packages that `words` select. Packages alone would have other features, and be built again.
+/// The tests of all packages but the [`tools`] that `words` select. Packages alone would have other features, and be built again.
 fn workspace_tests(words: &str) -> Cmd {
-    cargo("test --workspace --profile stress --no-fail-fast").args(words)
+    cargo("test --workspace --exclude xtask --exclude mutants --profile stress --no-fail-fast").args(words)
+}
+
+/// Runs the tests of the programs that test. They share what is built with this program, and nothing with the others.
+pub(super) fn tools(_: Scope, report: &mut Report) -> Result<()> {
+    cargo_test::run(cargo("test --package xtask --package mutants --no-fail-fast"), "tools", report)
 }
 
 /// Runs the unit tests of all packages, and the test programs that the step `stress` does not run.

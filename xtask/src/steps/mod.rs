@@ -12,7 +12,7 @@ use crate::campaign::{crash, dirty, faults, formats, kill, mkfs, network, progra
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::{asan, deny, embed, tsan};
-use cargo_steps::{build, clippy, doc, examples, fmt, shuttle, stress, tidy, unit};
+use cargo_steps::{build, clippy, doc, examples, fmt, shuttle, stress, tidy, tools, unit};
 
 /// A step of `cargo xtask test`.
 pub struct Step {
@@ -45,6 +45,7 @@ impl Step {
 const TESTS: &[Step] = &[
     step("tidy", "the rules of the project, read from the sources", tidy),
     step("fmt", "cargo fmt --check", fmt),
+    step("tools", "tests of xtask and of the mutation run", tools),
     step("deny", "licences, duplicates and sources of dependencies", deny::run).full_only(),
     step("embed", "the engine in a program of another workspace: warnings, number of crates", embed::run),
     step("build", "builds all tests but models and sanitizers", build),

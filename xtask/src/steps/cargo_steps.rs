@@ -125,6 +125,8 @@ pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
 }
 
 pub(super) fn shuttle(scope: Scope, report: &mut Report) -> Result<()> {
-    let models = simulate::models("--no-fail-fast --test shuttle*");
+    let words = "--no-fail-fast --test shuttle*";
+    let models =
+        if scope == Scope::Quick { simulate::models_of_range_lock(words) } else { simulate::models(words) };
     cargo_test::run(cargo_test::scaled(models, scope), "shuttle", report)
 }

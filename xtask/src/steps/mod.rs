@@ -65,7 +65,8 @@ const MODELS: &[Step] = &[
         "simulate",
         "the engine with all its threads on a simulated device, with time skipped, against an oracle",
         simulate::run,
-    ),
+    )
+    .full_only(),
     step("tsan", "the stress tests under ThreadSanitizer", tsan::run),
     step("asan", "the tests of the device queues and the range lock under AddressSanitizer", asan::run),
 ];

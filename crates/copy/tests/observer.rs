@@ -95,7 +95,7 @@ fn an_archive_goes_through_memory() {
     let mut archive = Vec::new();
     let packed = Get::new(&volume, "/t").pack(Output::writer(&mut archive, "memory")).unwrap();
     assert_eq!(counts(packed), [3, 8, 0, 0]);
-    volume.mkdir("/copy", 0o755).unwrap();
+    volume.create_dir("/copy", 0o755).unwrap();
     let unpacked = Put::new(&volume, "/copy").unpack([Input::reader(&archive[..], "memory")]).unwrap();
     assert_eq!(counts(unpacked), [3, 8, 0, 0]);
     assert_copied(&volume, "/copy/t");

@@ -135,7 +135,7 @@ pub trait ServerNode: sealed::Sealed {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only with a bit to clear: the
+    /// [`Error::NotPermitted`] if the inode is immutable, or append-only with a bit to clear: the
     /// kernel's ext4 refuses an append that would have to clear one. An error if the volume may not be changed.
     fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()>;
 
@@ -149,7 +149,7 @@ pub trait ServerNode: sealed::Sealed {
     /// cannot be changed otherwise. The caller decides when the capabilities must be removed. May block on the device.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; corruption; an error if the volume
+    /// [`Error::NotPermitted`] if the inode is immutable; corruption; an error if the volume
     /// cannot be changed.
     fn remove_capabilities(&self) -> Result<()>;
 }

@@ -2,25 +2,11 @@
 
 use std::path::PathBuf;
 
-use parext4_format::InodeNo;
-use parext4_format::inode::FileType;
-
-use super::check_name;
 use super::dir_path::DirPath;
-use super::entry::{DirEntry, ListedDir};
+use super::entry::{DirEntry, DirItem, ListedDir};
 use crate::error::Result;
 use crate::inode_ref::InodeRef;
 use crate::sync::Arc;
-
-/// What a directory has of one entry.
-#[derive(Clone, Debug)]
-pub(super) struct DirItem {
-    pub(super) name: Vec<u8>,
-    pub(super) ino: InodeNo,
-    pub(super) file_type: FileType,
-    /// The [cookie](super::cookie) that continues after this entry.
-    pub(super) cookie: u64,
-}
 
 /// Entries of a directory that were listed together.
 #[derive(Debug)]
@@ -84,22 +70,13 @@ impl InodeRef {
     pub fn read_dir_after(&self, cookie: u64) -> Result<Vec<DirEntry>> {
         Ok(self.batch_after(cookie)?.into_entries(self))
     }
-
-    /// Returns the inode that the name of an entry has now. The entry was listed when this directory had changed `changes` times.
-    pub(super) fn listed_node(&self, item: &DirItem, changes: Option<u64>) -> Result<InodeRef> {
-        if !matches!(&item.name[..], b"." | b"..") {
-            check_name(&item.name)?;
-            let now = self.inode.read_entries();
-            if Some(*now) == changes {
-                return self.dir()?.node(item.ino);
-            }
-        }
-        self.lookup(&item.name)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use parext4_format::InodeNo;
+    use parext4_format::inode::FileType;
+
     use super::*;
 
     /// A directory has thousands of entries in a batch, and a look-up by name reads a leaf or all blocks.

@@ -7,12 +7,23 @@ use std::path::PathBuf;
 use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
-use super::Metadata;
-use super::batch::DirItem;
 use super::dir_path::DirPath;
+use super::{Metadata, check_name};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::inode_ref::InodeRef;
 use crate::sync::Arc;
+
+/// What a directory has of one entry.
+#[derive(Clone, Debug)]
+pub(super) struct DirItem {
+    pub(super) name: Vec<u8>,
+    pub(super) ino: InodeNo,
+    pub(super) file_type: FileType,
+    /// The [cookie](super::cookie) that continues after this entry.
+    pub(super) cookie: u64,
+}
 
 /// A directory that is listed, and its path.
 #[derive(Debug)]
@@ -135,5 +146,19 @@ impl DirEntry {
     /// As [`node`](Self::node).
     pub fn metadata(&self) -> Result<Metadata> {
         Ok(self.node()?.metadata())
+    }
+}
+
+impl InodeRef {
+    /// Returns the inode that the name of an entry has now. The entry was listed when this directory had changed `changes` times.
+    fn listed_node(&self, item: &DirItem, changes: Option<u64>) -> Result<InodeRef> {
+        if !matches!(&item.name[..], b"." | b"..") {
+            check_name(&item.name)?;
+            let now = self.inode.read_entries();
+            if Some(*now) == changes {
+                return self.dir()?.node(item.ino);
+            }
+        }
+        self.lookup(&item.name)
     }
 }

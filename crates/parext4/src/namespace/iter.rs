@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use parext4_format::InodeNo;
 
-use super::batch::{Batch, DirItem, changes_of};
+use super::batch::{Batch, changes_of};
 use super::dir_path::DirPath;
-use super::entry::{DirEntry, ListedDir};
+use super::entry::{DirEntry, DirItem, ListedDir};
 use crate::engine::EngineRef;
 use crate::error::{Error, Result};
 use crate::inode_ref::{InodeId, InodeRef};

@@ -8,9 +8,10 @@
 use parext4_format::inode::FileType;
 use parext4_format::{BlockRange, FileBlock, dir_entry, no_key_name};
 
-use super::batch::{Batch, DirItem};
+use super::batch::Batch;
 use super::cookie::{self, DOT, DOT_DOT};
 use super::dir::Dir;
+use super::entry::DirItem;
 use super::htree::Walk;
 use super::names::{NameHash, Names};
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! What has the name of a function of the standard library does what that does: the same calls on a file of the system and on one of a volume.
+//! Makes the same calls on a file of the system, by the standard library, and on a file of a volume, and compares the results.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -75,7 +75,7 @@ fn owners_and_permissions_are_set_through_links_or_not() {
     assert_eq!((link.uid, link.gid), (8, 0));
 }
 
-/// The errors are those of renameat2(2).
+/// Compares with the errors that renameat2(2) documents.
 #[test]
 fn a_rename_replaces_refuses_or_exchanges() {
     let volume = scratch();

@@ -30,8 +30,10 @@
 //! A [`InodeRef`] is an inode that was resolved once; its methods name children instead of paths, and have extended attributes and
 //! flags. `with_credentials` on a volume, a node or a file sets on whose behalf that handle acts ([`Credentials`]).
 //!
-//! A [`File`] reads and writes any offset and length through a page cache. [`File::cursor`] gives it a position, for
-//! [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek).
+//! A [`File`] reads and writes any offset and length through a page cache. [`Read`](std::io::Read), [`Write`](std::io::Write) and
+//! [`Seek`](std::io::Seek) move a position that clones share, as in [`std::fs::File`]; [`File::cursor`] gives another one.
+//!
+//! The module [`server`] has what only a file system server needs.
 //!
 //! # Direct I/O and queues
 //! A [`DirectFile`], from [`Volume::open_direct`], moves data between the caller's buffer and the device without a page cache.
@@ -69,7 +71,7 @@
 //!
 //! # Examples
 //! `examples/` has programs for the common cases: `log_writer` (threads append to one file), `copy_out` (a tree out of an image),
-//! `io_queue` and `untrusted_image`. A type that one method returns has its example at that method. `docs/design.md` describes how parext4 is built.
+//! `io_queue`, `untrusted_image`, and `tokio` and `tokio_queue` for tasks of an async runtime. A type that one method returns has its example at that method. `docs/design.md` describes how parext4 is built.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -145,7 +145,7 @@ impl File {
     /// # let volume = testkit::volume::scratch();
     /// # let file = volume.open_file("/file", &parext4::OpenOptions::read_write().create(true))?;
     /// file.write_all_at(b"text", 8192)?;
-    /// file.allocate(0, 4096, true)?;
+    /// file.direct().write_all_at(&parext4::AlignedBuf::zeroed(4096), 0)?;
     /// # Ok::<(), parext4::Error>(())
     /// ```
     #[must_use]

@@ -8,6 +8,7 @@ use parext4_format::{BlockRange, FileBlock};
 
 use crate::allocator::{Growth, Reservation};
 use crate::block_map::BlockMap;
+use crate::clock::Clock;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
@@ -95,7 +96,8 @@ impl OwnerModel {
     /// As [`Volume::open_device`].
     pub fn claim(device: Arc<dyn Device>, evidence: OwnerEvidence) -> Result<Self> {
         let (superblock, _) = read_usable_superblock(&*device)?;
-        let claimed = Protection::claim(&device, &superblock, &MmpOptions::new().evidence(evidence))?;
+        let claimed =
+            Protection::claim(&device, &superblock, &MmpOptions::new().evidence(evidence), Clock::system())?;
         let (protection, device) = claimed.ok_or_else(|| Error::invalid("a volume without protection"))?;
         Ok(Self { protection, device })
     }

@@ -1,8 +1,10 @@
-//! Sends requests, as the bytes of a fuzzer, to the server of a volume: over a socket in place of `/dev/fuse`, so that they are parsed,
-//! dispatched, executed and answered as the kernel's requests are.
+//! Sends requests, made of the bytes of a fuzzer, to the server of a volume. A socket replaces
+//! `/dev/fuse`, so that the server parses, dispatches, executes and answers them like requests of
+//! the kernel.
 //!
-//! An input is a byte with the options of the mount, and then messages: operation, node, user, length, and the bytes after the header.
-//! The harness adds the rest of the header, and waits for each reply before it sends the next request.
+//! An input is a byte with the options of the mount, and then messages: operation, node, user,
+//! length, and the bytes after the header. The harness adds the rest of the header, and waits for
+//! each reply before it sends the next request.
 
 mod message;
 
@@ -23,15 +25,16 @@ use crate::options::{Cache, MountOptions};
 use crate::server::Server;
 use message::{Message, Nodes, Reply};
 
-/// The most requests of an input.
+/// Limit of requests of an input.
 const MOST: usize = 200;
-/// A request without a reply after this time is lost.
+/// Time after which a request without a reply counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Serves a volume to the requests that `bytes` stand for. Returns the device when the volume is closed.
+/// Serves a volume to the requests that `bytes` encode. Returns the device when the volume is
+/// closed.
 ///
 /// # Panics
-/// If the server does, or does not answer a request, or the volume cannot be closed.
+/// If the server panics or does not answer a request, or the volume cannot be closed.
 pub fn serve(bytes: &[u8]) -> MemDevice {
     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let device = Arc::new(empty());
@@ -79,22 +82,22 @@ fn mount_options(bits: u8) -> MountOptions {
     options
 }
 
-/// A server, and the socket that stands for the kernel.
+/// A server, and the socket that replaces the kernel's side.
 struct Connection {
     kernel: UnixDatagram,
     server: std::thread::JoinHandle<io::Result<()>>,
     reader: std::thread::JoinHandle<()>,
     replies: Receiver<Reply>,
-    /// Replies to requests that were not the last one.
+    /// Replies that arrived before they were awaited.
     early: BTreeMap<u64, Reply>,
     sent: u64,
 }
 
 impl Connection {
-    /// Starts the server of a kernel with these capabilities.
+    /// Starts a server that serves a kernel with these capabilities.
     fn new(volume: &Volume, options: &MountOptions, capabilities: InitFlags) -> io::Result<Self> {
         let (kernel, device) = UnixDatagram::pair()?;
-        // The session reads it when it is made.
+        // The session reads this message when it is created.
         kernel.send(&message::init(capabilities))?;
         let server = Arc::new(
             Server::new(volume.clone(), Path::new("image"), options.clone()).map_err(io::Error::other)?,

@@ -1,4 +1,4 @@
-//! Re-exports the parts of the server that the model tests use.
+//! Re-exports for the model tests.
 
 pub use crate::kernel_cache::{Invalidation, Kernel, KernelPages, WaitPermit};
 pub use crate::threads::MemoryBudget;

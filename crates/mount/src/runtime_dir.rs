@@ -1,5 +1,5 @@
-//! The directory for the files of running servers: logs, and the claims of standbys. Only its owner can enter it, so no other user can
-//! lock, read or replace what is in it.
+//! The directory for the files of running servers: logs, and the claims of standbys. Only its owner
+//! can enter it, so no other user can lock, read or replace the files in it.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -8,13 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Longest name of a file that is made of a path, in bytes.
+/// Length of the longest file name that is made of a path, in bytes.
 const MAX_NAME: usize = 180;
 
-/// Returns the directory, and makes it if necessary.
+/// Returns the directory. Creates it if necessary.
 ///
 /// # Errors
-/// If none of the places for it can be used.
+/// If none of its possible places can be used.
 pub fn make() -> io::Result<PathBuf> {
     let mut error = None;
     for dir in places() {
@@ -27,12 +27,14 @@ pub fn make() -> io::Result<PathBuf> {
     Err(error.unwrap_or_else(|| ErrorKind::NotFound.into()))
 }
 
-/// Returns the places that exist, with a file name for `path`: an earlier process may have chosen another place.
+/// Returns the paths of the file for `path` in all places that exist, because an earlier process
+/// may have used another place.
 pub(crate) fn files_of<'a>(path: &'a Path, suffix: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     places().into_iter().filter(|dir| is_private(dir)).map(move |dir| dir.join(file_name(path, suffix)))
 }
 
-/// Returns the name of a file for a path, such as `mnt-data.log` for `/mnt/data`. Of a long path it has the start and a hash of the whole.
+/// Returns the name of a file for a path, such as `mnt-data.log` for `/mnt/data`. For a long path,
+/// the name has the start of the path and a hash of all of it.
 #[must_use]
 pub fn file_name(path: &Path, suffix: &str) -> String {
     let bytes = path.as_os_str().as_bytes();
@@ -42,7 +44,7 @@ pub fn file_name(path: &Path, suffix: &str) -> String {
         match byte {
             b'/' => name.push('-'),
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => name.push(char::from(*byte)),
-            // As systemd-escape(1) does.
+            // Bytes are escaped as systemd-escape(1) does.
             _ => name.push_str(&format!("\\x{byte:02x}")),
         }
     }
@@ -61,7 +63,7 @@ fn fnv_1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
-/// Returns where the directory may be, the best place first.
+/// Returns the possible places of the directory, the best one first.
 fn places() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let of_user = if user.is_root() {

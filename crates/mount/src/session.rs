@@ -48,14 +48,15 @@ impl Mounted {
     pub fn new(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
         options.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let server = Arc::new(Server::new(volume.clone(), image, options.clone())?);
-        // Before the mount: afterwards a look-up of `dir` blocks until `serve` runs.
+        // This comes before the mount, because afterwards a look-up of `dir` blocks until `serve`
+        // runs.
         let dir = dir.canonicalize()?;
         let dispatcher = Dispatcher::new(Arc::clone(&server))?;
         let request_threads = dispatcher.request_threads();
         let session = Session::new(dispatcher, &dir, &config(image, options)).map_err(explain)?;
         request_threads.set_device(session.as_fd().try_clone_to_owned()?);
         extend_read_ahead(&dir);
-        // Fails only if it is set already, and only this line sets it.
+        // This fails only if the notifier is set already, and only this line sets it.
         let _ = server.notifier.set(session.notifier());
         let connection = connection_of(&dir);
         if !volume.is_read_only()
@@ -69,7 +70,7 @@ impl Mounted {
     /// Permits [`remount`](crate::remount) to make a volume writable that is mounted read-only.
     #[must_use]
     pub fn reopen_with(self, source: impl Reopen + 'static) -> Self {
-        // Only a second call finds it set, and then the first one counts.
+        // Only a second call finds it set, and then the first call counts.
         let _ = self.server.reopen.set(Box::new(source));
         self
     }
@@ -86,9 +87,9 @@ impl Mounted {
         MountState(Arc::downgrade(&self.server))
     }
 
-    /// Has the report of the mount show the last lines of the log of the program.
+    /// Makes the report of the mount contain the last lines of the program's log.
     pub fn show_log(&self, log: RecentLog) {
-        // Fails only if it is set already.
+        // This fails only if the log is set already.
         let _ = self.server.log.set(log);
     }
 
@@ -105,7 +106,7 @@ impl Mounted {
     }
 }
 
-/// What a mount is at the moment: `remount,rw` can make it writable.
+/// The present state of a mount, which `remount,rw` can make writable.
 #[derive(Clone, Debug)]
 pub struct MountState(Weak<Server>);
 
@@ -131,7 +132,8 @@ fn may_mount() -> bool {
     fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).is_ok()
 }
 
-/// Returns a value as fusermount3 reads it from a list of options, where a backslash takes away the meaning of the next character.
+/// Returns a value in the form in which fusermount3 reads it from a list of options: a backslash
+/// escapes the next character.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace(',', "\\,")
 }
@@ -142,7 +144,8 @@ fn config(image: &Path, options: &MountOptions) -> Config {
     let name = options.fsname.clone().unwrap_or_else(|| image.display().to_string());
     config.mount_options = vec![
         MountOption::FSName(if may_mount() { name } else { escape(&name) }),
-        // A custom option, because fuser passes `MountOption::Subtype` to fusermount but not to the kernel.
+        // This is a custom option, because fuser passes `MountOption::Subtype` to fusermount but
+        // not to the kernel.
         MountOption::CUSTOM("subtype=parext4".to_owned()),
         MountOption::DefaultPermissions,
         choose(options.atime == Atime::Never, MountOption::NoAtime, MountOption::Atime),

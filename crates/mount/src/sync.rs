@@ -1,7 +1,7 @@
 //! The locks, condition variables, atomics, and threads of this crate.
 //!
-//! All locks and condition variables of the crate come from here, so that `--cfg shuttle` can replace them by a model
-//! checker's.
+//! All locks and condition variables of the crate come from here, so that `--cfg shuttle` can
+//! replace them by the primitives of the model checker.
 
 #[cfg(not(shuttle))]
 mod raw {

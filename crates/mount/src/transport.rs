@@ -1,5 +1,5 @@
-//! Serves any FUSE file system with the capabilities, threads and read-ahead of a mounted volume. The benchmark measures
-//! with it what the protocol alone costs.
+//! Serves any FUSE file system with the capabilities, threads and read-ahead of a mounted volume.
+//! The benchmark measures with it the cost of the protocol alone.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -42,7 +42,7 @@ impl Transport {
         self.request_threads.begin_request()
     }
 
-    /// Mounts `file_system` on `dir` under the name `name`, and serves it until it is unmounted.
+    /// Mounts `file_system` on `dir` with the name `name`, and serves it until it is unmounted.
     ///
     /// # Errors
     /// An error of FUSE.

@@ -7,11 +7,11 @@ use super::target::Target;
 use super::umount_call::{UnmountError, detach_or_unmount};
 use crate::connection::control::Connection;
 
-/// The most mounts on one directory that are removed.
+/// Limit of mounts on one directory that are removed.
 const MAX_MOUNTS: usize = 16;
 
-/// Unmounts the topmost mounts of parext4 on `dir`, as long as they belong to the calling user and their servers have ended. Returns their
-/// number.
+/// Unmounts the topmost mounts of parext4 on `dir`, while they belong to the calling user and their
+/// servers have ended. Returns the number of unmounted ones.
 ///
 /// # Errors
 /// If such a mount cannot be unmounted.
@@ -23,7 +23,7 @@ pub fn remove_dead_mounts(dir: &Path) -> Result<usize, UnmountError> {
         if !target.is_topmost() {
             return Ok(removed);
         }
-        // Programs that still use the mount do not keep it.
+        // Programs that still use the mount do not prevent this.
         detach_or_unmount(&target, true)?;
     }
     Ok(MAX_MOUNTS)

@@ -10,22 +10,24 @@ use std::time::{Duration, Instant};
 use crate::connection::control::Connection;
 use crate::connection::mounts;
 
-/// The most processes that are named.
+/// Limit of processes that are named.
 const MAX_NAMED: usize = 8;
-/// Longest search through `/proc`. Users may have any number of processes, namespaces and mounts.
+/// Time limit of a search through `/proc`. Users may have any number of processes, namespaces and
+/// mounts.
 pub(super) const SEARCHES_FOR: Duration = Duration::from_secs(2);
 
 /// The holders of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
-    /// The volume is mounted in the caller's namespace.
+    /// True if the volume is mounted in the caller's namespace.
     pub here: bool,
     /// A process of each other namespace, with its name.
     processes: Vec<(u32, String)>,
 }
 
 impl Holders {
-    /// Returns the holders of a FUSE connection, which are not searched for if its end is known. `None` if there are none.
+    /// Returns the holders of a FUSE connection; `None` if there are none. Does not search if
+    /// `connection` has ended.
     pub fn of(number: &str, connection: Option<&Connection>) -> Option<Self> {
         if connection.is_some_and(|connection| !connection.exists()) {
             return None;
@@ -34,7 +36,8 @@ impl Holders {
         (connection.is_some() || holders.here || !holders.processes.is_empty()).then_some(holders)
     }
 
-    /// Finds the holders of the FUSE connection with the number `connection`, within some time. Reads one list for each namespace.
+    /// Finds the holders of the FUSE connection with the number `connection`, within
+    /// [`SEARCHES_FOR`]. Reads one list for each namespace.
     fn find(connection: &str) -> Self {
         let holds = |mounts: std::io::Result<Vec<mounts::Mount>>| {
             mounts.is_ok_and(|mounts| {
@@ -69,7 +72,7 @@ impl fmt::Display for Holders {
         })?;
         for (nth, (process, name)) in self.processes.iter().take(MAX_NAMED).enumerate() {
             let comma = if nth == 0 { "" } else { "," };
-            // The process chooses its name.
+            // A process chooses its own name.
             write!(f, "{comma} process {process} ({})", name.escape_debug())?;
         }
         match self.processes.len().saturating_sub(MAX_NAMED) {
@@ -85,7 +88,7 @@ pub fn is_held_elsewhere(connection: &str) -> bool {
     !Holders::find(connection).processes.is_empty()
 }
 
-/// Returns the processes that `/proc` shows, in the order of their numbers.
+/// Returns the processes that `/proc` lists, in the order of their numbers.
 pub(super) fn all_processes() -> Vec<u32> {
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     let mut processes: Vec<u32> =

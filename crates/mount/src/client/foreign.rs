@@ -1,7 +1,10 @@
-//! Unmounts a mount that another user's server serves, such as root one of an ordinary user.
+//! Unmounts a mount that another user's server serves, as when root unmounts a mount of an ordinary
+//! user.
 //!
-//! That server may say anything and answer nothing, so it is asked nothing, and no file is opened that it names. The kernel may wait for it
-//! within umount2(2), where no signal ends the wait. So a process of its own makes the call, and the caller stops waiting for it.
+//! Such a server may give false answers or none, so the caller asks it nothing, and opens no file
+//! that it names. The kernel may wait for the server within umount2(2), where no signal ends the
+//! wait. So a separate process makes the call, and the caller stops waiting for that process after
+//! some time.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -17,7 +20,7 @@ use crate::connection::control::Connection;
 
 /// Longest wait for umount2(2).
 const UNMOUNTS_WITHIN: Duration = Duration::from_secs(12);
-/// Longest wait for the end of the server after that.
+/// Longest wait for the end of the server after umount2(2).
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Unmounts `target`. `command` runs [`call_umount`](super::call_umount) on its argument.
@@ -57,7 +60,7 @@ pub(super) fn unmount(
         let said = said.trim().trim_start_matches("parext4: ").to_owned();
         return Err(UnmountError::Refused(said));
     }
-    // As long as anything holds the volume, the server goes on.
+    // While another process or mount holds the volume, the server continues to run.
     let is_held = Holders::of(target.mount.connection(), connection).is_some();
     if let Some(server) = server.filter(|_| !detach && !is_held)
         && !server.ends_within(ENDS_WITHIN)

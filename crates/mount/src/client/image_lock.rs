@@ -1,6 +1,6 @@
-//! The lock of an image. A server holds a flock(2) lock on its image until it has closed the image: a shared lock if the
-//! volume is mounted read-only, else an exclusive one. umount(2) returns before that, because the kernel does not wait for
-//! a FUSE server.
+//! The lock of an image. A server holds a flock(2) lock on its image until it has closed the image:
+//! a shared lock if the volume is mounted read-only, else an exclusive one. umount(2) returns
+//! before the server has closed the image, because the kernel does not wait for a FUSE server.
 //!
 //! `/proc/locks` lists the locks. It omits locks of processes outside the caller's PID namespace.
 
@@ -15,19 +15,20 @@ use crate::connection::mounts;
 
 /// The list of locks.
 const LOCKS: &str = "/proc/locks";
-/// Size of one read of the list, in bytes. The kernel returns at most a page at once.
+/// Size of one read of the list, in bytes. The kernel returns at most one page for each read.
 const READ_SIZE: usize = 4096;
-/// Number of times that the list must lack a lock that counts as released.
+/// Number of times that the list must lack a lock before the lock counts as released.
 const READINGS: u32 = 3;
 
-/// Returns true if a process that holds a lock on `image` is about to release it: a server whose mount has ended, or a
-/// process that has ended. Returns false if `/proc` does not show this.
+/// Returns true if a process that holds a lock on `image` is about to release it: a server whose
+/// mount has ended, or a process that has ended. Returns false if `/proc` does not list such a
+/// process.
 #[must_use]
 pub fn is_being_closed(image: &Path) -> bool {
     is_listed(|| holders(image).into_iter().any(|process| is_closing(process, image)))
 }
 
-/// Returns a process that holds a lock on `image`, if `/proc` shows one.
+/// Returns a process that holds a lock on `image`, if `/proc` lists one.
 #[must_use]
 pub fn lock_holder(image: &Path) -> Option<u32> {
     (0..READINGS).find_map(|_| holders(image).into_iter().next())
@@ -44,8 +45,8 @@ fn holders(image: &Path) -> Vec<u32> {
     parse(&read_locks().unwrap_or_default(), image.ino())
 }
 
-/// Reads the list in as few calls as the kernel permits. A call continues at the number of the next lock, so a release between
-/// two calls makes the second one skip a lock.
+/// Reads the list in as few calls as the kernel permits. Each call continues at the number of the
+/// next lock, so if a lock is released between two calls, the second call skips a lock.
 fn read_locks() -> io::Result<String> {
     let mut file = File::open(LOCKS)?;
     let mut locks = Vec::new();
@@ -61,7 +62,8 @@ fn read_locks() -> io::Result<String> {
 /// Parses `/proc/locks`. Compares only inode numbers: some file systems have another device number there than in stat(2).
 fn parse(locks: &str, inode: u64) -> Vec<u32> {
     let process = |line: &str| {
-        // Number, kind, ADVISORY, READ or WRITE, process, device and inode. A lock that a process waits for has the kind `->`.
+        // The fields are number, kind, ADVISORY, READ or WRITE, process, device and inode. A lock
+        // that a process waits for has the kind `->`.
         let mut fields = line.split_ascii_whitespace().skip(1);
         let is_flock = fields.next()? == "FLOCK";
         let process = fields.nth(2)?.parse().ok()?;
@@ -73,12 +75,12 @@ fn parse(locks: &str, inode: u64) -> Vec<u32> {
 
 /// Returns true if a process has ended, or if it is a server that has unmounted `image`.
 fn is_closing(process: u32, image: &Path) -> bool {
-    // Any user that may read the image can lock it, and name a process as it likes.
+    // Any user that may read the image can lock it, and can choose the name of the process.
     let is_trusted = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
     if fs::metadata(format!("/proc/{process}")).is_ok_and(|process| !is_trusted(process.uid())) {
         return false;
     }
-    // Empty after the end of the process.
+    // The command line is empty after the end of the process.
     let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let arguments: Vec<&OsStr> = command.split(|&byte| byte == 0).map(OsStr::from_bytes).collect();
     let is_server = arguments.get(1).is_some_and(|command| *command == "mount");

@@ -1,4 +1,5 @@
-//! The last state of a mount, from which the caller of an unmount learns whether all changes are durable: umount(2) does not say.
+//! The last state of a mount. It tells the caller of an unmount whether all changes are durable,
+//! which umount(2) does not.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,20 +16,21 @@ use super::sync::Synced;
 use crate::options::MountOptions;
 use crate::report::{RefusedWriteBack, Report};
 
-/// Longest wait until a server has closed its image after the connection has ended.
+/// Longest wait after the end of the connection until the server has closed its image.
 const CLOSES_WITHIN: Duration = Duration::from_secs(300);
-/// The same if the caller cannot see whether the connection has ended: another mount namespace may hold the volume.
+/// Longest wait until the server has closed its image if the caller cannot see whether the
+/// connection has ended: another mount namespace may hold the volume.
 const MAY_CLOSE_WITHIN: Duration = Duration::from_secs(20);
 /// Time between two readings of an image on the network, while its server runs.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Time after which such an image counts as unreadable if all readings have failed.
+/// Time after which an image on the network counts as unreadable if all readings have failed.
 const READABLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The state of a mount at the last sync before it ended.
 #[derive(Debug)]
 pub(super) struct StateAtSync {
     synced: io::Result<()>,
-    /// Nothing is known if the server refuses the caller, or has ended.
+    /// The last report; `None` if the server refuses the caller, or has ended.
     last: Option<LastReport>,
 }
 
@@ -38,7 +40,8 @@ struct LastReport {
     /// The path of the image, and the offset of the volume in it, in bytes.
     image: PathBuf,
     offset: u64,
-    /// The volume is mounted read-only, or was shut down by a program, so no change is lost that a program expects to be kept.
+    /// True if the volume is mounted read-only, or was shut down by a program, so that no program
+    /// expects its changes to be kept.
     expects_no_loss: bool,
     /// Why the volume has stopped.
     stopped: Option<String>,
@@ -50,20 +53,20 @@ struct LastReport {
 /// The server and its image after the end of a connection.
 enum Closing {
     Closed,
-    /// It runs, and the image on the network could not be read.
+    /// The server runs, and the image on the network could not be read.
     Unreadable,
-    /// It runs, and has the image open.
+    /// The server runs, and has the image open.
     Open(u32),
 }
 
 impl StateAtSync {
-    /// Keeps what was found by a sync of a mount with the connection number `connection`.
+    /// Returns the state after a sync of a mount with the connection number `connection`.
     pub fn new(synced: Synced, connection: &str) -> Self {
         let last = synced.report.and_then(|report| LastReport::new(report, connection));
         Self { synced: synced.outcome, last }
     }
 
-    /// Returns why changes may not be durable that were made before the sync.
+    /// Returns why changes before the sync may not be durable.
     pub fn unsynced(&self) -> Option<String> {
         let error = self.synced.as_ref().err()?;
         let says_nothing =
@@ -72,15 +75,17 @@ impl StateAtSync {
         (!is_expected).then(|| error.to_string())
     }
 
-    /// Returns why changes may be lost that were made before the sync, of a volume that other mounts hold: nothing is known of its end.
+    /// Returns why changes before the sync may be lost, for a volume that other mounts hold, whose
+    /// end is not known.
     pub fn lost(&self) -> Option<String> {
         let last = self.last.as_ref().filter(|last| !last.expects_no_loss);
         let stopped = last.and_then(|last| last.stopped.clone());
         stopped.or_else(|| self.unsynced()).or_else(|| last.and_then(|last| describe_refused(&last.refused)))
     }
 
-    /// Blocks until the server has closed the image, and returns why changes may be missing in it. `None` if all are there, or if nothing
-    /// is known of them. `has_ended` says that the connection has ended, so that the server will close the image.
+    /// Blocks until the server has closed the image, and returns why changes may be missing in it.
+    /// `None` if no changes are missing, or if that is not known. `has_ended` is true if the
+    /// connection has ended, so that the server will close the image.
     pub fn close(&self, dir: &Path, has_ended: bool, announce: Announce<'_>) -> Option<String> {
         let Some(last) = &self.last else { return self.unsynced() };
         let dir = dir.display();
@@ -138,8 +143,9 @@ impl LastReport {
         })
     }
 
-    /// Like [`wait_until_closed`](Self::wait_until_closed), for an image that has no file that could be locked. A program that has mounted
-    /// the volume through the library goes on after it has closed the volume.
+    /// Like [`wait_until_closed`](Self::wait_until_closed), for an image that is not a file that
+    /// could be locked. A program that has mounted the volume through the library may run on after
+    /// it has closed the volume.
     fn wait_until_closed_remotely(&self, server: &ServerProcess, time: Duration) -> Closing {
         let end = Instant::now() + time;
         let mut readable_until = Instant::now() + READABLE_WITHIN;
@@ -157,12 +163,13 @@ impl LastReport {
         Closing::Closed
     }
 
-    /// Returns why the image says, after the server has closed it, that changes may be missing. Nothing is known of an image that cannot be
-    /// opened or has no volume, because it is in use again, was replaced, or its NBD server has ended: then returns `None`.
+    /// Returns why changes may be missing in the image, according to its contents after the server
+    /// has closed it. Returns `None` if the image cannot be opened or has no volume, because it is
+    /// in use again, was replaced, or its NBD server has ended.
     fn not_closed(&self) -> Option<String> {
         let image = match scheme(self.image.as_os_str()) {
             Some(_) => self.image.clone(),
-            // The path may lead to another file by now, also to one whose opening blocks.
+            // The path may lead to another file by now, even to one whose opening blocks.
             None => self.server.as_ref()?.image()?,
         };
         match needs_recovery(&*self.open(&image).ok()?) {
@@ -178,7 +185,7 @@ impl LastReport {
     }
 
     fn open(&self, image: &Path) -> io::Result<Arc<dyn Device>> {
-        // Through the page cache, because the blocks may be smaller than the sectors of the device.
+        // The page cache is used, because the blocks may be smaller than the sectors of the device.
         let options = DeviceOptions::new().read_only(true).direct(Direct::Never).offset(self.offset);
         open_device(image, &options)
     }

@@ -1,4 +1,5 @@
-//! What other processes do to a mount: unmount it, change its options, or find out whether its server still has the image.
+//! Actions of other processes on a mount: they unmount it, change its options, or find out whether
+//! its server still has the image open.
 
 mod dead;
 mod elsewhere;

@@ -1,8 +1,9 @@
 //! Changes the options of a mount in use, as mount(8) does with `remount`.
 //!
-//! The kernel does not tell a FUSE server about a remount: it writes its cache back, and from then on refuses changes, or
-//! permits them again. So the process that remounts does the rest: it first checks that the server supports the options, and has it
-//! open the volume for writing if that was mounted read-only; and afterwards makes everything durable.
+//! The kernel does not tell a FUSE server about a remount: it writes its cache back, and from then
+//! on refuses changes, or permits them again. So the process that remounts does the rest: it first
+//! checks that the server supports the options, and makes the server open the volume for writing if
+//! it was mounted read-only. Afterwards it makes all changes durable.
 
 use std::io;
 use std::path::Path;
@@ -30,7 +31,7 @@ pub enum RemountError {
     /// An option cannot be changed while the volume is mounted.
     #[error("{dir}: \"remount\" changes ro, rw, suid, dev and exec only; it is mounted with {options}")]
     Fixed {
-        /// The directory.
+        /// The directory on which the volume is mounted.
         dir: String,
         /// The options of the server.
         options: String,
@@ -75,8 +76,8 @@ pub enum RemountError {
     },
 }
 
-/// Changes the options of the mount on `dir`. `lists` are lists of options, separated by commas. After a change to
-/// read-only, everything written before is durable.
+/// Changes the options of the mount on `dir`. `lists` are lists of options, separated by commas.
+/// After a change to read-only, all earlier writes are durable.
 ///
 /// # Errors
 /// See [`RemountError`]. Except for [`RemountError::NotDurable`], the mount is unchanged.
@@ -119,7 +120,7 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
 fn check_owner(dir: &Path) -> Result<(), RemountError> {
     let found =
         Target::find(dir).map_err(|cause| RemountError::Failed { dir: dir.display().to_string(), cause })?;
-    // Without a mount there is no server that answers.
+    // Without a mount there is no server.
     let Ok(target) = found else { return Ok(()) };
     let connection = Connection::open(target.mount.connection()).ok();
     match target.is_of_caller(connection.as_ref()) {

@@ -1,7 +1,8 @@
 //! The process that serves a mount, and the end of its hold on the image.
 //!
-//! Only what the kernel says counts: `/proc/PID/fdinfo` names the FUSE connection of each file of `/dev/fuse`, and the locks of each file.
-//! The command line and the name of a process are its own choice, and the path of an image may lead elsewhere by now.
+//! This module trusts only the kernel: `/proc/PID/fdinfo` names the FUSE connection of each file of
+//! `/dev/fuse`, and the locks of each file. A process chooses its own command line and name, and
+//! the path of an image may lead to another file by now.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -37,17 +38,19 @@ struct OpenImage {
 }
 
 impl ServerProcess {
-    /// Returns the process `pid`, which says that it serves a connection, if the kernel confirms that. `image` is the path of the image
-    /// that it names.
+    /// Returns the process `pid`, which claims to serve a connection, if the kernel confirms that.
+    /// `image` is the path of the image that the process names.
     pub fn confirm(pid: u32, connection: &str, image: &Path) -> Option<Self> {
-        // First the handle: while it has not ended, the number is not another process's.
+        // The handle is opened first: while its process has not ended, no other process gets the
+        // number.
         let end = ProcessEnd::of(pid)?;
         let is_server =
             serves(pid, connection, Instant::now() + SEARCHES_FOR) && !end.happens_within(Duration::ZERO);
         is_server.then(|| Self { pid, end, image: OpenImage::of(pid, image) })
     }
 
-    /// Finds the server of a mount of another user among the processes of that user, within some time. Opens nothing of it.
+    /// Finds the server of a mount of another user among the processes of that user, within
+    /// [`SEARCHES_FOR`](super::elsewhere::SEARCHES_FOR). Opens no file that the server names.
     pub fn find(user: u32, connection: &str) -> Option<Self> {
         let is_users =
             |pid: &u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == user);
@@ -81,7 +84,8 @@ impl ServerProcess {
         self.end.happens_within(time)
     }
 
-    /// Returns a path by which the caller opens the image that the server had open, whatever its own path leads to.
+    /// Returns a path by which the caller can open the image that the server had open, even if the
+    /// image's own path leads to another file.
     pub fn image(&self) -> Option<PathBuf> {
         Some(path_of(&self.image.as_ref()?.file))
     }
@@ -92,7 +96,8 @@ impl ServerProcess {
 }
 
 impl OpenImage {
-    /// Finds the image of a server: the file that it has locked. With several, such as a journal of its own, the one with the path.
+    /// Finds the image of a server: the file that it has locked. If it has locked several, such as
+    /// a journal on a device of its own, returns the one with the path `path`.
     fn of(pid: u32, path: &Path) -> Option<Self> {
         let mut locked: Vec<_> =
             descriptors(pid).filter(|descriptor| !locks(descriptor).is_empty()).collect();
@@ -101,7 +106,7 @@ impl OpenImage {
     }
 
     fn open(descriptor: PathBuf) -> io::Result<Self> {
-        // A descriptor leads to its file, also if the path is another file's by now.
+        // A descriptor leads to its file, even if the path names another file by now.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(open(&descriptor, flags, Mode::empty())?);
         let metadata = file.metadata()?;
@@ -114,7 +119,8 @@ impl OpenImage {
     fn is_locked(&self) -> bool {
         let inode = self.inode.to_string();
         let is_same = |lock: &String| {
-            // MAJOR:MINOR:INODE. The device has another number in stat(2) on some file systems.
+            // The field is MAJOR:MINOR:INODE. On some file systems the device has another number in
+            // stat(2).
             lock.split_ascii_whitespace()
                 .any(|field| field.rsplit_once(':').is_some_and(|(_, ino)| ino == inode))
         };
@@ -127,9 +133,10 @@ fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// Returns what the kernel says of a descriptor.
+/// Returns the kernel's description of a descriptor.
 fn facts(descriptor: &Path) -> Option<String> {
-    /// The facts that are read come first, or are few. A process can have the kernel list its locks and watches without end.
+    /// Limit of the bytes of a description that are read. The relevant lines come first, or are
+    /// few. A process can make the kernel list any number of locks and watches.
     const MAX_FACTS: u64 = 64 << 10;
     let process = descriptor.parent()?.parent()?;
     let file = File::open(process.join("fdinfo").join(descriptor.file_name()?)).ok()?;
@@ -145,8 +152,8 @@ fn locks(descriptor: &Path) -> Vec<String> {
     locks.filter(|lock| lock.contains(" FLOCK ")).map(str::to_owned).collect()
 }
 
-/// Returns true if a process has a file of the connection open. Older kernels do not say of which connection a file is; then any file of
-/// `/dev/fuse` counts. Searches until `deadline`.
+/// Returns true if a process has a file of the connection open. Older kernels do not name the
+/// connection of a file; then any file of `/dev/fuse` counts. Searches until `deadline`.
 fn serves(pid: u32, connection: &str, deadline: Instant) -> bool {
     descriptors(pid).take_while(|_| Instant::now() < deadline).any(|descriptor| {
         if !fs::read_link(&descriptor).is_ok_and(|file| file.ends_with("fuse")) {

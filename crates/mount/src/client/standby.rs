@@ -1,7 +1,9 @@
-//! The claim of a standby on its directory: a locked file in the [runtime directory](crate::runtime_dir), which a standby holds from its
-//! start until it has mounted. By the claim, other processes of its user find a standby that has nothing mounted yet, and end it.
+//! The claim of a standby on its directory: a locked file in the [runtime
+//! directory](crate::runtime_dir), which a standby holds from its start until it has mounted.
+//! Through the claim, other processes of its user find a standby that has not mounted yet, and end
+//! it.
 //!
-//! A lock of the directory itself could be held by any user that may read it.
+//! The directory itself is not locked, because any user that may read it could lock it.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -17,7 +19,7 @@ use crate::runtime_dir;
 
 /// End of the names of claims.
 const SUFFIX: &str = ".standby";
-/// Longest wait for the end of a standby. It may be opening the volume.
+/// Longest wait for the end of a standby, which may be opening the volume.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The claim on a directory. Dropping it releases the directory.
@@ -50,14 +52,15 @@ impl StandbyClaim {
 
 impl Drop for StandbyClaim {
     fn drop(&mut self) {
-        // The next standby must not find this process. The file stays: removing it could remove another standby's claim.
+        // Clears the file, so that the next standby does not find this process. The file stays: to
+        // remove it could remove another standby's claim.
         let _ = self.0.set_len(0);
         let _ = self.0.unlock();
     }
 }
 
-/// Ends the standby of the caller that has claimed `dir`, a path without symbolic links, and waits for its end. Returns false if there is
-/// none.
+/// Ends the standby of the caller that has claimed `dir`, a path without symbolic links, and waits
+/// for its end. Returns false if there is no such standby.
 pub(super) fn end_standby(dir: &Path, announce: Announce<'_>) -> io::Result<bool> {
     let claims: Vec<PathBuf> = runtime_dir::files_of(dir, SUFFIX).collect();
     let Some(process) = claims.iter().find_map(|claim| claimant(claim)) else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Makes everything durable that was written to a mount.
+//! Makes all data durable that was written to a mount.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::connection::control::Connection;
 use crate::report::{Report, ReportError, report, sync_and_report};
 
-/// Time between two checks whether the kernel's write-back is answered.
+/// Time between two checks whether the server has answered the kernel's write-back.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// The state of a mount after a sync.
@@ -23,12 +23,15 @@ pub(super) struct Synced {
     pub report: Option<Report>,
 }
 
-/// Has the kernel write back its dirty pages of the mount that `path` is in, then the server sync the volume, and asks the server for its
-/// report. `path` is a directory or a regular file; nothing is known after the sync of another file. With the connection, also waits until
-/// all write-back is answered, which syncfs(2) of newer kernels does not. Gives up once the number of requests has not fallen for `timeout`:
-/// the number includes the requests of other programs, which may never end.
+/// Makes the kernel write back its dirty pages of the mount that contains `path`, makes the server
+/// sync the volume, and asks it for its report. `path` should be a directory or a regular file; for
+/// another file there is no report. With the connection, also waits until all write-back is
+/// answered, which syncfs(2) of newer kernels does not. Gives up once the number of requests has
+/// not fallen for `timeout`, because that number includes requests of other programs, which may
+/// never end.
 ///
-/// Errors of syncfs(2) are ignored: it reports old errors again. The report has the write-back that the server has refused.
+/// Errors of syncfs(2) are ignored, because it reports old errors again. The report lists the
+/// write-back that the server has refused.
 pub(super) fn sync(path: &Path, connection: Option<&Connection>, timeout: Duration) -> Synced {
     let failed = |error| Synced { outcome: Err(error), report: None };
     let file = match open_quietly(path) {
@@ -54,7 +57,8 @@ pub(super) fn sync_all(dir: &Path) -> io::Result<()> {
     sync(dir, None, Duration::ZERO).outcome
 }
 
-/// Opens a directory or a regular file. `None` for any other file, whose opening might have an effect.
+/// Opens a directory or a regular file. Returns `None` for any other file, because opening it might
+/// have an effect.
 fn open_quietly(path: &Path) -> io::Result<Option<File>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_dir() && !metadata.is_file() {

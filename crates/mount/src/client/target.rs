@@ -1,6 +1,8 @@
-//! The mount that a user names by a directory, found so that nothing that another user can change leads to another mount.
+//! The mount that a user names by a directory. The search relies on nothing that another user can
+//! change to make it find another mount.
 //!
-//! Finding it sends no request to the server of the mount, which may belong to another user and never answer.
+//! Finding it sends no request to the server of the mount, which may belong to another user and
+//! never answer.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,17 +22,19 @@ pub(super) struct Target {
     /// The path, without symbolic links.
     pub path: PathBuf,
     pub mount: Mount,
-    /// The directory that contains it, and its name there. Other users may rename a directory above it, or put a symbolic link in its
-    /// place.
+    /// The directory that contains the mount point, and the name of the mount point in it. Other
+    /// users may rename a directory above it, or replace it by a symbolic link.
     parent: OwnedFd,
     name: OsString,
 }
 
 impl Target {
-    /// Finds the mount on `dir`. Returns the path without symbolic links if there is none of parext4.
+    /// Finds the mount on `dir`. If no mount of parext4 is there, returns the path without symbolic
+    /// links.
     pub fn find(dir: &Path) -> io::Result<Result<Self, PathBuf>> {
         let mounts = std::fs::read("/proc/self/mountinfo")?;
-        // The components leave out a slash at the end, which would have the directory itself inspected.
+        // `components` drops a slash at the end, with which system calls would inspect the mounted
+        // directory itself.
         let named: PathBuf = std::path::absolute(dir)?.components().collect();
         let (path, mount) = match mount_on(&mounts, &named) {
             Some(mount) => (named, Some(mount)),
@@ -51,11 +55,14 @@ impl Target {
         Ok(Ok(Self { path, mount, parent, name }))
     }
 
-    /// Returns true if the server of the mount belongs to the calling user, so that it can be trusted. The kernel names the user that has mounted
-    /// a FUSE file system; its name and type say nothing. `connection` is the connection of the mount, if the caller may see it.
+    /// Returns true if the server of the mount belongs to the calling user, so that it can be
+    /// trusted. The kernel records the user that has mounted a FUSE file system; the name and the
+    /// type of the mount prove nothing. `connection` is the connection of the mount, if the caller
+    /// may see it.
     pub fn is_of_caller(&self, connection: Option<&Connection>) -> bool {
         let caller = rustix::process::geteuid().as_raw();
-        // A mount of another user namespace names the user by that namespace's number, the connection by the caller's.
+        // For a mount of another user namespace, the mount names the user by the number in that
+        // namespace, and the connection by the number in the caller's.
         let is_same = connection.is_none_or(|connection| connection.user().is_ok_and(|user| user == caller));
         self.mount.user == Some(caller) && is_same
     }
@@ -72,21 +79,21 @@ impl Target {
         unmount(self.place(), flags | UnmountFlags::NOFOLLOW)
     }
 
-    /// Returns a copy of the mount that is in no directory, and keeps the volume mounted until it is closed. `None` without the privilege
-    /// for it.
+    /// Returns a copy of the mount that is attached to no directory, and keeps the volume mounted
+    /// until it is closed. `None` if the caller lacks the privilege for it.
     pub fn copy(&self) -> Option<OwnedFd> {
         open_tree(CWD, self.place(), OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).ok()
     }
 
-    /// Returns true if a [copy](Self::copy) is one of this mount: another user may have mounted over the directory before. Sends no request to
-    /// a server.
+    /// Returns true if `copy` is a [copy](Self::copy) of this mount: another user may have mounted
+    /// over the directory in between. Sends no request to a server.
     pub fn is_copied_by(&self, copy: &OwnedFd) -> bool {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let facts = statx(copy, "", flags, StatxFlags::empty());
         facts.is_ok_and(|facts| facts.stx_dev_minor.to_string() == self.mount.connection())
     }
 
-    /// Returns the path by the directory that was found.
+    /// Returns the path of the mount point, through the directory that was found.
     fn place(&self) -> PathBuf {
         path_of(&self.parent).join(&self.name)
     }

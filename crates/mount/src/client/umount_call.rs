@@ -39,7 +39,8 @@ pub enum UnmountError {
     },
 }
 
-/// Unmounts `dir`, and does nothing else. For the process that calls umount2(2) on a mount whose server is not trusted.
+/// Unmounts `dir`. This is for the process that calls umount2(2) on a mount whose server is not
+/// trusted.
 ///
 /// # Errors
 /// See [`UnmountError`].

@@ -1,14 +1,17 @@
-//! Unmounts a directory from another process than the server, and waits until the server has closed the image.
+//! Unmounts a directory from another process than the server, and waits until the server has closed
+//! the image.
 //!
-//! 1. The [target](super::target) and the user of its server are found by what the kernel says. A mount of another user takes a
-//!    [way of its own](super::foreign).
-//! 2. A copy of the mount in no directory keeps the volume mounted, and the directory is unmounted. From then on no program can change the
-//!    volume through it. Users without the privilege for a copy unmount after step 3.
-//! 3. The kernel writes back its pages, the server syncs, and says what it knows.
-//! 4. The copy is closed. If that ends the connection, the server closes the image. If not, another mount holds the volume.
+//! 1. The kernel's records identify the [target](super::target) and the user of its server. The
+//!    module [`foreign`](super::foreign) unmounts a mount of another user.
+//! 2. A copy of the mount that is attached to no directory keeps the volume mounted, and the
+//!    directory is unmounted. From then on no program can change the volume through the directory.
+//!    Users without the privilege for a copy unmount after step 3.
+//! 3. The kernel writes back its pages, and the server syncs and reports its state.
+//! 4. The copy is closed. If that ends the connection, the server closes the image. If not, another
+//!    mount holds the volume.
 //!
-//! Every wait is announced when it has become long, and has an end, except for the sync of step 3: its end is the server's, which belongs to
-//! the caller.
+//! Every long wait is announced. Every wait has a limit, except for the sync of step 3, which only
+//! the server ends; the server belongs to the caller.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +32,8 @@ use crate::connection::control::Connection;
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "functions have none")]
 pub struct Unmount<'a> {
-    /// Return at once: the directory is empty from then on, and the mount ends when its last file is closed.
+    /// Whether to return at once: the directory is empty from then on, and the mount ends when its
+    /// last file is closed.
     pub detach: bool,
     /// Prints what the caller waits for, and the other holders of the volume.
     pub announce: Announce<'a>,
@@ -38,14 +42,15 @@ pub struct Unmount<'a> {
     pub call_umount: &'a dyn Fn() -> io::Result<Command>,
 }
 
-/// How long the number of requests may stay the same until the kernel's write-back counts as answered. A directory that is unmounted sends no
-/// other requests, unless another mount holds the volume.
+/// Time for which the number of requests may stay the same until the kernel's write-back counts as
+/// answered. An unmounted directory sends no other requests, unless another mount holds the volume.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same while the directory is mounted.
+/// Like [`PATIENCE`], while the directory is mounted.
 const PATIENCE_IN_USE: Duration = Duration::from_secs(2);
 
-/// Unmounts the volume that is mounted on a directory or file, and waits until the server has closed the image. Returns before that if the
-/// volume stays mounted elsewhere; everything is durable then. Ends a standby of the caller that waits to mount on the directory.
+/// Unmounts the volume that is mounted on a directory or file, and waits until the server has
+/// closed the image. If the volume stays mounted elsewhere, returns before that, but after all
+/// changes are durable. Ends a standby of the caller that waits to mount on the directory.
 ///
 /// # Errors
 /// See [`UnmountError`]. Without `detach`, a directory that is in use stays mounted.
@@ -82,7 +87,8 @@ pub fn unmount(dir: &Path, how: &Unmount<'_>) -> Result<(), UnmountError> {
     }
 }
 
-/// Unmounts `target`, and syncs the volume: afterwards, by a copy of the mount, if the caller may make one.
+/// Unmounts `target`, and syncs the volume. If the caller may copy the mount, the sync uses a copy
+/// after the unmount.
 fn unmount_and_sync(
     target: &Target,
     connection: Option<&Connection>,

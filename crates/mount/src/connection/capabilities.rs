@@ -12,15 +12,15 @@ const MAX_WRITE: u32 = 1 << 20;
 const MAX_BACKGROUND: u16 = 1024;
 /// At this number of background requests the kernel stops reading ahead and starting write-back.
 const CONGESTION_THRESHOLD: u16 = 96;
-/// Holds the kernel's limit of background requests for a server without `CAP_SYS_ADMIN`.
+/// The file with the kernel's limit of background requests for a server without `CAP_SYS_ADMIN`.
 const MAX_USER_BACKGROUND: &str = "/sys/module/fuse/parameters/max_user_bgreq";
 /// The limit of background requests that every kernel allows.
 const MIN_BACKGROUND: u16 = 12;
 
 /// Capabilities without which a mount cannot behave as ext4. Linux 5.12 has all of them.
 ///
-/// Not among them is `FUSE_ATOMIC_O_TRUNC`: the server would truncate within the request that opens the file, which the kernel orders with
-/// no write or append of another handle.
+/// `FUSE_ATOMIC_O_TRUNC` is not among them: the server would truncate within the request that opens
+/// the file, which the kernel does not order with writes or appends of other handles.
 const REQUIRED: InitFlags = InitFlags::FUSE_ASYNC_DIO
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_DONT_MASK)
@@ -35,7 +35,7 @@ const REQUIRED: InitFlags = InitFlags::FUSE_ASYNC_DIO
     .union(InitFlags::FUSE_POSIX_ACL)
     .union(InitFlags::FUSE_READDIRPLUS_AUTO);
 
-/// Returns how many background requests the kernel sends at a time, at least.
+/// Returns the number of background requests that the kernel sends at a time, at least.
 pub(crate) fn background_requests() -> u16 {
     let limit = std::fs::read_to_string(MAX_USER_BACKGROUND).ok();
     let limit = limit.and_then(|limit| limit.trim().parse::<u32>().ok());

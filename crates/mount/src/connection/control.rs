@@ -1,7 +1,9 @@
 //! Controls FUSE connections through the kernel's `fusectl` file system.
 //!
-//! Systems with systemd mount `fusectl` on `/sys/fs/fuse/connections`; containers and small systems often do not. Without
-//! it, a privileged caller reaches the same files through a detached mount, which does not appear in the directory tree. Format: Linux, `Documentation/filesystems/fuse.rst`, "Control filesystem".
+//! Systems with systemd mount `fusectl` on `/sys/fs/fuse/connections`; containers and small systems
+//! often do not. Without that mount, a privileged caller reaches the same files through a detached
+//! mount, which does not appear in the directory tree. Format: Linux,
+//! `Documentation/filesystems/fuse.rst`, "Control filesystem".
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -55,7 +57,8 @@ pub fn waiting(connection: &str) -> io::Result<u64> {
     text.trim().parse().map_err(io::Error::other)
 }
 
-/// A connection that the kernel may end at any time. Another one that gets its number is not mistaken for it.
+/// A connection that the kernel may end at any time. If another connection gets its number, this
+/// value does not refer to that one.
 #[derive(Debug)]
 pub(crate) struct Connection(File);
 

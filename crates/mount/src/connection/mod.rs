@@ -1,5 +1,5 @@
-//! The FUSE connection to the kernel: what both sides agree on, how far the kernel reads ahead, and where the kernel lists
-//! and controls it.
+//! The FUSE connection to the kernel: the negotiated capabilities, the kernel's read-ahead, and the
+//! kernel's lists and controls of connections.
 
 mod capabilities;
 pub mod control;

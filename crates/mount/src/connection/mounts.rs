@@ -17,9 +17,10 @@ pub struct Mount {
     parent: u64,
     /// The kernel's device number of the mounted file system, `MAJOR:MINOR`.
     pub device: String,
-    /// The directory or file of the mounted file system that the mount shows: `/`, except for a bind mount.
+    /// The directory or file of the mounted file system that is the root of the mount: `/`, except
+    /// for a bind mount.
     pub root: PathBuf,
-    /// The directory or file that it is mounted on.
+    /// The directory or file on which the file system is mounted.
     pub dir: PathBuf,
     /// The type of the file system, such as `ext4` or `fuse.parext4`.
     pub fs_type: OsString,

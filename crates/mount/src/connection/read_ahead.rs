@@ -1,15 +1,15 @@
 //! Sets how far the kernel reads ahead of programs that read in sequence.
 //!
-//! FUSE starts with 128 KiB, and its protocol can only ask for less. So the device would be idle while the kernel passes
-//! the data on. Root can set more in sysfs.
+//! FUSE starts with 128 KiB, and its protocol can only reduce that. So the device would be idle
+//! while the kernel passes the data on. Root can set a larger value in sysfs.
 
 use std::path::Path;
 use std::{fs, io};
 
 use super::mount_on;
 
-/// Read-ahead, in KiB: several requests of at most 1 MiB, so that the device reads one while another is passed on. Btrfs
-/// uses the same value.
+/// Read-ahead, in KiB: several requests of at most 1 MiB, so that the device reads one while the
+/// kernel passes another on. Btrfs uses the same value.
 const KIB: u32 = 4096;
 
 /// Extends the read-ahead of the mount on `dir`, a path without symbolic links. Without permission, changes nothing.

@@ -9,7 +9,7 @@ use crate::kernel_cache::{Invalidation, KernelPages};
 use crate::server::Server;
 use crate::threads::{SharedBuffers, WorkerPool};
 
-/// What any thread needs to finish a request.
+/// The data with which any thread can finish a request.
 #[derive(Debug)]
 pub(super) struct Deferred {
     pub server: Arc<Server>,
@@ -19,8 +19,9 @@ pub(super) struct Deferred {
 }
 
 impl Deferred {
-    /// Has the kernel drop its attributes and pages of an open file after an operation of which only a part was done. The kernel
-    /// keeps what it had before the operation. To be called before the reply.
+    /// Makes the kernel drop its attributes and pages of an open file after an operation of which
+    /// only a part was done, because the kernel keeps its attributes and pages from before the
+    /// operation. The caller calls this before the reply.
     pub fn drop_changed(&self, handle: FileHandle) {
         if let Ok(open) = self.server.open_file(handle) {
             self.server.invalidate_attributes(open.pages.ino);
@@ -28,8 +29,8 @@ impl Deferred {
         }
     }
 
-    /// Has the kernel write back and drop its pages of several inodes, of one after the other, then calls `then`, which must not
-    /// block. Does not block.
+    /// Makes the kernel write back and drop its pages of several inodes, one inode after the other,
+    /// and then calls `then`, which must not block. Does not block.
     pub fn drop_each(
         self: &Arc<Self>,
         mut inodes: Vec<Arc<KernelPages>>,
@@ -40,7 +41,7 @@ impl Deferred {
         self.invalidation.drop_all(pages, move || deferred.drop_each(inodes, then));
     }
 
-    /// Finishes a request in a worker thread.
+    /// Runs a job in a worker thread that finishes a request.
     pub fn run_in_worker(
         self: &Arc<Self>,
         in_flight: InFlightRequest,

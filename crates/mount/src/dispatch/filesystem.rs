@@ -1,4 +1,5 @@
-//! One method for each request of the kernel. Each decodes the arguments and names the operation.
+//! One method for each request of the kernel. Each method decodes the arguments and calls the
+//! operation.
 
 use std::ffi::OsStr;
 use std::io;
@@ -57,12 +58,12 @@ impl Filesystem for Dispatcher {
     }
 
     fn destroy(&mut self) {
-        // In this order: queue threads hand requests to the invalidation threads and to workers, invalidation threads hand
-        // them to workers, and all of them use open files.
+        // The order matters: queue threads pass requests to the invalidation threads and to
+        // workers, invalidation threads pass them to workers, and all of them use open files.
         self.queue_threads.stop();
         self.deferred.invalidation.join();
         self.workers.join();
-        // The last request may have started new ones.
+        // The last requests may have submitted new ones.
         self.queue_threads.stop();
         self.closer.join();
         self.server.changed_blocks.join();
@@ -76,8 +77,9 @@ impl Filesystem for Dispatcher {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        // Not counted as a request of its own: the kernel sends these in batches, and the thread polls only after a batch. In the thread
-        // that has read the batch: the volume deletes removed files in the background, so this never blocks.
+        // FORGET does not count as a request, because the kernel sends them in batches, and a
+        // thread polls only after a batch. The thread that has read the batch executes it: this
+        // never blocks, because the volume deletes removed files in the background.
         self.server.lookup_counts.forget(ino, lookups);
     }
 
@@ -242,9 +244,11 @@ impl Filesystem for Dispatcher {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        // Until the file is dropped: `remount,rw` waits for all that use the volume.
+        // The request stays in flight until the file is dropped, because `remount,rw` waits for all
+        // users of the volume.
         let in_flight = self.server.in_flight.add(RequestInfo::new("release", ino));
-        // No program waits for this request. The kernel sends up to a thousand of them at once, before the requests of other programs.
+        // No program waits for this request. The kernel sends up to a thousand of them at once,
+        // before the requests of other programs.
         let _scope = self.request_threads.begin_request();
         let open = self.server.open_files.remove(handle);
         reply.ok();
@@ -259,8 +263,8 @@ impl Filesystem for Dispatcher {
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Directories need no handle: they are read by offset. After ENOSYS the kernel sends no further OPENDIR, and caches
-        // what it has read.
+        // Directories need no handle, because they are read by offset. After ENOSYS the kernel
+        // sends no further OPENDIR, and caches the listings.
         reply.error(Errno::ENOSYS);
     }
 
@@ -277,7 +281,8 @@ impl Filesystem for Dispatcher {
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // A sync of the root is one of the volume. Linux may have syncfs(2) return before it has sent what only its own pages have.
+        // A sync of the root syncs the volume. In Linux, syncfs(2) may return before the kernel has
+        // sent the data of its dirty pages.
         let files = if ino == INodeNo::ROOT { self.server.open_files.dirty_pages() } else { Vec::new() };
         let info = RequestInfo::new("fsyncdir", ino);
         self.execute_after_write_back(info, files, reply, move |server| server.sync_dir(ino));

@@ -1,11 +1,13 @@
-//! Maps each request of the kernel to an operation of the [`Server`], and decides which thread executes it.
+//! Maps each request of the kernel to an operation of the [`Server`], and decides which thread
+//! executes it.
 //!
 //! 1. A request thread reads a request; `fuser` calls the method of [`filesystem`] for it.
 //! 2. The request is listed as [in flight](crate::in_flight) until it is answered.
-//! 3. The same thread executes it if [`RequestThreads::try_execute`] permits. Otherwise a read or write that bypasses the
-//!    volume's page cache goes to a [queue thread](QueueThreads), and any other request to a [worker](Deferred).
-//! 4. The thread that has executed the request sends the [reply](reply::Reply). A request that needs the kernel to drop
-//!    pages is answered by the threads of [`Invalidation`] or, after them, by a worker.
+//! 3. The same thread executes it if [`RequestThreads::try_execute`] permits. Otherwise a read or
+//!    write that bypasses the volume's page cache goes to a [queue thread](QueueThreads), and any
+//!    other request to a [worker](Deferred).
+//! 4. The thread that has executed the request sends the [reply](reply::Reply). If the kernel must
+//!    drop pages first, the threads of [`Invalidation`] or, after them, a worker send it.
 
 mod deferred;
 mod filesystem;
@@ -37,7 +39,8 @@ pub(crate) struct Dispatcher {
     server: Arc<Server>,
     request_threads: Arc<RequestThreads>,
     workers: Arc<WorkerPool>,
-    /// A thread that drops files which programs have closed. That may block on the volume.
+    /// A thread that drops files which programs have closed. To drop a file may block on the
+    /// volume.
     closer: WorkerPool,
     queue_threads: Arc<QueueThreads>,
     /// The memory of requests that other threads execute.
@@ -50,7 +53,8 @@ pub(crate) struct Dispatcher {
 /// worker blocks on the kernel.
 const MAX_WORKERS: usize = 512;
 
-/// The most memory that a request other than a read or write takes, in bytes: that of the value of an attribute.
+/// Limit of the memory of a request other than a read or write, in bytes: that of the value of an
+/// attribute.
 const MAX_ARGUMENTS: usize = 64 << 10;
 
 impl Dispatcher {
@@ -107,8 +111,8 @@ impl Dispatcher {
         self.execute_with(info, Latency::Long, reply, operation);
     }
 
-    /// Executes fsync(2) and replies. The reply reports no write-back that fails while the request waits for a thread, so the sync does
-    /// not forget such a failure.
+    /// Executes fsync(2) and replies. If write-back fails while the request waits for a thread, the
+    /// reply does not report that, so the sync keeps the failure on record.
     fn execute_sync(
         &self,
         ino: INodeNo,
@@ -180,7 +184,8 @@ impl Dispatcher {
         });
     }
 
-    /// Reserves memory for a request that is handed to another thread. Blocks while such requests use up the budget.
+    /// Reserves memory for a request that another thread executes. Blocks while such requests use
+    /// up the budget.
     fn reserve_memory(&self, in_flight: &InFlightRequest, bytes: usize) -> Reservation {
         in_flight.enter(Stage::WaitingForMemory);
         self.memory.reserve(bytes)
@@ -191,7 +196,8 @@ impl Dispatcher {
         self.server.open_file(handle).ok().map(|open| Arc::clone(&open.pages))
     }
 
-    /// Counts the requests in flight by what executes them. The request that asks is not counted yet.
+    /// Counts the requests in flight by the kind of thread that executes them. The calling request
+    /// is not counted yet.
     fn request_counts(&self) -> Requests {
         Requests {
             received: self.request_threads.received(),

@@ -24,8 +24,9 @@ pub(super) struct Rename {
 }
 
 impl Dispatcher {
-    /// Executes a rename and replies. Has the kernel write back its pages of a file before that replaces another one. The rename fails
-    /// if data of the file was lost by a failed write-back.
+    /// Executes a rename and replies. Makes the kernel write back its pages of a file before that
+    /// file replaces another one. The rename fails if data of the file was lost by a failed
+    /// write-back.
     pub(super) fn execute_rename(&self, rename: Rename, reply: ReplyEmpty) {
         let info = RequestInfo::new("rename", rename.names[0].0);
         self.run_deferred(info, Latency::Short, move |deferred, in_flight| {

@@ -10,7 +10,7 @@ use crate::protocol::attr::Entry;
 use crate::protocol::{Failure, Outcome};
 use crate::server::Opened;
 
-/// The longest name, in bytes.
+/// Length of the longest name, in bytes.
 const MAX_NAME: u32 = 255;
 
 /// A reply to a request whose operation returns a `T`.

@@ -1,4 +1,5 @@
-//! The shutdown of a volume: afterwards programs can read nothing from the kernel's pages either, as on the kernel's ext4.
+//! The shutdown of a volume. Afterwards programs can read nothing from the kernel's pages either,
+//! as on the kernel's ext4.
 
 use std::sync::Arc;
 
@@ -9,8 +10,9 @@ use crate::protocol::Outcome;
 use crate::server::Server;
 
 impl Dispatcher {
-    /// Has the kernel write back its dirty pages of all open files, because a program may have called syncfs(2) before, executes the
-    /// shutdown, has the kernel drop its pages, and replies. The volume refuses what a program has stored meanwhile.
+    /// Executes a shutdown. Makes the kernel write back its dirty pages of all open files, because
+    /// a program may have called syncfs(2) before, then shuts the volume down, makes the kernel
+    /// drop its pages, and replies. The volume refuses data that programs have stored meanwhile.
     pub(super) fn execute_shutdown(
         &self,
         info: RequestInfo,

@@ -10,8 +10,8 @@ use crate::switch::MAX_VALUE;
 use crate::threads::Latency;
 
 impl Dispatcher {
-    /// Makes the volume writable, and replies with an empty value, or with the reason why not. A caller that only asks for the length of
-    /// the value (`size` is 0) changes nothing.
+    /// Makes the volume writable, and replies with an empty value, or with the reason why it
+    /// cannot. If the caller only asks for the length of the value (`size` is 0), changes nothing.
     pub(super) fn execute_switch(&self, info: RequestInfo, size: u32, caller: Caller, reply: XattrReply) {
         let queues = Arc::clone(&self.queue_threads);
         self.run_deferred(info, Latency::Long, move |deferred, in_flight| {

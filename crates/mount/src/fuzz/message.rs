@@ -2,15 +2,16 @@
 
 use fuser::InitFlags;
 
-/// The `unique` of the first request.
+/// The `unique` number of the first request.
 pub const FIRST: u64 = 2;
 /// Bytes of `struct fuse_in_header` and `struct fuse_out_header`.
 const IN_HEADER: usize = 40;
 const OUT_HEADER: usize = 16;
-/// The longest body that one byte of an input stands for: its last byte is repeated.
+/// Length of the longest body that one byte of an input encodes, in bytes: the last byte of the
+/// body is repeated.
 const LONG: usize = 9000;
 
-// Operations with a meaning here.
+// Numbers of operations to which this module gives a meaning.
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const SETATTR: u32 = 4;
@@ -28,17 +29,18 @@ const DESTROY: u32 = 38;
 const IOCTL: u32 = 39;
 const BATCH_FORGET: u32 = 42;
 const READDIRPLUS: u32 = 44;
-/// The highest number of an operation, with some numbers after it that no operation has.
+/// Number of operation codes that are sent: the codes of the protocol, and further ones without an
+/// operation.
 const OPERATIONS: u32 = 56;
-/// Where the size is in `struct fuse_read_in` and `struct fuse_write_in`, and the largest one of a read here. The kernel does not ask for
-/// more than its pages.
+/// Offset of the size in `struct fuse_read_in` and `struct fuse_write_in`, and the largest size of
+/// a read. The kernel does not ask for more than its pages.
 const SIZE_AT: usize = 16;
 const MOST_READ: u32 = 128 << 10;
-/// Bytes of `struct fuse_write_in`, and of `struct fuse_ioctl_in` with the place of its size.
+/// Bytes of `struct fuse_write_in`, and of `struct fuse_ioctl_in` with the offset of its size.
 const WRITE_HEADER: usize = 40;
 const IOCTL_HEADER: usize = 32;
 const IOCTL_SIZE_AT: usize = 24;
-/// Where the name is in a request to set an attribute. The value follows it.
+/// Offset of the name in a request to set an attribute. The value follows the name.
 const NAME_AT: usize = 8;
 
 /// A request.
@@ -51,7 +53,7 @@ pub struct Message {
     pub body: Vec<u8>,
 }
 
-/// The nodes that replies named.
+/// The nodes that replies have named.
 #[derive(Debug)]
 pub struct Nodes(Vec<u64>);
 
@@ -108,10 +110,12 @@ impl Message {
     }
 }
 
-/// Makes the times in a request to set attributes what the kernel guarantees: fewer nanoseconds than a second has, and none beside the
-/// least and the largest seconds. `fuser` takes that for granted.
+/// Changes the times in a request to set attributes to times that the kernel may send, as `fuser`
+/// assumes: fewer nanoseconds than a second has, and none beside the smallest and the largest
+/// seconds.
 fn set_times(operation: u32, body: &mut [u8]) {
-    /// Bytes of `struct fuse_setattr_in` up to the seconds of three times; the nanoseconds follow.
+    /// Offset of the seconds of three times in `struct fuse_setattr_in`, in bytes; the nanoseconds
+    /// follow.
     const TIMES_AT: usize = 32;
     const NANOSECONDS_AT: usize = TIMES_AT + 3 * 8;
     if operation != SETATTR {
@@ -130,7 +134,7 @@ fn set_times(operation: u32, body: &mut [u8]) {
     }
 }
 
-/// Makes the lengths in a request what the kernel guarantees: `fuser` takes them for granted.
+/// Changes the lengths in a request to values that the kernel may send, as `fuser` assumes.
 fn set_lengths(operation: u32, body: &mut [u8]) {
     let len = body.len();
     let value = || body.get(NAME_AT..)?.iter().position(|byte| *byte == 0).map(|name| NAME_AT + name + 1);
@@ -169,7 +173,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// Returns a node that a reply named, or for large bytes one that need not exist.
+    /// Returns a node that a reply has named, or for a large byte one that need not exist.
     fn choose(&self, byte: u8) -> u64 {
         match byte {
             0xff => u64::MAX,
@@ -178,7 +182,7 @@ impl Nodes {
         }
     }
 
-    /// Remembers the node that a reply names.
+    /// Adds the node that a reply names.
     pub fn learn(&mut self, message: &Message, reply: &Reply) {
         let names_a_node = matches!(message.operation, LOOKUP | SYMLINK | MKNOD | MKDIR | LINK | CREATE);
         if let (true, 0, Some(node)) = (names_a_node, reply.error, reply.body.first_chunk())
@@ -199,7 +203,7 @@ impl Reply {
         let unique = u64::from(word(12)) << 32 | u64::from(word(8));
         let error = word(4).cast_signed();
         assert_eq!(word(0) as usize, bytes.len(), "the length of a reply");
-        // A notification has its kind there.
+        // In this field a notification has its kind.
         assert!(unique == 0 || matches!(error, -511..=0), "error {error}");
         assert!(error == 0 || unique == 0 || bytes.len() == OUT_HEADER, "an error with a body");
         Self { unique, error, body: bytes[OUT_HEADER..].to_vec() }

@@ -1,5 +1,5 @@
-//! Lists the requests in flight with what each waits for, and logs requests that take more than a minute. Pauses requests while
-//! the volume is opened again.
+//! Lists the requests in flight and what each waits for, and logs requests that take more than a
+//! minute. Pauses requests while the volume is opened again.
 
 mod pause;
 mod watchdog;
@@ -27,18 +27,18 @@ pub(crate) struct RequestInfo {
     ino: u64,
 }
 
-/// What a request waits for.
+/// The stage of a request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// A thread executes the request.
     Executing,
-    /// All workers are busy.
+    /// The request waits for a worker, because all are busy.
     QueuedForWorker,
-    /// Queued requests use up the memory for their data.
+    /// The request waits for memory, because queued requests use up the memory for their data.
     WaitingForMemory,
     /// A queue thread has submitted the request, or will.
     InQueueThread,
-    /// The kernel writes back or drops pages.
+    /// The request waits for the kernel to write back or drop pages.
     WaitingForKernel,
 }
 
@@ -61,7 +61,7 @@ struct Shard {
 #[derive(Debug, Default)]
 struct List {
     entries: Slab<Entry>,
-    /// No request may start.
+    /// True while no request may start.
     is_paused: bool,
 }
 
@@ -100,8 +100,8 @@ impl fmt::Display for Stage {
 }
 
 impl InFlightRequests {
-    /// Lists a request until the result is dropped. Blocks while requests are [paused](Self::pause). A request may use the volume and
-    /// open files only from here on.
+    /// Lists a request until the result is dropped. Blocks while requests are
+    /// [paused](Self::pause). A request may use the volume and open files only after this call.
     pub fn add(self: &Arc<Self>, info: RequestInfo) -> InFlightRequest {
         let number = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let shard = &self.shards[number];
@@ -140,7 +140,7 @@ impl InFlightRequests {
 }
 
 impl InFlightRequest {
-    /// Notes what the request waits for from now on.
+    /// Records the stage that the request enters.
     pub fn enter(&self, stage: Stage) {
         if let Some(entry) = self.requests.shards[self.shard].list.lock().entries.get_mut(self.key) {
             entry.stage = stage;

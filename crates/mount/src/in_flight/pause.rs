@@ -6,7 +6,7 @@ use super::InFlightRequests;
 
 /// Longest wait for the requests in flight.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two counts of them.
+/// Time between two counts of the requests in flight.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// Keeps requests from starting until it is dropped.
@@ -15,9 +15,10 @@ const INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) struct Pause<'a>(&'a InFlightRequests);
 
 impl InFlightRequests {
-    /// Keeps further requests from starting, and blocks until the caller's own request is the only one in flight. Returns `None`, after
-    /// which requests start as before, if another request has paused them, or if they take more than 30 seconds: one may wait for a
-    /// request that has not started.
+    /// Keeps further requests from starting, and blocks until the caller's own request is the only
+    /// one in flight. Returns `None` and lets requests start again if another request has paused
+    /// them, or if they take more than 30 seconds: one of them may wait for a request that has not
+    /// started.
     pub fn pause(&self) -> Option<Pause<'_>> {
         {
             let mut first = self.shards[0].list.lock();
@@ -46,7 +47,7 @@ impl InFlightRequests {
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        // The first shard last: it admits the next pause.
+        // The first shard is resumed last, because it admits the next pause.
         for shard in self.0.shards.iter().rev() {
             shard.list.lock().is_paused = false;
             shard.resumed.notify_all();

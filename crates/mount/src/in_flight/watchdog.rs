@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::InFlightRequests;
 
-/// How often the watchdog checks.
+/// Interval between two checks.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Logs each slow request once. Dropping it stops the thread.

@@ -1,15 +1,18 @@
-//! Counts how often the kernel was told of each inode.
+//! Counts the look-ups of each inode of which the kernel was told.
 //!
-//! The kernel may know every inode of the volume, so an entry is a number and two counts, and pins no inode: the volume
-//! reads an inode again when a request names it ([`Volume::node`]). The exception is an inode that has lost its last name.
-//! Only a [`InodeRef`] keeps the volume from deleting it, so its entry holds one until the kernel forgets the inode.
+//! The kernel may know every inode of the volume, so an entry is a number and two counts, and pins
+//! no inode: the volume reads an inode again when a request names it ([`Volume::node`]). The
+//! exception is an inode that has lost its last name. Only a [`InodeRef`] keeps the volume from
+//! deleting it, so its entry holds one until the kernel forgets the inode.
 //!
 //! Invariant: an unlinked inode that the kernel knows is pinned. No scan is needed for it:
 //!
-//! 1. A request that removes a name calls [`pin_unlinked`](LookupCounts::pin_unlinked) while it holds a `InodeRef`.
-//! 2. A request that tells the kernel of an inode calls [`count_lookup`](LookupCounts::count_lookup) while it holds one.
-//! 3. Both read the link count and change the entry under the lock of the same shard. So the later of the two sees the
-//!    effect of the earlier.
+//! 1. A request that removes a name calls [`pin_unlinked`](LookupCounts::pin_unlinked) while it
+//!    holds a `InodeRef`.
+//! 2. A request that tells the kernel of an inode calls
+//!    [`count_lookup`](LookupCounts::count_lookup) while it holds one.
+//! 3. Both read the link count and change the entry under the lock of the same shard. So the later
+//!    of the two sees the effect of the earlier.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -28,12 +31,13 @@ const SHARDS: usize = 64;
 /// An inode that the kernel knows.
 #[derive(Debug)]
 struct KnownInode {
-    /// Set once the file was opened.
+    /// The kernel's pages; set once the file was opened.
     pages: Option<Arc<KernelPages>>,
     lookups: u64,
-    /// `None` if the kernel was only told of the number, see [`LookupCounts::count_refused`].
+    /// The generation; `None` if the kernel was told only of the number, see
+    /// [`LookupCounts::count_refused`].
     generation: Option<u32>,
-    /// Set if the inode has no name left.
+    /// Reference to an inode without names, which keeps the volume from deleting it.
     unlinked: Option<Box<InodeRef>>,
 }
 
@@ -41,7 +45,7 @@ struct KnownInode {
 #[derive(Debug)]
 pub(crate) struct LookupCounts {
     shards: Vec<Mutex<HashMap<u64, KnownInode>>>,
-    /// Writes stay in the kernel's page cache (`cache=writeback`).
+    /// True if writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
 }
 
@@ -76,8 +80,9 @@ impl LookupCounts {
         Ok(Arc::clone(known.pages.get_or_insert_with(new)))
     }
 
-    /// Counts that the kernel is told of an inode. Replaces the entry of an inode that had the number before. The kernel returns the look-ups
-    /// of both by the number, so the count includes both.
+    /// Counts a look-up of which the kernel is told. Replaces the entry of an older inode with the
+    /// same number. The kernel returns the look-ups of both inodes by the number, so the count
+    /// includes both.
     pub fn count_lookup(&self, node: &InodeRef) {
         let InodeId { ino, generation } = node.id();
         let ino = u64::from(ino.get());
@@ -98,7 +103,8 @@ impl LookupCounts {
         drop(replaced);
     }
 
-    /// Counts a look-up of an inode that the kernel does not link to its name, and then returns.
+    /// Counts a look-up of an inode that the kernel does not link to its name. The kernel returns
+    /// the look-up later.
     pub fn count_refused(&self, ino: InodeNo) {
         let ino = u64::from(ino.get());
         let mut shard = self.shard(ino).lock();
@@ -118,8 +124,9 @@ impl LookupCounts {
         }
     }
 
-    /// Subtracts `lookups` from the count of an inode, and removes its entry at 0. Dropping the last `InodeRef` of an unlinked
-    /// inode deletes it; that happens after the lock is released.
+    /// Subtracts `lookups` from the count of an inode, and removes its entry at 0. Dropping the
+    /// last `InodeRef` of an unlinked inode deletes the inode, so this happens after the lock is
+    /// released.
     pub fn forget(&self, ino: INodeNo, lookups: u64) {
         let mut shard = self.shard(ino.0).lock();
         let forgotten = match shard.entry(ino.0) {

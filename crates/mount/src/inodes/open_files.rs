@@ -15,7 +15,7 @@ use crate::protocol::{Failure, Outcome};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a change of a file makes durable before it is answered.
+/// The part of a file that a change makes durable before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
     None,
@@ -37,36 +37,39 @@ impl Durability {
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    /// Acts on behalf of the process that opened it: data that the kernel writes back has no other sender.
+    /// The file. It acts on behalf of the process that opened it, because data that the kernel
+    /// writes back has no other sender.
     pub file: DirectFile,
     /// The flags of open(2).
     flags: i32,
-    /// Opened with `O_DIRECT`.
+    /// True if the file was opened with `O_DIRECT`.
     pub direct: bool,
-    /// The kernel passes on every read and write, without its page cache.
+    /// True if the kernel passes on every read and write, without its page cache.
     pub bypasses_kernel: bool,
     /// The kernel's pages of the inode.
     pub pages: Arc<KernelPages>,
-    /// A program can dirty the kernel's pages through this file.
+    /// `Some` if a program can dirty the kernel's pages through this file.
     _page_writer: Option<PageWriter>,
-    /// A program may write to this file.
+    /// `Some` if a program may write to this file.
     _write_access: Option<Arc<WriteAccess>>,
-    /// Writes through `file` do not set its times. The kernel sets the times for data that it writes back, and may
-    /// send the times before the data.
+    /// True if writes through `file` do not set its times. The kernel sets the times for data that
+    /// it writes back, and may send the times before the data.
     pub keeps_times: bool,
-    /// The inode was append-only when the file was opened.
+    /// True if the inode was append-only when the file was opened.
     pub append_only: bool,
-    /// What an allocation and a copy make durable. A write request has its own flags.
+    /// The part of the file that an allocation or a copy makes durable. A write request has its own
+    /// flags.
     pub durability: Durability,
-    /// The file through the volume's page cache, once it was used so.
+    /// The file through the volume's page cache, created at the first such use.
     buffered: OnceLock<File>,
     /// The value of [`OpenFiles::capabilities_set`] when the inode was last seen without file capabilities.
     without_capabilities: AtomicU64,
 }
 
 impl OpenFile {
-    /// `receives_times` says whether the server gets the kernel's times of data that the kernel writes back. `direct_is_coherent` says
-    /// whether the kernel writes back and drops its pages of a range before it passes on a request that bypasses them.
+    /// Creates an open file. `receives_times` is true if the server gets the kernel's times of data
+    /// that the kernel writes back. `direct_is_coherent` is true if the kernel writes back and
+    /// drops its pages of a range before it passes on a request that bypasses them.
     pub fn new(
         file: DirectFile,
         pages: Arc<KernelPages>,
@@ -79,7 +82,8 @@ impl OpenFile {
         let direct = flags & libc::O_DIRECT != 0;
         let access = flags & libc::O_ACCMODE;
         let needs_no_pages = match cache {
-            // A file that is only written needs no pages, and the kernel passes a write on with one copy less.
+            // A file that is only written needs no pages, and without them the kernel copies the
+            // data once less.
             Cache::Kernel => direct || access == libc::O_WRONLY,
             Cache::Writeback => direct,
             Cache::Direct => true,
@@ -88,11 +92,11 @@ impl OpenFile {
         let is_coherent = direct_is_coherent || cache == Cache::Direct;
         // The kernel writes back whole pages, so it would also overwrite the old data of an append-only file.
         let bypasses_kernel = append_only || needs_no_pages && is_coherent;
-        // The kernel may write back through any handle, also a direct one.
+        // The kernel may write back through any handle, even a direct one.
         let keeps_times = cache == Cache::Writeback && receives_times && !append_only;
-        // A shared mapping that can be written needs a file that is open for both.
+        // A shared writable mapping needs a file that is open for reading and writing.
         let dirties_pages = access == libc::O_RDWR || cache == Cache::Writeback && access != libc::O_RDONLY;
-        // Handles and mappings that are older than the append-only flag stay writable.
+        // Handles and mappings from before the append-only flag was set stay writable.
         let file = file.checked_when_opened();
         let page_writer = dirties_pages.then(|| pages.add_writer(append_only));
         if append_only && !file.node().flags().contains(InodeFlags::APPEND) {
@@ -116,8 +120,8 @@ impl OpenFile {
         }
     }
 
-    /// Returns true if a request of a handle that has `flags` now bypasses the volume's page cache: it was opened with `O_DIRECT`, and
-    /// still has the flag.
+    /// Returns true if a request of a handle that has `flags` now bypasses the volume's page cache:
+    /// the handle was opened with `O_DIRECT`, and still has the flag.
     pub fn is_direct(&self, flags: i32) -> bool {
         self.direct && flags & libc::O_DIRECT != 0
     }
@@ -171,9 +175,10 @@ const NEVER: u64 = u64::MAX;
 /// All open files.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
-    /// `None` is a handle whose file could not be opened again: no other file gets it until the kernel closes it.
+    /// The open files by handle. `None` is a handle whose file could not be opened again: no other
+    /// file gets the handle until the kernel closes it.
     files: RwLock<Slab<Option<Arc<OpenFile>>>>,
-    /// How often a request has set file capabilities, of any file.
+    /// Number of requests that have set file capabilities, of any file.
     capabilities_set: AtomicU64,
     /// Whether files that bypass the kernel's page cache are coherent with mappings.
     direct_is_coherent: AtomicBool,
@@ -199,7 +204,7 @@ impl OpenFiles {
         self.pages_if(KernelPages::may_be_dirty)
     }
 
-    /// Returns the pages of each open file once that meet a condition.
+    /// Returns the pages that meet a condition, once for each inode.
     fn pages_if(&self, condition: impl Fn(&KernelPages) -> bool) -> Vec<Arc<KernelPages>> {
         let files = self.files.read();
         let pages = files.iter().filter_map(|(_, open)| open.as_ref()).map(|open| &open.pages);
@@ -210,13 +215,14 @@ impl OpenFiles {
         pages
     }
 
-    /// Closes a handle. Dropping the file that it returns may block on the volume.
+    /// Closes a handle. Dropping the returned file may block on the volume.
     pub fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
         self.files.write().try_remove(key).flatten()
     }
 
-    /// Sets whether files that bypass the kernel's page cache are coherent with mappings. To be called before the first request.
+    /// Sets whether files that bypass the kernel's page cache are coherent with mappings. The
+    /// caller calls this before the first request.
     pub fn set_direct_is_coherent(&self, is_coherent: bool) {
         self.direct_is_coherent.store(is_coherent, Ordering::Relaxed);
     }
@@ -231,10 +237,10 @@ impl OpenFiles {
         open.without_capabilities.load(Ordering::Acquire) != self.capabilities_set.load(Ordering::Acquire)
     }
 
-    /// Removes the file capabilities of an open file, and remembers that there are none.
+    /// Removes the file capabilities of an open file, and records that it has none.
     pub fn remove_capabilities(&self, open: &OpenFile) -> Outcome<()> {
-        // Read before the attribute, so that a file whose capabilities are set meanwhile counts as one that may have
-        // them.
+        // The count is loaded before the attribute is read, so that a file whose capabilities are
+        // set meanwhile counts as one that may have them.
         let seen = self.capabilities_set.load(Ordering::Acquire);
         if open.without_capabilities.load(Ordering::Acquire) != seen {
             open.file.node().remove_capabilities()?;
@@ -248,7 +254,8 @@ impl OpenFiles {
         self.capabilities_set.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Drops all open files, and with them their references to the volume. The handles stay open: [`restore`](Self::restore) follows.
+    /// Drops all open files, and with them their references to the volume. The handles stay open
+    /// until [`restore`](Self::restore).
     pub fn release_volume(&self) -> ReleasedFiles {
         let files = std::mem::take(&mut *self.files.write());
         let release = |open: Arc<OpenFile>| ReleasedFile {

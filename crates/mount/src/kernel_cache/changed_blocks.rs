@@ -1,13 +1,13 @@
-//! Tells the kernel of files whose number of blocks has changed without a request that it knows to change
-//! the attributes: by the volume's write-back, or by the kernel's own with `cache=writeback`.
+//! Notifies the kernel of files whose number of blocks has changed by write-back: that of the
+//! volume, or that of the kernel with `cache=writeback`. The kernel does not expect these changes.
 //!
-//! The kernel may keep attributes for ever. A noted file's are dropped by a thread that may block on the
-//! kernel; until then programs may see the number of blocks from before the change. An fsync(2) of the
-//! file drops them before it returns.
+//! The kernel may keep attributes for ever. A thread that may block on the kernel drops the
+//! attributes of each noted file; until then programs may see the old number of blocks. An fsync(2)
+//! of the file drops the attributes before it returns.
 //!
 //! Invariant: once all noted files are dropped, the kernel keeps no number from before a change. A
-//! notification increases the version of the inode's attributes in the kernel, and the kernel ignores
-//! the reply to a request for attributes that it sent before.
+//! notification increases the version of the inode's attributes in the kernel, and the kernel
+//! ignores the reply to a request for attributes that it sent before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::invalidation::Kernel;
 use crate::sync::Mutex;
 use crate::threads::WorkerPool;
 
-/// Files with a changed number of blocks of which the kernel is still to be told.
+/// Files with a changed number of blocks of which the kernel is not notified yet.
 #[derive(Debug)]
 pub struct ChangedBlocks {
     kernel: Arc<dyn Kernel>,
-    /// How often each file was noted since its last notification began.
+    /// Number of times that each file was noted since its last notification began.
     noted: Mutex<HashMap<INodeNo, u64>>,
     thread: WorkerPool,
 }
@@ -47,8 +47,9 @@ impl ChangedBlocks {
         }
     }
 
-    /// Has the kernel drop the attributes of a file if it was noted and the kernel may not know. Blocks
-    /// on no request if the sender of the request holds a reference to the inode, as by an open file.
+    /// Makes the kernel drop the attributes of a file if it was noted and the kernel may not know.
+    /// If the sender of the current request holds a reference to the inode, as by an open file,
+    /// this blocks on no request.
     pub fn tell_of(&self, ino: INodeNo) {
         let is_noted = self.noted.lock().contains_key(&ino);
         if is_noted {
@@ -56,7 +57,8 @@ impl ChangedBlocks {
         }
     }
 
-    /// Has the kernel drop the attributes of a file until no change was noted meanwhile.
+    /// Makes the kernel drop the attributes of a file, and repeats that until no change was noted
+    /// meanwhile.
     fn drop_until_known(&self, ino: INodeNo) {
         let mut told = self.noted.lock().get(&ino).copied().unwrap_or_default();
         loop {
@@ -72,7 +74,7 @@ impl ChangedBlocks {
         }
     }
 
-    /// Tells the kernel of all noted files, and joins the thread. Later notes are ignored.
+    /// Notifies the kernel of all noted files, and joins the thread. Later notes are ignored.
     pub fn join(&self) {
         self.thread.join();
     }

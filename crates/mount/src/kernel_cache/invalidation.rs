@@ -1,18 +1,21 @@
-//! Has the kernel drop its pages of a file, and names, from threads that may block on the kernel.
+//! Makes the kernel drop its pages of a file, or names, in threads that may block on the kernel.
 //!
-//! `FUSE_NOTIFY_INVAL_INODE` blocks on each page that a request of the kernel has locked, and has dirty pages written
-//! back, which takes further requests. So no thread that executes requests sends one: it hands the request that needs the
-//! notification to this module, whose threads execute no requests.
+//! `FUSE_NOTIFY_INVAL_INODE` blocks on each page that a request of the kernel has locked, and
+//! writes dirty pages back, which needs further requests. So no thread that executes requests sends
+//! one: it hands the request that needs the notification to this module, whose threads execute no
+//! requests.
 //!
-//! `FUSE_NOTIFY_INVAL_ENTRY` blocks while a request of the kernel holds the directory, as the rename that it follows does.
-//! A rename that holds the directory may in turn wait for a notification of pages. So threads of their own send names.
+//! `FUSE_NOTIFY_INVAL_ENTRY` blocks while a request of the kernel holds the directory, as the
+//! rename that it follows does. A rename that holds the directory may in turn wait for a
+//! notification of pages. So separate threads send names.
 //!
-//! Invariant: each notification ends. The server answers every request that locks a page without this module, and every
-//! request that locks a directory without the threads that send names.
+//! Invariant: each notification ends. The server answers every request that locks a page without
+//! this module, and every request that locks a directory without the threads that send names.
 //!
-//! Asynchronous direct I/O counts against the kernel's limit of background requests, as read-ahead and write-back do. At
-//! most half of that limit waits here ([`WaitPermit`]). Above it, a direct write is answered before its pages are dropped,
-//! and a direct read that needs the kernel to write back fails with `EAGAIN`.
+//! Asynchronous direct I/O counts against the kernel's limit of background requests, as read-ahead
+//! and write-back do. At most half of that limit waits here ([`WaitPermit`]). Above it, a direct
+//! write is answered before its pages are dropped, and a direct read that needs the kernel to write
+//! back fails with `EAGAIN`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -30,18 +33,19 @@ const MAX_THREADS: usize = 32;
 
 /// Sends notifications to the kernel.
 pub trait Kernel: fmt::Debug + Send + Sync {
-    /// Has the kernel write back and drop the pages of the `len` bytes at `offset` of an inode, or all pages from `offset`
-    /// on if `len` is 0. Blocks until the pages are dropped.
+    /// Makes the kernel write back and drop the pages of the `len` bytes at `offset` of an inode,
+    /// or all pages from `offset` on if `len` is 0. Blocks until the pages are dropped.
     fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64);
 
-    /// Has the kernel drop the attributes of an inode. Blocks while the kernel evicts the inode.
+    /// Makes the kernel drop the attributes of an inode. Blocks while the kernel evicts the inode.
     fn drop_attributes(&self, ino: INodeNo);
 
-    /// Has the kernel forget a name of a directory. Blocks while requests of the kernel hold the directory.
+    /// Makes the kernel forget a name of a directory. Blocks while requests of the kernel hold the
+    /// directory.
     fn forget_name(&self, parent: INodeNo, name: &OsStr);
 }
 
-/// Set once the volume is mounted.
+/// A notifier that is set once the volume is mounted.
 impl Kernel for OnceLock<Notifier> {
     fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64) {
         if let Some(notifier) = self.get() {
@@ -51,7 +55,7 @@ impl Kernel for OnceLock<Notifier> {
     }
 
     fn drop_attributes(&self, ino: INodeNo) {
-        /// A negative offset: only the attributes, no pages.
+        /// A negative offset, which means only the attributes and no pages.
         const ATTRIBUTES_ONLY: i64 = -1;
         if let Some(notifier) = self.get() {
             // An error means that the kernel does not know the inode.
@@ -103,17 +107,19 @@ impl Invalidation {
         Self { threads, name_threads, kernel, waiting_direct: Arc::new(AtomicUsize::new(0)), max_direct }
     }
 
-    /// Permits a direct read or write to wait for the kernel. Returns `None` if half of the kernel's background requests
-    /// wait already: more of them would keep the kernel from sending the requests that they wait for.
+    /// Permits a direct read or write to wait for the kernel. Returns `None` if half of the
+    /// kernel's background requests wait already: with more of them waiting, the kernel could not
+    /// send the requests that they wait for.
     pub fn try_wait_for_kernel(&self) -> Option<WaitPermit> {
-        // Relaxed: the count guards no data.
+        // Relaxed, because the count guards no data.
         let already_waiting = self.waiting_direct.fetch_add(1, Ordering::Relaxed);
         let permit = WaitPermit(Arc::clone(&self.waiting_direct));
         (already_waiting < self.max_direct).then_some(permit)
     }
 
-    /// Has the kernel write back and drop all pages of an inode, waits until the server has answered the write-back requests that it
-    /// has begun, then calls `then`, which must not block. Does not block.
+    /// Makes the kernel write back and drop all pages of an inode, waits until the server has
+    /// answered the write-back requests that it has begun, and then calls `then`, which must not
+    /// block. The caller does not block.
     pub fn drop_all(&self, pages: Arc<KernelPages>, then: impl FnOnce() + Send + 'static) {
         let kernel = Arc::clone(&self.kernel);
         self.threads.spawn(move || {
@@ -122,8 +128,9 @@ impl Invalidation {
         });
     }
 
-    /// Has the kernel drop the pages of the `len` bytes at `offset`, which were written directly, then calls `reply`, which
-    /// must not block. Without a [permit](Self::try_wait_for_kernel), calls `reply` first. Does not block.
+    /// Makes the kernel drop the pages of the `len` bytes at `offset`, which were written directly,
+    /// then calls `reply`, which must not block. Without a [permit](Self::try_wait_for_kernel),
+    /// calls `reply` first. Does not block.
     pub fn drop_written(
         &self,
         pages: Arc<KernelPages>,
@@ -144,7 +151,8 @@ impl Invalidation {
         });
     }
 
-    /// Has the kernel drop all pages of an inode, after a write that failed has left its data there. Does not block.
+    /// Makes the kernel drop all pages of an inode, after a failed write has left its data in them.
+    /// Does not block.
     pub fn drop_failed(&self, pages: &Arc<KernelPages>) {
         if pages.note_failed() {
             let (kernel, pages) = (Arc::clone(&self.kernel), Arc::clone(pages));
@@ -155,7 +163,8 @@ impl Invalidation {
         }
     }
 
-    /// Has the kernel forget a name of a directory, after the request that holds the directory. Does not block.
+    /// Makes the kernel forget a name of a directory, after the request that holds the directory.
+    /// Does not block.
     pub fn forget_name(&self, parent: INodeNo, name: OsString) {
         let kernel = Arc::clone(&self.kernel);
         self.name_threads.spawn(move || kernel.forget_name(parent, &name));

@@ -1,4 +1,5 @@
-//! The kernel's page cache: whether it may hold pages of an inode, and how the server has it drop them.
+//! The kernel's page cache: whether it may hold pages of an inode, and how the server makes it drop
+//! them.
 
 mod changed_blocks;
 mod invalidation;

@@ -1,7 +1,9 @@
-//! Tracks whether the kernel's page cache may hold pages of an inode, from the requests that fill it.
+//! Tracks whether the kernel's page cache may hold pages of an inode, from the requests that fill
+//! it.
 //!
-//! The kernel fills its pages by reads and writes of whole pages, which it sends without the owner of a lock; direct
-//! requests name one. Pages may outlive all open files, so the record lives until the kernel has forgotten the inode.
+//! The kernel fills its pages by reads and writes of whole pages, which it sends without the owner
+//! of a lock; direct requests name an owner. Pages may outlive all open files, so the record lives
+//! until the kernel has forgotten the inode.
 
 use std::sync::Arc;
 
@@ -20,27 +22,27 @@ pub struct KernelPages {
     fills: AtomicU64,
     /// Value of `fills` before all pages were last dropped.
     dropped: AtomicU64,
-    /// Open files through which a program can dirty pages without a request: by a shared mapping, and with
-    /// `cache=writeback` by every write.
+    /// Number of open files through which a program can dirty pages without a request: by a shared
+    /// mapping, and with `cache=writeback` by every write.
     writers: AtomicUsize,
-    /// The `writers` that were opened when the file was append-only, as it has been since.
+    /// The `writers` that were opened while the file was append-only, if it has been since.
     appenders: Mutex<Appenders>,
-    /// Held by each open file that may be written.
+    /// Reference that each file open for writing shares.
     write_access: Arc<WriteAccess>,
     /// 1 while a notification is queued that drops the data of failed writes, else 0.
     dropping_failed: AtomicUsize,
-    /// Locked while a writer is counted.
+    /// The failed write-back. The lock is held while a writer is counted.
     lost: Mutex<Lost>,
-    /// The write-back requests under way.
+    /// The write-back requests in progress.
     write_back: WriteBack,
-    /// Writes stay in the kernel's page cache (`cache=writeback`).
+    /// True if writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
 }
 
 /// The write-back requests that have failed.
 #[derive(Debug, Default)]
 struct Lost {
-    /// Error of the last one, see [`KernelPages::lost`].
+    /// Error of the last failed request, see [`KernelPages::lost`].
     errno: Option<Errno>,
     count: u64,
 }
@@ -48,11 +50,12 @@ struct Lost {
 #[derive(Debug, Default)]
 struct Appenders {
     count: usize,
-    /// How often the file has ceased to be append-only.
+    /// Number of times that the file has ceased to be append-only.
     period: u64,
 }
 
-/// An open file through which a program can dirty the kernel's pages; counted until it is dropped.
+/// An open file through which a program can dirty the kernel's pages. It counts until it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct PageWriter {
     pages: Arc<KernelPages>,
@@ -60,7 +63,7 @@ pub(crate) struct PageWriter {
     append_only: Option<u64>,
 }
 
-/// Held while a file is open for writing.
+/// A token that is held while a file is open for writing.
 #[derive(Debug, Default)]
 pub(crate) struct WriteAccess(());
 
@@ -90,19 +93,19 @@ impl KernelPages {
         Arc::clone(&self.write_access)
     }
 
-    /// Returns true if a file is open for writing, however its data is passed on.
+    /// Returns true if a file is open for writing, in any cache mode.
     pub fn is_open_for_writing(&self) -> bool {
         Arc::strong_count(&self.write_access) > 1
     }
 
-    /// Notes a request that fills pages, before the request reads the data.
+    /// Counts a request that fills pages, before the request reads the data.
     pub fn note_fill(&self) {
         self.fills.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Counts an open file that can dirty pages.
     pub(crate) fn add_writer(self: &Arc<Self>, append_only: bool) -> PageWriter {
-        // Held over both counts, which are compared.
+        // The lock is held over both counts, because they are compared.
         let mut appenders = self.appenders.lock();
         let mut lost = self.lost.lock();
         if self.writers.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -113,16 +116,18 @@ impl KernelPages {
         PageWriter { pages: Arc::clone(self), append_only }
     }
 
-    /// Counts no open file as an appender any more, because the file has ceased to be append-only, so any of them may be mapped.
+    /// Stops counting open files as appenders, because the file has ceased to be append-only, so
+    /// any of them may be mapped.
     pub(crate) fn forget_appenders(&self) {
         let mut appenders = self.appenders.lock();
         appenders.count = 0;
         appenders.period += 1;
     }
 
-    /// Returns true if all open files that can dirty pages were opened when the file was append-only, as it has been since. Then data
-    /// that the kernel writes back was stored to a mapping that ext4 would have refused, and FUSE does not. A mapping keeps its file
-    /// open until its pages are written back.
+    /// Returns true if all open files that can dirty pages were opened when the file was
+    /// append-only, as it has been since. Then data that the kernel writes back was stored to a
+    /// mapping, which the kernel's ext4 would have refused, but FUSE permits. A mapping keeps its
+    /// file open until its pages are written back.
     pub fn are_only_mapped_by_appenders(&self) -> bool {
         let appenders = self.appenders.lock();
         appenders.count == self.writers.load(Ordering::SeqCst)
@@ -144,7 +149,7 @@ impl KernelPages {
         self.writeback && self.has_writer()
     }
 
-    /// Returns true if a handle may write to the file, or a mapping that was made by it.
+    /// Returns true if a handle, or a mapping that was made through one, may write to the file.
     pub fn has_writer(&self) -> bool {
         self.writers.load(Ordering::SeqCst) > 0
     }
@@ -159,7 +164,8 @@ impl KernelPages {
         self.write_back.after_current(action);
     }
 
-    /// Notes that a write-back request has failed. The kernel marks its pages clean, so their data is lost.
+    /// Records that a write-back request has failed. The kernel marks its pages clean, so their
+    /// data is lost.
     pub(crate) fn note_lost(&self, errno: Errno) {
         let mut lost = self.lost.lock();
         *lost = Lost { errno: Some(errno), count: lost.count + 1 };
@@ -170,9 +176,10 @@ impl KernelPages {
         self.lost.lock().count
     }
 
-    /// Forgets the error of a failed write-back, because the kernel has sent an fsync(2): it sends none that reports a failure. Keeps
-    /// the error if more write-back requests have failed than the `losses` from before the fsync(2), which then reports no failure of
-    /// the later ones.
+    /// Forgets the error of a failed write-back, because the kernel has sent an fsync(2), and it
+    /// sends none while it reports a failure itself. Keeps the error if more write-back requests
+    /// have failed than the `losses` from before the fsync(2), which does not report the later
+    /// ones.
     pub(crate) fn forget_reported(&self, losses: u64) {
         let mut lost = self.lost.lock();
         if lost.count == losses {
@@ -185,25 +192,28 @@ impl KernelPages {
         self.lost.lock().errno = None;
     }
 
-    /// Returns the error of the last write-back request that failed, if it was not forgotten, and a file through which a program can
-    /// dirty pages has been open since. The first close after the failure returns the error, too.
+    /// Returns the error of the last failed write-back request, unless it was forgotten. A file
+    /// through which a program can dirty pages must have been open ever since. The first close
+    /// after the failure returns the error, too.
     pub(crate) fn lost(&self) -> Option<Errno> {
         let lost = self.lost.lock();
         lost.errno.filter(|_| self.has_writer())
     }
 
-    /// Notes that a failed write has left its data in the kernel's pages. Returns false if a queued notification will drop
-    /// them: many failed writes share one notification.
+    /// Records that a failed write has left its data in the kernel's pages. Returns false if a
+    /// queued notification will drop them: many failed writes share one notification.
     pub fn note_failed(&self) -> bool {
         self.dropping_failed.swap(1, Ordering::SeqCst) == 0
     }
 
-    /// Notes that the queued notification starts. It may miss the data of writes that fail from now on.
+    /// Records that the queued notification starts. It may miss the data of writes that fail from
+    /// now on.
     pub fn start_dropping_failed(&self) {
         self.dropping_failed.store(0, Ordering::SeqCst);
     }
 
-    /// Runs `drop_all`, which has the kernel drop all pages. Pages that are filled while it runs count as present.
+    /// Runs `drop_all`, which makes the kernel drop all pages. Pages that are filled while it runs
+    /// count as present.
     pub fn record_drop(&self, drop_all: impl FnOnce()) {
         let fills = self.fills.load(Ordering::SeqCst);
         drop_all();

@@ -1,12 +1,14 @@
 //! Runs actions after the write-back requests of an inode that the server has begun are answered.
 //!
-//! Linux before 6.16 copies a page to write it back, and marks it clean before the server has answered. So a notification that
-//! has the kernel drop its pages does not wait for these requests there. Requests that the kernel has not sent yet,
-//! or that no thread has begun, are unknown here.
+//! Linux before 6.16 copies a page to write it back, and marks it clean before the server has
+//! answered. So with these versions a notification that makes the kernel drop its pages does not
+//! wait for write-back requests. This module does not know requests that the kernel has not sent
+//! yet, or that no thread has begun.
 //!
-//! The requests are grouped by the waits that begin while the requests are under way. Each request holds the group that was
-//! current when the request arrived. A wait ends the current group, which runs the action once the group and all earlier ones are
-//! released. So a wait ends although later requests keep arriving.
+//! The requests are grouped by the waits that begin while the requests are in progress. Each
+//! request holds the group that was current when the request arrived. A wait ends the current
+//! group, which runs the action once this group and all earlier groups are released. So a wait ends
+//! even if later requests keep arriving.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,14 +29,14 @@ struct Group {
     end: Mutex<Option<End>>,
 }
 
-/// What to do when all requests of a group are answered.
+/// The action at the end of a group, when all its requests are answered.
 struct End {
     action: Action,
-    /// The requests that have arrived later. A reference keeps that group from ending before this one.
+    /// The group of later requests. This reference keeps that group from ending before this one.
     next: Arc<Group>,
 }
 
-/// A write-back request, from its arrival until it is answered and this is dropped.
+/// A write-back request, which counts from its arrival until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct WriteBackRequest(#[expect(dead_code, reason = "held until it is dropped")] Arc<Group>);
@@ -47,12 +49,13 @@ impl WriteBack {
 
     /// Returns true if all requests that have arrived are answered.
     pub fn is_idle(&self) -> bool {
-        // Each request has a reference to its group, and a group that has not ended has one to the next.
+        // Each request has a reference to its group, and a group that has not ended has a reference
+        // to the next group.
         Arc::strong_count(&self.current.lock()) == 1
     }
 
-    /// Runs `action`, which must not block, once all requests that have arrived are answered: in the calling thread, or in the
-    /// thread that answers the last one.
+    /// Runs `action`, which must not block, once all requests that have arrived are answered. It
+    /// runs in the calling thread, or in the thread that answers the last request.
     pub fn after_current(&self, action: impl FnOnce() + Send + 'static) {
         let next = Arc::<Group>::default();
         let ended = std::mem::replace(&mut *self.current.lock(), Arc::clone(&next));
@@ -64,7 +67,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         let mut end = self.end.lock().take();
         while let Some(End { action, next }) = end {
-            // The next group ends here, too, if all of its requests are answered. In a loop, so that many groups need little stack.
+            // The next group ends, too, if all of its requests are answered. A loop is used, so
+            // that many groups need little stack.
             end = Arc::into_inner(next).and_then(|group| group.end.lock().take());
             action();
         }

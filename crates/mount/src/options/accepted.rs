@@ -1,14 +1,16 @@
-//! Options of ext4, fuse2fs, other FUSE servers and mount(8) that have no effect here. Two tables give the reason why each
-//! is accepted or refused; docs/mount-options.md has the same rows.
+//! Options of ext4, fuse2fs, other FUSE servers and mount(8) that have no effect on a mount of
+//! parext4. Tables give the reason why each option is accepted or refused; docs/mount-options.md
+//! has the same rows.
 //!
-//! The tables spell an option as manual pages do: `name` takes no value, `name=` any value, `name=a|b` one of two values.
+//! The tables spell an option as manual pages do: `name` takes no value, `name=` any value,
+//! `name=a|b` one of two values.
 
 use super::error::OptionError;
 
-/// Rows of a table: names of options, and the reason that they have in common.
+/// Rows of a table: names of options, and the reason that they share.
 type Rows = &'static [(&'static [&'static str], &'static str)];
 
-/// Options for other programs, and what becomes of them.
+/// Options for other programs, and the use that these make of them.
 const OF_OTHERS: Rows = &[
     (
         &[
@@ -155,7 +157,7 @@ const REFUSED: Rows = &[
 /// # Errors
 /// [`OptionError::Unsupported`] with the reason, or [`OptionError::Unknown`].
 pub(super) fn accept(option: &str) -> Result<(), OptionError> {
-    // By convention, these are for programs in user space.
+    // By convention, options with these prefixes are for programs in user space.
     if is_of_other_program(option) || reason(ACCEPTED, option).is_some() {
         return Ok(());
     }
@@ -178,7 +180,7 @@ fn is_of_other_program(option: &str) -> bool {
     option.starts_with("x-") || option.starts_with("X-") || reason(OF_OTHERS, option).is_some()
 }
 
-/// Returns the reason of the first row of a table that has an option.
+/// Returns the reason of the first row of a table that contains an option.
 fn reason(table: Rows, option: &str) -> Option<&'static str> {
     let has = |names: &[&str]| names.iter().any(|name| matches(name, option));
     table.iter().find(|(names, _)| has(names)).map(|&(_, because)| because)

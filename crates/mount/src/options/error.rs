@@ -7,7 +7,7 @@ pub enum OptionError {
     /// No such option exists.
     #[error("unknown mount option {0:?}")]
     Unknown(String),
-    /// ext4 or another program has the option, parext4 does not.
+    /// Another program or ext4 supports the option, but parext4 does not.
     #[error("mount option {option:?} is not supported: {because}")]
     Unsupported {
         /// The option.

@@ -1,9 +1,10 @@
-//! Tests that docs/mount-options.md says of each option what becomes of it, and that it lists the words of other programs.
+//! Tests that docs/mount-options.md states the outcome of each option, and that it lists the
+//! options of other programs.
 
 use super::accepted::{accept, matches};
 use super::{MountOptions, OptionError};
 
-/// What becomes of an option.
+/// The outcome of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     HasEffect,
@@ -11,14 +12,14 @@ enum Outcome {
     Refused,
 }
 
-/// The headings of the document, and what becomes of the options below them.
+/// The headings of the document, and the outcome of the options below them.
 const SECTIONS: [(&str, Outcome); 3] = [
     ("## Options with an effect", Outcome::HasEffect),
     ("## Options without an effect", Outcome::Ignored),
     ("## Options that are refused", Outcome::Refused),
 ];
 
-/// Values that options accept which do not take any number.
+/// Valid values of options that do not accept every number.
 const VALUES: &[(&str, &str)] =
     &[("cache", "direct"), ("policy", "exclusive"), ("metadata_cache", "64M"), ("page_cache", "1G")];
 
@@ -43,7 +44,7 @@ const FSTAB: &str = "defaults auto noauto nofail _netdev user users nouser owner
     x-initrd.mount x-systemd.automount x-systemd.requires=a.service x-systemd.device-timeout=9 x-systemd.mount-timeout=9 \
     x-systemd.makefs x-systemd.growfs x-systemd.rw-only x-gvfs-show";
 
-/// Returns the options that the first column of the document's tables names, and what becomes of them.
+/// Returns the options in the first column of the document's tables, with their outcomes.
 fn documented() -> Vec<(String, Outcome)> {
     let document = include_str!("../../../../docs/mount-options.md");
     let section = |(heading, outcome): (&str, Outcome)| {
@@ -56,7 +57,7 @@ fn documented() -> Vec<(String, Outcome)> {
     SECTIONS.into_iter().flat_map(section).collect()
 }
 
-/// Returns options as a user writes them, of an option as the document has it.
+/// Returns examples, as a user writes them, of an option as the document spells it.
 fn examples(documented: &str) -> Vec<String> {
     match documented.split_once('=') {
         None => vec![documented.replace("...", "any")],
@@ -68,14 +69,14 @@ fn examples(documented: &str) -> Vec<String> {
     }
 }
 
-/// Returns what becomes of an option.
+/// Returns the outcome of an option.
 fn outcome(option: &str) -> Result<Outcome, OptionError> {
     let added = MountOptions::new().add(option);
     match (added, accept(option)) {
         (Ok(()), Ok(())) => Ok(Outcome::Ignored),
         (Ok(()), Err(_)) => Ok(Outcome::HasEffect),
         (Err(OptionError::Unsupported { .. }), _) => Ok(Outcome::Refused),
-        // The device must exist.
+        // The value must be the number of an existing device.
         (Err(OptionError::Value { .. }), _) if option.starts_with("journal_dev=") => Ok(Outcome::HasEffect),
         (Err(error), _) => Err(error),
     }

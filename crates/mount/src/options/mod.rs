@@ -16,16 +16,16 @@ use parext4::{OnError, Policy, QuotaKinds, ResearchOptions, VolumeOptions};
 
 pub use error::OptionError;
 
-/// When a read updates the time of last access.
+/// The condition under which a read updates the time of last access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atime {
-    /// Never.
+    /// Reads never update it.
     Never,
-    /// If the file has changed since the last access, or that access was a day ago.
+    /// Reads update it if the file has changed since the last access, or that access was a day ago.
     #[default]
     Relative,
-    /// Always.
+    /// Reads always update it.
     Strict,
 }
 
@@ -38,8 +38,9 @@ pub enum Cache {
     /// volume's page cache, so write(2) returns `ENOSPC` and `EIO` as on the kernel's ext4.
     #[default]
     Kernel,
-    /// The kernel's page cache serves reads and takes writes; the kernel sends the data to the server later. Small
-    /// writes are several times as fast, but write(2) succeeds on a full volume: fsync(2) or close(2) reports the loss.
+    /// The kernel's page cache serves reads and stores writes; the kernel sends the data to the
+    /// server later. Small writes are several times as fast, but write(2) succeeds on a full
+    /// volume: fsync(2) or close(2) reports the loss.
     Writeback,
     /// The volume's page cache serves reads and writes: each read(2) and write(2) is a request to the server, and
     /// threads share a file by byte range.
@@ -61,17 +62,17 @@ pub enum Cache {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MountOptions {
-    /// Do not change the device.
+    /// Whether the mount leaves the volume unchanged.
     pub read_only: bool,
-    /// Users other than the one that mounts have access, as file permissions allow.
+    /// Whether users other than the one that mounts have access, as file permissions allow.
     pub allow_other: bool,
     /// Offset of the volume in the image, in bytes.
     pub offset: u64,
     /// Number of the partition of the image that holds the volume. Only the command line program uses it; other programs set `offset`.
     pub partition: Option<NonZeroU32>,
-    /// When reads update the time of last access.
+    /// The condition under which reads update the time of last access.
     pub atime: Atime,
-    /// Reads of directories update their times of last access.
+    /// Whether reads of directories update their times of last access.
     pub diratime: bool,
     /// The longest time from a change to its commit.
     pub commit: Duration,
@@ -83,52 +84,58 @@ pub struct MountOptions {
     pub page_cache: Option<u64>,
     /// Number of threads that read requests from the kernel.
     pub threads: usize,
-    /// Which operations on one file may run at the same time.
+    /// The rule which operations on one file may run at the same time.
     pub policy: Policy,
-    /// Set-ID bits take effect.
+    /// Whether set-ID bits take effect.
     pub suid: bool,
-    /// Device files can be opened.
+    /// Whether device files can be opened.
     pub dev: bool,
-    /// Programs can be executed.
+    /// Whether programs can be executed.
     pub exec: bool,
-    /// Every change is durable before the call returns.
+    /// Whether every change is durable before the call returns.
     pub sync: bool,
-    /// Every change of a directory is durable before the call returns.
+    /// Whether every change of a directory is durable before the call returns.
     pub dirsync: bool,
     /// The owner that all files show and new files get. With it, chown(2) to another owner fails.
     pub uid: Option<u32>,
     /// Like `uid`, for the group.
     pub gid: Option<u32>,
-    /// Mounts of the volume can map users and groups (mount_setattr(2) with `MOUNT_ATTR_IDMAP`).
+    /// Whether mounts of the volume can map users and groups (mount_setattr(2) with
+    /// `MOUNT_ATTR_IDMAP`).
     pub idmap: bool,
-    /// A new inode gets the group of its directory instead of the caller's. `None` selects what the superblock says.
+    /// Whether a new inode gets the group of its directory instead of the caller's. `None` selects
+    /// the setting of the superblock.
     pub group_of_directory: Option<bool>,
-    /// statfs(2) counts the file system's own blocks in the size of the volume.
+    /// Whether statfs(2) counts the file system's own blocks in the size of the volume.
     pub minix_df: bool,
     /// Name of the mount in lists of mounts. `None` selects the path of the image.
     pub fsname: Option<String>,
-    /// Change an existing mount. Only the command line program uses it; a new mount ignores it.
+    /// Whether to change an existing mount. Only the command line program uses it; a new mount
+    /// ignores it.
     pub remount: bool,
-    /// Mount on a directory that holds files, which the mount then hides. Only the command line program uses it; other programs may mount on
-    /// any directory.
+    /// Whether to mount on a directory that holds files, which the mount then hides. Only the
+    /// command line program uses it; other programs may mount on any directory.
     pub nonempty: bool,
-    /// Wait until the volume's owner on another machine is gone before mounting. Only the command line program uses it.
+    /// Whether to wait until the volume's owner on another machine is gone before mounting. Only
+    /// the command line program uses it.
     pub standby: bool,
-    /// Use the journal, and replay it if necessary. If false, a volume whose journal needs recovery can only be mounted
-    /// read-only.
+    /// Whether to use the journal, and replay it if necessary. If false, a volume whose journal
+    /// needs recovery can only be mounted read-only.
     pub recover: bool,
-    /// The device with the journal, by a path or a URL, of a volume whose journal is on a device of its own. Only the command line
-    /// program opens it; other programs set [`VolumeOptions::journal_device`](parext4::VolumeOptions).
+    /// The device with the journal, by a path or a URL, for a volume whose journal is on a device
+    /// of its own. Only the command line program opens it; other programs set
+    /// [`VolumeOptions::journal_device`](parext4::VolumeOptions).
     pub journal: Option<PathBuf>,
-    /// Reaction to corruption. `None` selects what the superblock says.
+    /// Reaction to corruption. `None` selects the setting of the superblock.
     pub on_error: Option<OnError>,
-    /// The user that may use the reserved blocks beside root. `None` selects what the superblock says.
+    /// The user that may use the reserved blocks beside root. `None` selects the setting of the
+    /// superblock.
     pub resuid: Option<u32>,
     /// Like `resuid`, for a group.
     pub resgid: Option<u32>,
     /// The quotas whose limits are enforced. None by default; usage is always counted.
     pub quotas: QuotaKinds,
-    /// Record why operations on files wait for each other.
+    /// Whether to record why operations on files wait for each other.
     pub explain: bool,
     /// The log file of a server in the background. Only the command line program uses it.
     pub log: Option<PathBuf>,
@@ -176,9 +183,10 @@ impl Default for MountOptions {
     }
 }
 
-/// The default of the kernel's ext4.
+/// The default interval between commits, which is that of the kernel's ext4.
 const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
-/// Limit of request threads. One thread reads requests while the rest execute them, so more gain nothing.
+/// Limit of request threads. One thread reads requests while the others execute them, so more
+/// threads gain nothing.
 const MAX_THREADS: usize = 64;
 
 fn default_threads() -> usize {
@@ -187,8 +195,9 @@ fn default_threads() -> usize {
 }
 
 impl MountOptions {
-    /// Returns true if the requests by which the kernel sets times reach the server. Requests for data that the
-    /// kernel's own threads have written back come from root, and without `allow_other` only the owner's requests do.
+    /// Returns true if the requests by which the kernel sets times reach the server. Requests for
+    /// data that the kernel's own threads have written back come from root, and without
+    /// `allow_other` only the owner's requests reach the server.
     pub(crate) fn receives_times(&self) -> bool {
         self.allow_other || rustix::process::geteuid().is_root()
     }
@@ -205,7 +214,7 @@ impl MountOptions {
         accepted::without_effect(list)
     }
 
-    /// Returns the options to open the volume with.
+    /// Returns the options with which the volume is opened.
     #[must_use]
     pub fn open_options(&self) -> VolumeOptions {
         let mut options = VolumeOptions::new()

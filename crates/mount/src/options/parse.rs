@@ -24,7 +24,7 @@ impl MountOptions {
     /// If `idmap` lacks `allow_other`.
     pub fn check(&self) -> Result<(), OptionError> {
         if self.idmap && !self.allow_other {
-            // With `idmap` most requests name no user, so none would be the owner's.
+            // With `idmap` most requests name no user, so none would count as the owner's.
             return Err(OptionError::Unsupported {
                 option: "idmap".to_owned(),
                 because: "it needs \"allow_other\"",
@@ -48,12 +48,12 @@ impl MountOptions {
             "remount" => self.remount = true,
             "nonempty" => self.nonempty = true,
             "standby" => self.standby = true,
-            // fuse2fs has this option for the behaviour of a mount by the kernel.
+            // fuse2fs has this option, which selects the behaviour of a mount by the kernel.
             "kernel" => (self.allow_other, self.suid, self.dev) = (true, true, true),
             "noatime" => self.atime = Atime::Never,
             "relatime" => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
-            // As with mount(8), these three only undo an earlier option, and the default is relatime.
+            // As in mount(8), these three only undo an earlier option, and the default is relatime.
             "norelatime" => {}
             "atime" if self.atime == Atime::Never => self.atime = Atime::Relative,
             "nostrictatime" if self.atime == Atime::Strict => self.atime = Atime::Relative,
@@ -148,7 +148,8 @@ fn number(value: &str) -> Option<u32> {
     }
 }
 
-/// Parses the number of a user or group. The largest number is invalid: it stands for none.
+/// Parses the number of a user or group. The largest number is invalid, because it means no user or
+/// group.
 fn id(value: &str) -> Option<u32> {
     value.parse().ok().filter(|&id| id != u32::MAX)
 }

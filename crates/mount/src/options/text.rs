@@ -1,4 +1,4 @@
-//! Prints options in the form that can be parsed.
+//! Prints options in the form in which they are parsed.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ impl fmt::Display for MountOptions {
         write!(f, ",commit={},offset={}", self.commit.as_secs(), self.offset)?;
         match self.on_error {
             Some(OnError::Continue) => f.write_str(",errors=continue")?,
-            // The strictest reaction that can be spelled.
+            // This is the strictest reaction that an option can express.
             Some(_) => f.write_str(",errors=remount-ro")?,
             None => {}
         }

@@ -1,4 +1,4 @@
-//! Converts attributes, times and types of inodes to the protocol's.
+//! Converts attributes, times and types of inodes to the values of the protocol.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,10 +6,11 @@ use fuser::{FileAttr, FileType as Kind, INodeNo};
 use parext4::{FileType, InodeRef, Metadata, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long the kernel may cache names and attributes. Practically for ever, because only this server changes the volume.
+/// Time for which the kernel may cache names and attributes: practically for ever, because only
+/// this server changes the volume.
 const CACHE_FOREVER: Duration = Duration::from_secs(1 << 30);
 
-/// Set-user-ID and set-group-ID.
+/// The set-user-ID and set-group-ID bits.
 const SET_IDS: u16 = 0o6000;
 
 /// The attributes and generation of an inode in a reply to a look-up.
@@ -17,10 +18,12 @@ const SET_IDS: u16 = 0o6000;
 pub(crate) struct Entry {
     pub attr: FileAttr,
     pub generation: u64,
-    /// The number of blocks changes only by requests, or the kernel is told of a change by write-back.
+    /// True if the number of blocks changes only by requests, or the kernel is notified of a change
+    /// by write-back.
     pub blocks_are_final: bool,
-    /// The kernel may cache the name. False in a directory where one entry has several spellings: the kernel knows each spelling on its
-    /// own, and would keep one after the entry was removed by another.
+    /// True if the kernel may cache the name. False in a directory where one entry has several
+    /// spellings: the kernel does not know that they are one entry, and would keep one spelling
+    /// after the entry was removed by another.
     pub keeps_name: bool,
 }
 
@@ -53,35 +56,39 @@ impl Entry {
         Self { attr, generation: 0, blocks_are_final: true, keeps_name: true }
     }
 
-    /// Has the kernel keep the attributes even if write-back may change the number of blocks, because
-    /// the kernel is told of such a change ([`ChangedBlocks`](crate::kernel_cache::ChangedBlocks)).
+    /// Makes the kernel keep the attributes even if write-back may change the number of blocks,
+    /// because the kernel is notified of such a change
+    /// ([`ChangedBlocks`](crate::kernel_cache::ChangedBlocks)).
     ///
-    /// Only for a reply to a request for attributes: the kernel drops such a reply if it was told of a
-    /// change after it sent the request. Attributes in other replies may be older than the change.
+    /// This is only for a reply to a request for attributes: the kernel drops such a reply if it
+    /// was notified of a change after it sent the request. Attributes in other replies may be older
+    /// than the change.
     pub fn with_watched_blocks(self) -> Self {
         Self { blocks_are_final: true, ..self }
     }
 
-    /// Returns how long the kernel may cache the name.
+    /// Returns the time for which the kernel may cache the name.
     pub fn name_timeout(&self) -> Duration {
         if self.keeps_name { CACHE_FOREVER } else { Duration::ZERO }
     }
 
-    /// Returns how long the kernel may cache the attributes. Zero in three cases:
+    /// Returns the time for which the kernel may cache the attributes. It is zero in three cases:
     ///
-    /// * A regular file has set-ID bits. The server clears them when the contents change, which the kernel does not expect. A
-    ///   notification after the change does not suffice, because an older reply may still be on its way.
-    /// * The file has data to write back, by which its number of blocks changes without a request, and
-    ///   the reply may be older than the notification of that.
-    /// * The attributes in an entry are the root's. They carry the kernel's number of the root instead of its inode
-    ///   number.
+    /// * A regular file has set-ID bits. The server clears them when the contents change, which the
+    ///   kernel does not expect. A notification after the change does not suffice, because the
+    ///   kernel may not have processed an older reply yet.
+    /// * The file has data to write back, which changes its number of blocks without a request, and
+    ///   the reply may be older than the notification of that change.
+    /// * The attributes in an entry are the root's. They carry the kernel's number of the root
+    ///   instead of its inode number.
     pub fn attr_timeout(&self) -> Duration {
         let has_set_ids = self.attr.kind == Kind::RegularFile && self.attr.perm & SET_IDS != 0;
         let changes = has_set_ids || !self.blocks_are_final || self.attr.ino == INodeNo::ROOT;
         if changes { Duration::ZERO } else { CACHE_FOREVER }
     }
 
-    /// Returns how long the kernel may cache both, for a reply that has one time for both.
+    /// Returns the time for which the kernel may cache name and attributes, for a reply that has
+    /// one time for both.
     pub fn timeout(&self) -> Duration {
         self.name_timeout().min(self.attr_timeout())
     }
@@ -135,8 +142,8 @@ fn time(timestamp: Timestamp) -> SystemTime {
     whole + Duration::from_nanos(timestamp.nanoseconds.into())
 }
 
-/// Converts a time from a request. Before 1970, fuser 0.18 subtracts the nanoseconds instead of adding them
-/// (`system_time_from_time`); this corrects it.
+/// Converts a time from a request. Before 1970, fuser 0.18 subtracts the nanoseconds instead of
+/// adding them (`system_time_from_time`); this function corrects that.
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     let (seconds, part) = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since),

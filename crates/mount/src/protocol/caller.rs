@@ -1,15 +1,17 @@
 //! The thread that sent a request, and its privileges.
 //!
-//! A request carries the user and one group of its sender. The supplementary groups and the capabilities are read from
-//! `/proc/PID/status` where an operation depends on them. The sender waits for the reply, so it exists meanwhile, unless
-//! the request is asynchronous. If the entry is missing, unreadable, or that of another thread, the sender counts as a
-//! member of no supplementary group and as without capabilities.
+//! A request carries the user and one group of its sender. The supplementary groups and the
+//! capabilities are read from `/proc/PID/status` where an operation depends on them. The sender
+//! waits for the reply, so it exists meanwhile, unless the request is asynchronous. If the entry is
+//! missing, unreadable, or that of another thread, the sender counts as having no supplementary
+//! groups and no capabilities.
 //!
-//! With the option `idmap`, only a request that creates an inode carries a user and a group: the new inode's, as the
-//! mount maps its sender's. Every other request carries neither. The sender's own ids are then read from
-//! `/proc/PID/status`. They are not mapped, so they are compared with 0 and with the server's user, never with the
-//! owner of an inode. The entry of a kernel thread is not used: it shows root's credentials, while the thread acts with
-//! the credentials of a client (as an NFS server does).
+//! With the option `idmap`, only a request that creates an inode carries a user and a group: the
+//! new inode's, as the mount maps its sender's. Every other request carries neither. The sender's
+//! own ids are then read from `/proc/PID/status`. They are not mapped, so they are compared with 0
+//! and with the server's user, never with the owner of an inode. The entry of a kernel thread is
+//! not used: it has root's credentials, while the thread acts with the credentials of a client (as
+//! an NFS server does).
 
 use std::path::Path;
 
@@ -39,7 +41,7 @@ pub(crate) struct Caller {
     /// The user and the group that the request carries, or [`NONE`].
     uid: u32,
     gid: u32,
-    /// The thread's number in the server's PID namespace; 0 if it is not visible there.
+    /// The thread's number in the server's PID namespace; 0 if the thread is not visible there.
     pid: u32,
 }
 
@@ -55,13 +57,14 @@ impl Caller {
         if self.uid == NONE || self.gid == NONE { Err(Failure::NO_ID) } else { Ok((self.uid, self.gid)) }
     }
 
-    /// Returns true if the caller is user 0. Its capabilities are a separate question: [`has`](Self::has).
+    /// Returns true if the caller is user 0. This does not imply capabilities; see
+    /// [`has`](Self::has).
     pub fn is_root(self) -> bool {
         self.user() == Some(0)
     }
 
-    /// Returns true if the caller is the owner of an inode with the owner `uid`. If the request carries no user, returns
-    /// false: the mount that it came through may map users.
+    /// Returns true if the caller is the owner of an inode with the owner `uid`. If the request
+    /// carries no user, returns false: the mount through which it came may map users.
     pub fn owns(self, uid: u32) -> bool {
         self.uid != NONE && self.uid == uid
     }
@@ -116,7 +119,8 @@ impl Caller {
         if !is_callers {
             return None;
         }
-        // A process in another user namespace may have all capabilities there, and none here.
+        // A process in another user namespace may have all capabilities there, but none in the
+        // server's.
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/user")).ok();
         let own = namespace("self");
         if own.is_none() || namespace(&self.pid.to_string()) != own {

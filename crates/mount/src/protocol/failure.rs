@@ -10,14 +10,14 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 #[derive(Debug)]
 pub(crate) struct Failure {
     errno: Errno,
-    /// Set if the operation found the volume corrupt.
+    /// The corruption that the operation found in the volume, if any.
     corruption: Option<Box<Error>>,
 }
 
 impl Failure {
-    /// The request names an inode or a handle that the server does not know.
+    /// The error of a request that names an inode or a handle which the server does not know.
     pub const STALE: Self = Self::new(Errno::ESTALE);
-    /// The owner of a new inode has no number in the server's user namespace.
+    /// The error of a new inode whose owner has no number in the server's user namespace.
     pub const NO_ID: Self = Self::new(Errno::EOVERFLOW);
     pub const NOT_PERMITTED: Self = Self::new(Errno::EPERM);
     pub const IO: Self = Self::new(Errno::EIO);
@@ -34,7 +34,7 @@ impl Failure {
         Self { errno, corruption: None }
     }
 
-    /// Converts an error of a look-up by number: a missing inode is stale.
+    /// Converts an error of a look-up by number: a missing inode becomes a stale one.
     pub fn of_number(error: Error) -> Self {
         match error {
             Error::NotFound(_) => Self::STALE,
@@ -58,7 +58,8 @@ impl Failure {
 }
 
 impl From<Error> for Failure {
-    /// Converts by [`Error::to_errno`]. Logs errors of the device; the volume itself logs corruption.
+    /// Converts an error by [`Error::to_errno`]. Logs errors of the device; the volume itself logs
+    /// corruption.
     fn from(error: Error) -> Self {
         if matches!(error, Error::Device { .. }) {
             log::error!("{error}");

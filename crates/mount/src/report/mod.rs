@@ -1,7 +1,8 @@
-//! The report of a mount: its counters, and what is mounted how.
+//! The report of a mount: its counters, its volume and its options.
 //!
-//! The server answers a read of one extended attribute of the root directory with the report as JSON. Every process that
-//! may read that directory may read it. The attribute appears in no list and cannot be set.
+//! The server answers a read of one extended attribute of the root directory with the report as
+//! JSON. Every process that may read that directory may read it. The attribute appears in no list
+//! and cannot be set.
 
 mod query;
 
@@ -15,14 +16,15 @@ pub use query::{ReportError, report};
 /// The name of the attribute of the root directory. Its value is a [`Report`] as JSON.
 pub const ATTRIBUTE: &str = "user.parext4.stats";
 
-/// The name of an attribute of every file and directory, for callers that administer the mount. Before the server answers, it makes
-/// everything durable that it has. Its value is the [`Report`] after that.
+/// The name of an attribute of every file and directory, for callers that administer the mount.
+/// Before the server answers, it makes all changes durable. The value is the [`Report`] after that.
 ///
-/// Unlike an fsync(2) of the root, reading it takes no lock of an inode, which a program could hold: by a listing into memory that another
-/// FUSE server never fills, for example. And a bind mount of any part of the volume has it.
+/// Unlike an fsync(2) of the root, reading the attribute acquires no lock of an inode. A program
+/// could hold such a lock, for example by a listing into memory that another FUSE server never
+/// fills. A bind mount of any part of the volume has the attribute, too.
 pub(crate) const SYNC_ATTRIBUTE: &str = "user.parext4.sync";
 
-/// Returns where a server logs, and the last lines of its log.
+/// Returns the destination of a server's log, and the last lines of the log.
 pub type RecentLog = fn() -> (String, Vec<String>);
 
 /// The report of a mount. Counters start at 0 when the volume is mounted. They are read one after another, not at one
@@ -60,14 +62,14 @@ pub struct Report {
     pub log: Vec<String>,
 }
 
-/// Write-back that the server has refused: what programs have stored to mappings, or what the kernel has taken before it passed it on. The
-/// kernel marks the pages clean, so their data is lost.
+/// Write-back that the server has refused: data that programs have stored to mappings, or that the
+/// kernel has accepted before it sent it. The kernel marks the pages clean, so their data is lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RefusedWriteBack {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Size of their data, in bytes.
+    /// Size of the refused data, in bytes.
     pub bytes: u64,
     /// Files that have lost data and still exist.
     pub files: u64,
@@ -79,9 +81,9 @@ pub struct RefusedWriteBack {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LostData {
-    /// Its path in the volume, or the number of its inode.
+    /// Path of the file in the volume, or the number of its inode.
     pub file: String,
-    /// Why its data was refused.
+    /// Why the data was refused.
     pub error: String,
 }
 
@@ -101,13 +103,13 @@ pub struct MountFacts {
     pub options: String,
     /// The policy of admission to one file.
     pub policy: String,
-    /// The policy locks whole files.
+    /// True if the policy locks whole files.
     pub locks_whole_file: bool,
-    /// Corruption found by a request stops the volume for changes.
+    /// True if corruption found by a request stops the volume for changes.
     pub stops_on_corruption: bool,
     /// Why the volume has stopped, if it has.
     pub stopped: Option<String>,
-    /// A program has stopped the volume (`EXT4_IOC_SHUTDOWN`), and no error had before.
+    /// True if a program has stopped the volume (`EXT4_IOC_SHUTDOWN`), before any error had.
     #[serde(default)]
     pub shut_down: bool,
     /// The destination of the server's log.
@@ -135,15 +137,15 @@ pub struct VolumeFacts {
     pub free_inodes: u32,
 }
 
-/// Counts the kernel's requests: all so far, and the requests in flight by what executes them.
+/// Counters of the kernel's requests: all so far, and the requests in flight by what executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Requests {
     /// Requests that the server has read so far.
     pub received: u64,
-    /// Requests that the threads which read requests execute.
+    /// Requests that request threads execute themselves.
     pub in_threads: u64,
-    /// Requests that worker threads execute, or that wait for one.
+    /// Requests that worker threads execute, or that wait for a worker.
     pub in_workers: u64,
     /// Requests in the queues of the device.
     pub in_queues: u64,
@@ -201,9 +203,9 @@ pub struct AdmissionsFor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CacheFacts {
-    /// Limit of its memory, in bytes.
+    /// Limit of the cache's memory, in bytes.
     pub budget: u64,
-    /// Memory that its pages use at present, in bytes.
+    /// Memory that the cache's pages use at present, in bytes.
     pub memory: u64,
     /// Size of the cached data, in bytes.
     pub bytes: u64,
@@ -229,6 +231,6 @@ pub struct MetadataFacts {
     pub inodes: u64,
     /// Metadata blocks in memory.
     pub blocks: u64,
-    /// Inodes that the kernel knows. Each takes about 64 bytes outside of the budget.
+    /// Inodes that the kernel knows. Each uses about 64 bytes outside of the budget.
     pub known_inodes: u64,
 }

@@ -12,7 +12,7 @@ use crate::connection::mount_on;
 /// The longest value of an attribute, in bytes.
 const MAX_VALUE: usize = 64 << 10;
 
-/// Why there is no report.
+/// Why a report cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -24,7 +24,7 @@ pub enum ReportError {
     Below {
         /// The path.
         dir: String,
-        /// The directory that the volume is mounted on.
+        /// The directory on which the volume is mounted.
         mount: String,
     },
     /// The caller may not read the directory.
@@ -35,7 +35,7 @@ pub enum ReportError {
     /// The server has ended without unmounting the directory.
     #[error("{0}: the server of this mount has ended; run \"parext4 umount\"")]
     Dead(String),
-    /// The report has another format than this version's.
+    /// The report has another format than that of this version.
     #[error("{dir}: cannot parse the report of the server: {cause}")]
     Unparsable {
         /// The directory.
@@ -61,11 +61,12 @@ pub fn report(dir: &Path) -> Result<Report, ReportError> {
     ask(dir, ATTRIBUTE)
 }
 
-/// Has the server of the volume that contains `path` make everything durable that it has. Returns the report after that.
+/// Makes the server of the volume that contains `path` make all changes durable, and returns the
+/// report after that.
 ///
 /// # Errors
-/// If the server cannot sync. [`ReportError::NotMounted`] or [`ReportError::Below`] if it does not know of this, or the caller does not
-/// administer the mount.
+/// If the server cannot sync. [`ReportError::NotMounted`] or [`ReportError::Below`] if the server
+/// does not know the attribute, or the caller does not administer the mount.
 pub(crate) fn sync_and_report(path: &Path) -> Result<Report, ReportError> {
     ask(path, SYNC_ATTRIBUTE)
 }

@@ -119,13 +119,14 @@ impl Server {
         Ok(())
     }
 
-    /// Executes a chown(2) to no owner and no group. Like any chown(2), it removes set-ID bits and file capabilities, and
-    /// sets the time of change.
+    /// Executes a chown(2) to no owner and no group. Like any chown(2), it removes set-ID bits and
+    /// file capabilities, and sets the time of change.
     ///
-    /// The kernel permits this call to every process, but only the owner may remove set-ID bits with it (`EPERM`). The kernel also
-    /// sends the same request before each write to a file with set-ID bits, for any writer, and tells with the write
-    /// whether the bits must go. So while the file is open for writing, the request of a caller that is not the owner changes nothing
-    /// and succeeds.
+    /// The kernel permits this call to every process, but only the owner may remove set-ID bits
+    /// with it (`EPERM`). The kernel also sends the same request before each write to a file with
+    /// set-ID bits, for any writer, and says with the write whether the bits must be cleared. So
+    /// while the file is open for writing, the request of a caller that is not the owner changes
+    /// nothing and succeeds.
     fn chown_to_nobody(&self, node: &InodeRef, ctime: Option<SystemTime>, caller: Caller) -> Outcome<()> {
         let lost = self.set_ids_lost_by_chown(node, caller);
         if lost != 0 && (!self.acts_as_owner(node, caller) || node.flags().contains(InodeFlags::APPEND)) {
@@ -167,7 +168,7 @@ impl Server {
 /// Returns the owner to store. With an owner that all files show (`shown`), no owner is stored.
 ///
 /// # Errors
-/// If the new owner is not the one that all files show.
+/// If the new owner differs from the owner that all files show.
 fn new_owner(shown: Option<u32>, new: Option<u32>) -> Outcome<Option<u32>> {
     match (shown, new) {
         (Some(shown), Some(new)) if new != shown => Err(Failure::NOT_PERMITTED),

@@ -1,18 +1,20 @@
-//! Offsets in a listing, for the kernel.
+//! The offsets in a listing that the kernel gets.
 //!
-//! Responsible for encoding cookies as offsets that a program with an `off_t` of 32 bits can use: readdir(3) of such a program fails at an
-//! entry whose offset is 2^31 or more. The kernel does not tell a server which programs these are, and keeps a listing for all of them. So
-//! the offsets serve programs of both kinds.
+//! This module encodes cookies as offsets that a program with an `off_t` of 32 bits can use:
+//! readdir(3) of such a program fails at an entry whose offset is 2^31 or more. The kernel does not
+//! tell a server which programs these are, and keeps one listing for all of them. So the offsets
+//! serve programs of both kinds.
 //!
 //! | offset | cookie |
 //! |---|---|
 //! | 0, 1, 2 | the same |
-//! | up to [`SLOTS`] | that ends with 32 ones, and begins with the offset less 2: of all entries but one in millions |
-//! | up to 2^31 | another one, which the table of this module has |
-//! | from 2^32 on | the same, if the table has no room for it |
+//! | up to [`SLOTS`] | a cookie that ends with 32 ones, and begins with the offset less 2: all entries but one in millions |
+//! | up to 2^31 | another cookie, which is in the table of this module |
+//! | from 2^32 on | the same, for a cookie for which the table has no room |
 //!
-//! Invariant: a mount decodes an offset to the cookie that it has encoded, for as long as it lasts. An NFS client can keep an offset for
-//! longer; an offset of the table is then refused, or stands for another cookie.
+//! Invariant: a mount decodes an offset to the cookie that it has encoded, for as long as it lasts.
+//! An NFS client can keep an offset for longer; an offset of the table is then refused, or stands
+//! for another cookie.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,20 +22,20 @@ use std::collections::hash_map::Entry;
 use crate::protocol::{Failure, Outcome};
 use crate::sync::Mutex;
 
-/// The lower half of cookies that their upper half identifies.
+/// The lower half of cookies that are identified by their upper half.
 const ALL: u64 = 0xffff_ffff;
-/// The cookies below this are offsets.
+/// Cookies up to this one are offsets.
 const DOTS: u64 = 2;
 /// The first offset of the table. The kernel keeps 2^31 - 1 for the end of a directory of ext4.
 const SLOTS: u64 = (1 << 31) - SLOT_COUNT;
 const SLOT_COUNT: u64 = 1 << 20;
-/// Largest number of cookies in the table: 2 MiB or less. A directory of a million names has some 800 of them. They are never removed,
-/// because a program may keep its directory open.
+/// Largest number of cookies in the table: 2 MiB or less. A directory of a million names has about
+/// 800 of them. Cookies are never removed, because a program may keep its directory open.
 const MAX_ENTRIES: usize = 1 << 16;
-/// Largest number of slots that are tried for a cookie.
+/// Limit of slots that are tried for a cookie.
 const MAX_PROBES: u64 = 16;
 
-/// The table of cookies whose offsets do not follow from them.
+/// The table of cookies from which the offset cannot be computed.
 #[derive(Debug, Default)]
 pub struct DirOffsets {
     cookies: Mutex<HashMap<u64, u64>>,
@@ -63,7 +65,7 @@ impl DirOffsets {
         }
     }
 
-    /// Returns the offset of a cookie in the table; `None` if it has no room for the cookie.
+    /// Returns the offset of a cookie in the table; `None` if the table has no room for the cookie.
     fn slot(&self, cookie: u64) -> Option<u64> {
         let first = cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOT_COUNT.trailing_zeros());
         let mut cookies = self.cookies.lock();

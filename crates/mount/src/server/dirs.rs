@@ -54,7 +54,8 @@ impl Server {
         let mut added = false;
         loop {
             let batch = match dir.read_dir_after(after) {
-                // The kernel learns of the inodes that were counted. Its next request fails.
+                // The kernel must learn of the inodes that were counted. Its next request then
+                // fails.
                 Err(error) if added => return self.handle_corruption(Err(error.into())).or(Ok(())),
                 batch => batch?,
             };
@@ -86,7 +87,7 @@ impl Server {
             Ok(node) => node,
             // Another request has removed the name since it was listed.
             Err(Error::NotFound(_)) => return Ok(false),
-            // The name is listed all the same, as in the kernel. A look-up of it reports the error.
+            // The name is listed nevertheless, as in the kernel. A look-up of it reports the error.
             Err(error) => {
                 let _ = self.handle_corruption::<()>(Err(error.into()));
                 let full = add_without_inode(listed, next, reply);
@@ -106,22 +107,25 @@ impl Server {
     }
 }
 
-/// Adds a name that the kernel lists, and looks up when it is used. Returns true if the reply is full.
+/// Adds a name without its inode: the kernel lists the name, and sends a look-up when a program
+/// uses it. Returns true if the reply is full.
 ///
-/// The protocol has the node ID 0 for this. fuser 0.18 sends one number as the node ID and as the number that programs get, and readdir(3) of
-/// glibc may skip an entry with the number 0. So the attributes have a size that the kernel refuses: it lists the name, links no inode, and
-/// returns the look-up (`FUSE_FORGET`). For `.` and `..` it ignores the attributes, and returns nothing.
+/// In the protocol, the node ID 0 means this. fuser 0.18 sends one number as the node ID and as the
+/// number that programs get, and readdir(3) of glibc may skip an entry with the number 0. So the
+/// attributes have a size that the kernel refuses: it lists the name, links no inode, and returns
+/// the look-up (`FUSE_FORGET`). For `.` and `..` it ignores the attributes, and returns no look-up.
 fn add_without_inode(listed: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
     let (ino, kind) = (INodeNo(listed.ino().get().into()), kind(listed.file_type()));
     let attr = FileAttr { ino, kind, size: u64::MAX, ..Entry::negative().attr };
     reply.add(ino, next, OsStr::from_bytes(listed.name()), &Duration::ZERO, &attr, Generation(0))
 }
 
-/// Returns the index and the next cookie of each entry that a listing after `after` has yet to list of a group: `len` entries that share
-/// the cookie `end`.
+/// Returns the index and the next cookie of each entry of a group that a listing after `after` has
+/// yet to list. The group has `len` entries that share the cookie `end`.
 ///
-/// Only a damaged directory has such groups, of equal names. The next cookie of an entry is `end` less the number of entries of its group
-/// that follow it. So a listing also continues within a group that does not fit one reply.
+/// Only a damaged directory has such groups, of equal names. The next cookie of an entry is `end`
+/// less the number of entries of its group that follow it. So a listing also continues within a
+/// group that does not fit one reply.
 fn left_in_group(after: u64, end: u64, len: usize) -> impl Iterator<Item = (usize, u64)> {
     let left = usize::try_from(end.saturating_sub(after)).map_or(len, |left| left.min(len));
     (len - left..len).map(move |nth| (nth, end.saturating_sub((len - 1 - nth) as u64).max(after)))

@@ -15,8 +15,9 @@ impl Server {
     /// Looks up the inode with a number, of any generation.
     ///
     /// # Errors
-    /// `ESTALE` for numbers that are free or the file system's own, for inodes without a name, and for the root under its
-    /// number in the volume: the kernel has a number of its own for it, and must not have a directory twice.
+    /// `ESTALE` for numbers that are free or the file system's own, for inodes without a name, and
+    /// for the root under its number in the volume: the kernel has a number of its own for the
+    /// root, and must not know a directory by two numbers.
     pub fn lookup_number(&self, ino: INodeNo) -> Outcome<Entry> {
         if ino == INodeNo::ROOT {
             return Ok(self.entry_of_directory(&self.node(ino)?));

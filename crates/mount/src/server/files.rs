@@ -31,7 +31,8 @@ pub(crate) struct FilePosition {
 pub(crate) const MAX_COPY: u64 = 16 << 20;
 /// Size of the buffer of a copy, in bytes.
 const COPY_BUFFER: usize = 1 << 20;
-/// A write that does not fit on the volume as a whole is continued in pieces that end at multiples of this many bytes.
+/// A write that does not fit on the volume as a whole is repeated in pieces that end at multiples
+/// of this number of bytes.
 pub(crate) const PIECE: usize = 4096;
 
 impl Server {
@@ -65,8 +66,8 @@ impl Server {
             true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
             false => FopenFlags::empty(),
         };
-        // Direct writes have the kernel drop the pages that they make stale. For appends the range is not known here, so
-        // opening the file drops them all.
+        // Direct writes make the kernel drop the pages that become stale. For appends the range is
+        // not known in advance, so opening the file drops all pages.
         flags.set(FopenFlags::FOPEN_KEEP_CACHE, !open.append_only);
         Ok(Opened { handle: self.open_files.add(open), flags })
     }
@@ -77,7 +78,7 @@ impl Server {
         OpenFile::new(file, pages, flags, cache, receives_times, is_coherent)
     }
 
-    /// Returns a file that was open, in the volume that the mount serves now.
+    /// Opens a released file again, in the volume that the mount serves now.
     pub(super) fn reopened(&self, file: &ReleasedFile) -> Outcome<OpenFile> {
         let node = self.volume()?.node(file.id).map_err(Failure::of_number)?;
         let direct = DirectFile::new(node.with_credentials(file.credentials))?;
@@ -92,7 +93,8 @@ impl Server {
         open.pages.forget_reported(losses);
         open.sync(data_only)?;
         if open.pages.losses() == losses {
-            // The kernel has reported what was lost by an earlier call: it sends no fsync(2) that reports a loss.
+            // The kernel has reported the loss in an earlier call, because it sends no fsync(2)
+            // while it reports one.
             self.refused.forget(open.file.node().id());
         }
         self.changed_blocks.tell_of(open.pages.ino);
@@ -122,7 +124,7 @@ impl Server {
         let size = FileSize::kept_if(mode & libc::FALLOC_FL_KEEP_SIZE != 0);
         check_flags(file.node(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
         self.drop_privileges(file.node(), caller)?;
-        // The kernel passes no other modes on.
+        // The kernel passes on no other modes.
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => file.allocate(range, size)?,
             libc::FALLOC_FL_PUNCH_HOLE => file.punch_hole(range)?,
@@ -132,8 +134,8 @@ impl Server {
         self.after_file_change(&open, open.durability)
     }
 
-    /// Returns where the next data or hole starts, at or after an offset. The kernel does not write its pages back before
-    /// this request; the dispatcher has it do so.
+    /// Returns where the next data or hole starts, at or after an offset. The kernel does not write
+    /// its pages back before this request; the dispatcher makes it do so.
     pub fn seek(&self, at: FilePosition, whence: i32) -> Outcome<u64> {
         let open = self.open_file(at.handle)?;
         match whence {
@@ -148,11 +150,13 @@ impl Server {
         self.lookup_counts.kernel_pages(INodeNo(node.ino().get().into())).ok()
     }
 
-    /// Copies up to `len` bytes and returns how many it has copied: fewer at the end of the source, above [`MAX_COPY`], or if
-    /// a part after the first fails, which may have been written in part.
+    /// Copies up to `len` bytes and returns the number of bytes copied. They are fewer at the end
+    /// of the source, above [`MAX_COPY`], or if a part after the first fails, which may have been
+    /// written in part.
     ///
     /// # Errors
-    /// If nothing was copied. `EPERM` if the target is immutable, or append-only: the copy has an offset, which may be before the end.
+    /// If nothing was copied. `EPERM` if the target is immutable, or append-only: the copy has an
+    /// offset, which may be before the end.
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
         let (from_open, to_open) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
         check_flags(to_open.file.node(), to_open.append_only, true)?;
@@ -163,8 +167,9 @@ impl Server {
         Ok(u32::try_from(copied).unwrap_or(u32::MAX))
     }
 
-    /// Copies up to `len` bytes and returns how many. After an error the kernel would keep the old size and pages of the target, so
-    /// an error is returned only if nothing was copied.
+    /// Copies up to `len` bytes and returns the number of bytes copied. After an error the kernel
+    /// would keep the old size and pages of the target, so an error is returned only if nothing was
+    /// copied.
     fn copy_data(
         &self,
         (source, from): (&File, u64),
@@ -179,7 +184,7 @@ impl Server {
             let read = source.read_at(&mut buf[..wanted], from + done).map_err(Failure::from);
             let written = read.and_then(|read| {
                 if done == 0 && read > 0 {
-                    // As in the kernel, even if none of the data then finds space.
+                    // As in the kernel, this happens even if none of the data then finds space.
                     self.drop_privileges(target.node(), caller)?;
                     target.node().touch_modified()?;
                 }
@@ -188,7 +193,7 @@ impl Server {
             let copied = match written {
                 Ok(copied) => copied,
                 Err(failure) if done == 0 => return Err(failure),
-                // The caller does not see the error.
+                // The caller gets no error.
                 Err(failure) => self.handle_corruption(Err(failure)).unwrap_or(0),
             };
             done += copied as u64;
@@ -200,12 +205,14 @@ impl Server {
     }
 }
 
-/// Writes through the volume's page cache, and returns the number of bytes written: fewer than `data` has if the volume is full or a limit
-/// of a quota is reached. With `skips`, the pieces after one that does not fit are written, too, and the result is then an error. All pieces
-/// share one wait for space.
+/// Writes through the volume's page cache, and returns the number of bytes written: fewer than
+/// `data` has if the volume is full or a limit of a quota is reached. With `skips`, the pieces
+/// after one that does not fit are written, too, but the result is then an error. All pieces share
+/// one wait for space.
 ///
 /// # Errors
-/// `ENOSPC` or `EDQUOT` if nothing was written, and with `skips` if any piece was not. Any other error of a piece.
+/// `ENOSPC` or `EDQUOT` if nothing was written, and with `skips` if any piece was not written. Any
+/// other error of a piece.
 pub(crate) fn write_what_fits(file: &File, data: &[u8], offset: u64, skips: bool) -> Outcome<usize> {
     let skew = usize::try_from(offset % PIECE as u64).unwrap_or(0);
     let (mut done, mut next, mut full) = (0, data.len(), None);

@@ -1,10 +1,11 @@
-//! The ioctls of single inodes: for fs-verity, and for chattr(1) and lsattr(1). A program may use either of two forms of the
-//! flags: ext4's own, or that of XFS (`struct fsxattr`).
+//! The ioctls of single inodes: for fs-verity, and for chattr(1) and lsattr(1). A program may use
+//! either of two forms of the flags: ext4's own, or that of XFS (`struct fsxattr`).
 //!
-//! Since Linux 5.13 the kernel checks the caller of `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` before it sends the command.
-//! Every other command reaches the server from any process that has opened the file, with any argument. So each command
-//! that changes the volume checks the caller here, including those two. The 32-bit forms of the commands for flags have no
-//! case here: the kernel translates them for 32-bit programs.
+//! Since Linux 5.13 the kernel checks the caller of `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR`
+//! before it sends the command. Every other command reaches the server from any process that has
+//! opened the file, with any argument. So each command that changes the volume checks the caller
+//! here, including those two. The 32-bit forms of the commands for flags never reach the server:
+//! the kernel translates them for 32-bit programs.
 
 use fuser::INodeNo;
 use parext4::server::ServerNode;
@@ -21,15 +22,15 @@ const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FS_IOC_ENABLE_VERITY: u32 = 0x4080_6685;
 const FS_IOC_MEASURE_VERITY: u32 = 0xc004_6686;
-/// Its argument has the address of a buffer, which the kernel does not pass on.
+/// A command whose argument has the address of a buffer, which the kernel does not pass on.
 const FS_IOC_READ_VERITY_METADATA: u32 = 0xc028_6687;
 
 /// Size of `struct fsxattr`, in bytes: the flags, and fields of which ext4 uses only the project.
 const FSXATTR: usize = 28;
-/// Offset of the project in it, in bytes.
+/// Offset of the project in `struct fsxattr`, in bytes.
 const PROJECT: usize = 12;
 
-/// The `FS_XFLAG_*` and the inode flags that they stand for.
+/// The `FS_XFLAG_*` flags and the inode flags that they correspond to.
 const XFLAGS: [(u32, InodeFlags); 6] = [
     (0x08, InodeFlags::IMMUTABLE),
     (0x10, InodeFlags::APPEND),
@@ -39,7 +40,7 @@ const XFLAGS: [(u32, InodeFlags); 6] = [
     (0x200, InodeFlags::PROJINHERIT),
 ];
 
-/// Returns true if an ioctl changes flags. Data written before must reach the volume first.
+/// Returns true if an ioctl changes flags, before which earlier writes must reach the volume.
 pub(crate) fn sets_flags(command: u32) -> bool {
     matches!(command, FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR)
 }
@@ -90,9 +91,10 @@ impl Server {
         Ok(())
     }
 
-    /// Sets both, or neither if one is not permitted. The exception is an inode that ceases to be immutable: its flags are set first, and
-    /// stay set if the project is refused, as in the kernel. As there, an owner may choose the project. `node` has the credentials of the
-    /// caller.
+    /// Sets the flags and the project, or neither if one of them is not permitted. The exception is
+    /// an inode that ceases to be immutable: its flags are set first, and stay set if the project
+    /// is refused, as in the kernel. As in the kernel, an owner may choose the project. `node` has
+    /// the credentials of the caller.
     fn set_flags_and_project(
         &self,
         ino: INodeNo,
@@ -122,7 +124,8 @@ impl Server {
         if flags.intersects(fixed)
             && let Some(pages) = self.kernel_pages(node).filter(|pages| pages.has_writer())
         {
-            // Before the flags forbid it: set-ID bits go with a write-back, and the kernel sends its own time after the flags.
+            // This happens before the flags forbid it: write-back clears set-ID bits, and the
+            // kernel sends its own time after the flags.
             if !node.flags().intersects(fixed) {
                 self.drop_hidden_set_ids(node)?;
             }
@@ -140,8 +143,9 @@ impl Server {
     }
 }
 
-/// Returns a `struct fsverity_digest` with the digest of a file that fs-verity protects. `argument` is the caller's, with the room
-/// that it has. Linux passes all of it on since 6.10, and before that only the two numbers.
+/// Returns a `struct fsverity_digest` with the digest of a file that fs-verity protects. `argument`
+/// is the structure of the caller, with the room for the digest. Linux passes on all of it since
+/// 6.10, and only its two numbers before.
 fn measure_verity(node: &InodeRef, argument: &[u8]) -> Outcome<Vec<u8>> {
     let verity = node.verity()?.ok_or(Failure::NO_ATTRIBUTE)?;
     let Some((&[_, _, low, high], room)) = argument.split_first_chunk() else { return Err(Failure::INVALID) };

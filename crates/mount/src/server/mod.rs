@@ -1,7 +1,7 @@
 //! The operations of a mount: what each request of the kernel does to the volume.
 //!
-//! An operation is a method of [`Server`] and lives in the file of its family. It runs in any thread, may block on the
-//! device, and never blocks on the kernel.
+//! An operation is a method of [`Server`], in the file of its kind. It runs in any thread, may
+//! block on the device, and never blocks on the kernel.
 
 mod attributes;
 mod dir_offsets;
@@ -60,33 +60,36 @@ pub(crate) struct Server {
     pub in_flight: Arc<InFlightRequests>,
     /// The write-back that was refused.
     pub refused: Refused,
-    /// Returns the last lines of the log, and where the log is. Set by the program that logs.
+    /// Function that returns the last lines of the log, and its destination. The program that logs
+    /// sets it.
     pub log: Arc<OnceLock<RecentLog>>,
-    /// Files whose number of blocks the kernel has wrong.
+    /// Files of which the kernel may have an old number of blocks.
     pub changed_blocks: Arc<ChangedBlocks>,
-    /// Sends notifications to the kernel. Set once the volume is mounted.
+    /// Sends notifications to the kernel. It is set once the volume is mounted.
     pub notifier: Arc<OnceLock<Notifier>>,
     block_size: u32,
     inode_size: u16,
     has_verity: bool,
-    /// The volume has directories that ignore case, or a user may make some.
+    /// True if the volume has directories that ignore case, or users may create some.
     may_ignore_case: bool,
-    /// Corruption found by a request stops the volume for changes.
+    /// True if corruption found by a request stops the volume for changes.
     stops_on_corruption: bool,
-    /// The user and the group that may use reserved blocks beside root. Group 0 stands for none.
+    /// The user and the group that may use reserved blocks beside root. Group 0 means none.
     reserved_for: (u32, u32),
-    /// A new inode gets the group of its directory.
+    /// True if a new inode gets the group of its directory.
     group_of_directory: bool,
-    /// A program has shut the volume down, which no error had stopped before.
+    /// True if a program has shut the volume down, before any error had stopped it.
     shut_down: AtomicBool,
     /// The path of the image.
     image: PathBuf,
-    /// Opens the image again. Set by a program that can.
+    /// Opens the image again. A program that can do that sets it.
     pub reopen: OnceLock<Box<dyn Reopen>>,
     started: Instant,
 }
 
 impl Server {
+    /// Creates a server for a volume.
+    ///
     /// # Errors
     /// If the root directory cannot be read.
     pub fn new(volume: Volume, image: &Path, options: MountOptions) -> parext4::Result<Self> {
@@ -125,9 +128,10 @@ impl Server {
         if has_nanoseconds { Duration::from_nanos(1) } else { Duration::from_secs(1) }
     }
 
-    /// Has the kernel drop the cached attributes of an inode. Blocks on no request if the sender of the request holds a
-    /// reference to the inode, as by an open file; so the handler of such a request may call this. Without a reference the
-    /// kernel may be evicting the inode, and this would block until its requests for that are answered.
+    /// Makes the kernel drop the cached attributes of an inode. If the sender of the current
+    /// request holds a reference to the inode, as by an open file, this blocks on no request, so
+    /// the handler of such a request may call it. Without such a reference the kernel may be
+    /// evicting the inode, and this blocks until its requests for that are answered.
     pub fn invalidate_attributes(&self, ino: INodeNo) {
         self.notifier.drop_attributes(ino);
     }
@@ -140,8 +144,8 @@ impl Server {
         self.volume.get().ok_or(Failure::IO)
     }
 
-    /// Returns the inode that a request names, with the credentials of an ordinary user. It serves requests that allocate no
-    /// blocks; [`node_for`](Self::node_for) serves all requests.
+    /// Returns the inode that a request names, with the credentials of an ordinary user. This is
+    /// for requests that allocate no blocks; [`node_for`](Self::node_for) is for all requests.
     pub fn node(&self, ino: INodeNo) -> Outcome<InodeRef> {
         self.node_with(ino, Credentials::user())
     }
@@ -160,8 +164,8 @@ impl Server {
         Ok(node.with_credentials(credentials))
     }
 
-    /// Fails with `EIO` if the volume was shut down. As in the kernel, files can then neither be opened nor read nor synced, also where
-    /// nothing is left to sync.
+    /// Fails with `EIO` if the volume was shut down. As in the kernel, files can then not be
+    /// opened, read or synced, even if nothing is left to sync.
     pub fn check_not_shut_down(&self) -> Outcome<()> {
         if self.volume()?.is_shut_down() { Err(Failure::IO) } else { Ok(()) }
     }
@@ -198,14 +202,16 @@ impl Server {
         (self.options.uid.unwrap_or(uid), self.options.gid.unwrap_or(gid))
     }
 
-    /// Returns true if inodes may show another owner or group than the stored one. The shown owner may then write to a file, and make it
-    /// executable, by which the stored owner has rights.
+    /// Returns true if inodes may show another owner or group than the stored one. The shown owner
+    /// may then write to a file, and make it executable, whose set-ID bits give the rights of the
+    /// stored owner.
     pub fn has_shown_ids(&self) -> bool {
         self.options.uid.is_some() || self.options.gid.is_some()
     }
 
-    /// Returns the credentials of a caller: whether it may use the reserved blocks, and exceed quotas. The protocol names one group
-    /// of the caller. With the option `idmap` it names no caller, and no caller may do either.
+    /// Returns the credentials of a caller, which decide whether it may use the reserved blocks and
+    /// exceed quotas. The protocol names one group of the caller. With the option `idmap` it names
+    /// no caller, so no caller may do either.
     fn credentials(&self, caller: Caller) -> Credentials {
         let (uid, gid) = self.reserved_for;
         let owner = caller.new_owner().ok().filter(|_| !self.options.idmap);
@@ -229,8 +235,8 @@ impl Server {
         outcome
     }
 
-    /// Returns the space for statfs(2) of an inode: that of the volume, or what the limits of the project leave that a directory
-    /// passes on.
+    /// Returns the space for statfs(2) of an inode: that of the volume, or, for a directory that
+    /// passes on its project, the space that the limits of the project leave.
     pub fn space_at(&self, ino: INodeNo) -> Outcome<Space> {
         let volume = self.volume()?;
         let mut space = self.space_of(&volume);
@@ -284,7 +290,8 @@ impl Server {
     }
 }
 
-/// Reduces the space of a volume to what the limits of a quota leave, as the kernel does (`ext4_statfs_project`).
+/// Reduces the space of a volume to the space that the limits of a quota leave, as the kernel does
+/// (`ext4_statfs_project`).
 fn limit_space(space: &mut Space, quota: &Quota) {
     let lower = |soft: u64, hard: u64| if soft != 0 && (hard == 0 || soft < hard) { soft } else { hard };
     let block_size = u64::from(space.block_size);

@@ -22,7 +22,7 @@ pub(crate) struct NewName {
     pub caller: Caller,
 }
 
-/// Returns the inode that a name stands for, if there is one.
+/// Returns the inode of a name, if the name exists.
 fn named(dir: &InodeRef, name: &[u8]) -> Outcome<Option<InodeRef>> {
     match dir.lookup(name) {
         Ok(node) => Ok(Some(node)),
@@ -42,9 +42,10 @@ impl Server {
         Entry { keeps_name: !has_spellings(dir), ..self.entry_of_lookup(node) }
     }
 
-    /// Returns the names that the kernel must forget after a rename between two names: the kernel moves what it knew of the old name,
-    /// which it may have been told to cache, to a directory where it must cache none. Of a directory it never knows two spellings. What
-    /// cannot be read counts as a reason to forget the name.
+    /// Returns the names that the kernel must forget after a rename between two names. The kernel
+    /// moves its cache entry of the old name to the new one, which may be in a directory whose
+    /// names it must not cache. It never knows two spellings of a directory's name. If an inode
+    /// cannot be read, the kernel must forget the name.
     pub fn names_to_forget<'a>(&self, names: &'a [(INodeNo, Vec<u8>); 2]) -> Vec<&'a (INodeNo, Vec<u8>)> {
         let [old, new] = names.each_ref().map(|name| (name, self.node(name.0).ok()));
         let must_forget = |(name, dir): &(&(INodeNo, Vec<u8>), Option<InodeRef>), from: Option<&InodeRef>| {
@@ -75,8 +76,9 @@ impl Server {
         Ok(NewInode::new().permissions(permissions & !lost).umask(bits(new.umask)).uid(uid).gid(gid))
     }
 
-    /// Looks up a name. A name that does not exist has an entry too, which the kernel caches, unless the directory may come to ignore
-    /// case: the name then begins to exist when another spelling is created.
+    /// Looks up a name. For a name that does not exist, returns an entry that the kernel caches,
+    /// unless the directory may be changed to ignore case: the name then exists as soon as another
+    /// spelling is created.
     pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         match name {
             b"." => return self.lookup_number(parent),
@@ -176,11 +178,12 @@ impl Server {
         self.after_change(&dir)
     }
 
-    /// Returns the kernel's pages, if some may be dirty or were lost, of the files that a rename puts in the place of another file. They are
-    /// written back first, so that no name leads to less than one of the files had.
+    /// Returns the kernel's pages of the files that replace another file in a rename, if some of
+    /// the pages may be dirty or were lost. The kernel writes them back first, so that a name
+    /// always leads to all data of one of the files.
     ///
     /// # Errors
-    /// If a name cannot be looked up. A name that does not exist is no error.
+    /// If a name cannot be looked up. A name that does not exist is not an error.
     pub fn dirty_before_rename(
         &self,
         old: &(INodeNo, Vec<u8>),

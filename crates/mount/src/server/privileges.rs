@@ -1,12 +1,13 @@
-//! Removes file capabilities and set-ID bits from a file when its contents or owner change. The kernel leaves that to the
-//! server (`FUSE_HANDLE_KILLPRIV_V2`).
+//! Removes file capabilities and set-ID bits from a file when its contents or owner change. The
+//! kernel leaves that to the server (`FUSE_HANDLE_KILLPRIV_V2`).
 //!
-//! For a write, the kernel tells whether its sender may keep set-ID bits (`FUSE_WRITE_KILL_SUIDGID`). For truncations,
-//! allocations and copies it does not. It never tells whether the sender is in the file's group. The server reads that
-//! from `/proc` where it matters, see [`Caller`].
+//! For a write, the kernel tells whether its sender may keep set-ID bits
+//! (`FUSE_WRITE_KILL_SUIDGID`). For truncations, allocations and copies it does not tell that. It
+//! never tells whether the sender is in the file's group. The server reads that from `/proc` where
+//! it matters, see [`Caller`].
 //!
-//! The kernel caches the last mode that it was told. So no reply lets it cache a mode with set-ID bits, see
-//! [`Entry::attr_timeout`](crate::protocol::attr::Entry::attr_timeout).
+//! The kernel caches the last mode that it was told. So no reply lets it cache a mode with set-ID
+//! bits, see [`Entry::attr_timeout`](crate::protocol::attr::Entry::attr_timeout).
 
 use parext4::server::ServerNode;
 use parext4::{FileType, InodeRef, Metadata};
@@ -31,14 +32,16 @@ impl Server {
         set_ids(loses_user, loses_group)
     }
 
-    /// Returns the set-ID bits that an inode with this stored owner and group does not show. The kernel would execute the file as the owner
-    /// or the group that it shows instead.
+    /// Returns the set-ID bits that an inode with this stored owner and group does not show. With
+    /// these bits, the kernel would execute the file as the owner or the group that it shows, not
+    /// as the stored one.
     pub fn hidden_set_ids(&self, is_dir: bool, (uid, gid): (u32, u32)) -> u16 {
         let shown = self.owner(uid, gid);
         set_ids(!is_dir && shown.0 != uid, !is_dir && shown.1 != gid)
     }
 
-    /// Returns the permissions to store for a chmod(2) to `permissions`: a set-ID bit that the inode does not show cannot be set, and goes.
+    /// Returns the permissions to store for a chmod(2) to `permissions`, without the set-ID bits
+    /// that the inode does not show.
     pub fn permissions_to_store(&self, node: &InodeRef, permissions: u16) -> u16 {
         permissions & !self.hidden_set_ids_of(node)
     }
@@ -48,8 +51,9 @@ impl Server {
         self.has_shown_ids() && node.metadata().permissions & self.hidden_set_ids_of(node) != 0
     }
 
-    /// Removes the set-ID bits that a file does not show. For changes of which the kernel does not report whether the caller may keep such
-    /// bits: it caches writes, and stores through mappings, to a file that shows none.
+    /// Removes the set-ID bits that a file does not show. This is for changes for which the kernel
+    /// does not say whether the caller may keep such bits: it caches writes, and stores through
+    /// mappings, to a file that shows no set-ID bits.
     pub fn drop_hidden_set_ids(&self, node: &InodeRef) -> Outcome<()> {
         if self.has_hidden_set_ids(node) {
             let hidden = self.hidden_set_ids_of(node);
@@ -63,13 +67,13 @@ impl Server {
         self.hidden_set_ids(file_type == FileType::Directory, (uid, gid))
     }
 
-    /// Removes the set-ID bits and file capabilities that a file loses if `caller` changes its contents. To be called before
-    /// the change.
+    /// Removes the set-ID bits and file capabilities that a file loses if `caller` changes its
+    /// contents. The caller calls this before the change.
     pub fn drop_privileges(&self, node: &InodeRef, caller: Caller) -> Outcome<()> {
         if node.file_type() != FileType::Regular {
             return Ok(());
         }
-        // Fails for an append-only file, which then keeps its capabilities.
+        // This fails for an append-only file, which then keeps its capabilities.
         if has_set_ids(node) && !caller.has(CAP_FSETID) {
             self.drop_set_ids(node, caller)?;
         }
@@ -105,7 +109,7 @@ impl Server {
         permissions & (S_ISUID | set_group_id(permissions, keeps_group))
     }
 
-    /// Returns true if the caller may do what only the owner of an inode may do.
+    /// Returns true if the caller has the rights of the owner of an inode.
     pub fn acts_as_owner(&self, node: &InodeRef, caller: Caller) -> bool {
         caller.owns(self.entry(node).attr.uid) || caller.has(CAP_FOWNER)
     }
@@ -116,7 +120,7 @@ impl Server {
     }
 }
 
-/// Returns set-user-ID, set-group-ID, or both.
+/// Returns the set-user-ID bit, the set-group-ID bit, or both.
 fn set_ids(user: bool, group: bool) -> u16 {
     (if user { S_ISUID } else { 0 }) | (if group { S_ISGID } else { 0 })
 }
@@ -125,8 +129,8 @@ fn has_set_ids(node: &InodeRef) -> bool {
     node.metadata().permissions & (S_ISUID | S_ISGID) != 0
 }
 
-/// Returns the set-group-ID bit if it is lost, else 0. Without execution by the group the bit has another meaning, and
-/// members of the group keep it.
+/// Returns the set-group-ID bit if the inode loses it, else 0. If the group cannot execute the
+/// file, the bit has another meaning, and members of the group keep it.
 fn set_group_id(permissions: u16, in_group: bool) -> u16 {
     if in_group && permissions & S_IXGRP == 0 { 0 } else { S_ISGID }
 }

@@ -1,7 +1,9 @@
-//! The write-back that the server has refused: counts it, and logs each file that has lost data once, with its path.
+//! The write-back that the server has refused: counts it, and logs each file that has lost data
+//! once, with its path.
 //!
-//! A request names a file by its number, and the volume does not store the names of a file with it. So the names are searched for in all
-//! directories, once the files are to be logged or reported, within limits of time and memory.
+//! A request names a file by its number, and the volume does not store the names of a file with it.
+//! So this module searches all directories for the names when the files are to be logged or
+//! reported, within limits of time and memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -13,9 +15,9 @@ use parext4::{FileType, InodeId, InodeNo, Volume};
 use crate::report::{LostData, RefusedWriteBack};
 use crate::sync::Mutex;
 
-/// The most files that are listed. Further ones are only counted.
+/// Limit of files that are listed. Further files are only counted.
 const MAX_FILES: usize = 256;
-/// The most files that a report names.
+/// Limit of files that a report names.
 const MAX_NAMED: usize = 8;
 /// Longest path in a report, in characters.
 const MAX_PATH: usize = 300;
@@ -32,7 +34,7 @@ struct RefusedRequests {
     requests: u64,
     bytes: u64,
     files: BTreeMap<InodeNo, LostFile>,
-    /// A file is not in `files`, because they are too many.
+    /// True if a file is missing in `files`, because they are too many.
     has_more: bool,
 }
 
@@ -40,7 +42,7 @@ struct RefusedRequests {
 struct LostFile {
     generation: u32,
     errno: Errno,
-    /// `None` until it is searched for, or if it was not found.
+    /// Path of the file. `None` until it is searched for, or if it was not found.
     path: Option<Vec<u8>>,
     is_logged: bool,
 }
@@ -59,7 +61,8 @@ impl Refused {
         }
     }
 
-    /// Forgets what a file has lost, because a program has truncated it to nothing, or has learnt of the loss.
+    /// Forgets the loss of a file, because a program has truncated the file to nothing, or has
+    /// learnt of the loss.
     pub fn forget(&self, file: InodeId) {
         let mut state = self.0.lock();
         if state.files.get(&file.ino).is_some_and(|known| known.generation == file.generation) {
@@ -88,7 +91,7 @@ impl Refused {
         }
     }
 
-    /// Returns the counts, and with `names` the first files. Leaves out files that were deleted since.
+    /// Returns the counts, and with `names` the first files. Omits files that were deleted since.
     pub fn report(&self, volume: &Volume, names: bool) -> RefusedWriteBack {
         let (requests, bytes, files, has_more) = {
             let state = self.0.lock();
@@ -110,7 +113,7 @@ impl LostFile {
         let path = self.path.as_ref().map(|path| String::from_utf8_lossy(path).escape_debug().to_string());
         let file = path.map_or_else(|| format!("inode {ino}"), |path| path.chars().take(MAX_PATH).collect());
         let error = io::Error::from_raw_os_error(self.errno.code()).to_string();
-        // Without the number that the standard library adds.
+        // The number that the standard library appends is removed.
         let error = error.split(" (os error").next().unwrap_or_default().to_lowercase();
         LostData { file, error }
     }
@@ -121,7 +124,8 @@ fn find_paths(volume: &Volume, files: &HashSet<InodeNo>) -> BTreeMap<InodeNo, Ve
     let mut found = BTreeMap::new();
     let Ok(root) = volume.root() else { return found };
     let deadline = Instant::now() + SEARCHES_FOR;
-    // The directory of each, its number, and its name. In the order in which they are listed, so parents come first.
+    // For each directory, the index of its parent, its number, and its name. Parents come first,
+    // because directories are added in the order in which they are listed.
     let mut dirs: Vec<(usize, InodeNo, Vec<u8>)> = vec![(0, root.ino(), Vec::new())];
     // A damaged volume may have loops.
     let mut seen = HashSet::from([root.ino()]);

@@ -17,7 +17,7 @@ use crate::sync::atomic::Ordering;
 const MAX_LINES: usize = 12;
 
 impl Server {
-    /// Makes everything durable that the server has, and returns the report as JSON.
+    /// Makes all changes durable, and returns the report as JSON.
     pub fn sync_and_report(&self, requests: Requests, caller: Caller) -> Outcome<Vec<u8>> {
         self.sync_dir(INodeNo::ROOT)?;
         self.log_refused();
@@ -31,7 +31,8 @@ impl Server {
         }
     }
 
-    /// Returns the report as JSON. Names of files, and the log, which has some, are only for callers that administer the mount.
+    /// Returns the report as JSON. Names of files, and the log, which contains such names, are only
+    /// for callers that administer the mount.
     pub fn report(&self, requests: Requests, caller: Caller) -> Outcome<Vec<u8>> {
         let volume = self.volume()?;
         let cache = volume.cache_stats();

@@ -1,16 +1,19 @@
-//! The volume that a mount serves. A mount that began read-only serves another one, opened for writing, after `remount,rw`.
+//! The volume that a mount serves. A mount that began read-only serves another one, opened for
+//! writing, after `remount,rw`.
 //!
-//! The volume is replaced in these steps, because the engine of a read-only volume cannot be changed into one that writes, and an image
-//! cannot be opened for writing while it is open for reading:
+//! The volume is replaced in these steps, because the engine of a read-only volume cannot be
+//! changed into one that writes, and an image cannot be opened for writing while it is open for
+//! reading:
 //!
 //! 1. [`Reopen::begin`] checks that the image is unchanged, and keeps it locked until step 5.
 //! 2. Requests are [paused](crate::in_flight), so that none uses the volume.
-//! 3. Queue threads, open files and the server drop their references to the volume. The last one closes the image.
+//! 3. Queue threads, open files and the server drop their references to the volume. The last one
+//!    closes the image.
 //! 4. The volume is opened for writing. If that fails, it is opened for reading again.
-//! 5. Open files and queue threads get the new volume, and requests go on.
+//! 5. Open files and queue threads get the new volume, and requests resume.
 //!
-//! Invariant: nothing but recovery and the deletion of orphans has changed the volume between steps 3 and 5, so the kernel keeps what it
-//! knows of the volume. [`Reopen`] checks it.
+//! Invariant: only recovery and the deletion of orphans change the volume between steps 3 and 5, so
+//! the kernel's caches of the volume stay valid. [`Reopen`] checks this.
 
 use std::fmt;
 use std::ops::Deref;
@@ -28,16 +31,17 @@ use crate::kernel_cache::ChangedBlocks;
 use crate::protocol::Caller;
 use crate::threads::QueueThreads;
 
-/// Longest wait until the last user of the volume has dropped its reference. No request is in flight, so only the rest of one is left.
+/// Longest wait until the last user of the volume has dropped its reference. No request is in
+/// flight, so such a user is about to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two counts of its users.
+/// Time between two counts of the volume's users.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// An open volume.
 #[derive(Debug)]
 pub(crate) struct Served {
     volume: Volume,
-    /// The kernel has a number of its own for the root, and never forgets it.
+    /// The root directory. The kernel has a number of its own for it, and never forgets it.
     root: InodeRef,
 }
 
@@ -68,7 +72,8 @@ impl Deref for Served {
     }
 }
 
-/// The volume of a mount; none while it is replaced, and after a replacement has failed.
+/// The volume of a mount. It is empty while the volume is replaced, and after a replacement has
+/// failed.
 #[derive(Debug)]
 pub(super) struct ServedVolume(ArcSwapOption<Served>);
 
@@ -89,8 +94,9 @@ impl ServedVolume {
 
 /// Opens the volume of a mount again. Errors are lines of text.
 pub trait Reopen: fmt::Debug + Send + Sync {
-    /// Keeps other processes from writing to the image until the returned value is dropped, also while the volume is closed. Fails if
-    /// another program has changed the volume since the mount began.
+    /// Keeps other processes from writing to the image until the returned value is dropped, even
+    /// while the volume is closed. Fails if another program has changed the volume since the mount
+    /// began.
     fn begin(&self) -> Result<Box<dyn Reopening + '_>, String>;
 }
 
@@ -100,22 +106,23 @@ pub trait Reopening {
     fn open(&self, access: Access) -> Result<Volume, String>;
 }
 
-/// How a volume is opened again.
+/// The access for which a volume is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
-    /// Only for reading.
+    /// For reading only.
     Read,
     /// For reading and writing.
     Write,
 }
 
 impl Server {
-    /// Makes a volume that was mounted read-only writable. Does nothing if it is writable. Blocks until no other request is in flight, and
-    /// until the volume is open.
+    /// Makes a volume that was mounted read-only writable. Does nothing if it is writable. Blocks
+    /// until no other request is in flight, and until the volume is open.
     ///
     /// # Errors
-    /// Returns why not, in one line. The volume is then served read-only as before, unless the text says that it cannot be.
+    /// Says in one line why the volume is not writable. It is then served read-only as before,
+    /// unless the text says that it cannot be.
     pub fn become_writable(&self, caller: Caller, queues: &QueueThreads) -> Result<(), String> {
         if !caller.administers() {
             return Err("only root may do that".into());
@@ -129,7 +136,8 @@ impl Server {
         }
         drop(volume);
         let reopen = self.reopen.get().ok_or("its server cannot open the image again")?;
-        // Before the volume is closed: afterwards it could not be opened for reading either.
+        // This comes before the volume is closed, which after a failure could not be opened for
+        // reading either.
         let reopening = reopen.begin()?;
         let _pause = self.in_flight.pause().ok_or("requests are under way that do not end")?;
         self.replace(&*reopening, queues)

@@ -1,14 +1,15 @@
 //! The ioctls of the whole volume: trim, label, checkpoint and shutdown.
 //!
-//! The kernel copies arguments and results by the direction and the size in the command's number. So two commands of ext4
-//! cannot behave as they do there:
+//! The kernel copies arguments and results by the direction and the size in the command's number.
+//! So two commands cannot behave as on the kernel's ext4:
 //!
-//! * The size of `EXT4_IOC_GETFSUUID` has no room for a UUID, so it fails. (`FS_IOC_GETFSUUID` never reaches the server: the
-//!   kernel refuses it on FUSE.)
-//! * `EXT4_IOC_SHUTDOWN` has an argument that says what to make durable first, but its number declares the argument as
-//!   output, so the server does not get it. The server makes everything durable first that it has, as the kernel does without a flag:
-//!   a program that has called syncfs(2) before, which the server is not told of, finds its data. A second shutdown succeeds and
-//!   changes nothing.
+//! * The size of `EXT4_IOC_GETFSUUID` has no room for a UUID, so it fails. (`FS_IOC_GETFSUUID`
+//!   never reaches the server: the kernel refuses it on FUSE.)
+//! * `EXT4_IOC_SHUTDOWN` has an argument that says what to make durable first, but its number
+//!   declares the argument as output, so the server does not get it. The server first makes all
+//!   changes durable, as the kernel does without a flag. So a program that has called syncfs(2)
+//!   before, of which the server is not told, does not lose its data. A second shutdown succeeds
+//!   and changes nothing.
 
 use parext4::EmptiedLog;
 
@@ -64,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Checkpoints the journal, which leaves it empty, as the flags in `argument` say.
+    /// Checkpoints the journal, which empties it, as the flags in `argument` say.
     fn empty_journal(&self, argument: &[u8]) -> Outcome<Vec<u8>> {
         let flags = u32::from_ne_bytes(*argument.first_chunk().ok_or(Failure::INVALID)?);
         let blocks = match flags & !DRY_RUN {
@@ -82,13 +83,13 @@ impl Server {
         Ok(Vec::new())
     }
 
-    /// Discards the free space in the range of a `struct fstrim_range` on the device, and returns the structure with the
-    /// number of bytes.
+    /// Discards the free space in the range of a `struct fstrim_range` on the device, and returns
+    /// the structure with the number of discarded bytes.
     fn trim(&self, argument: &[u8]) -> Outcome<Vec<u8>> {
         let (fields, _) = argument.as_chunks();
         let &[start, len, least] = fields else { return Err(Failure::INVALID) };
         let [start, len, least] = [start, len, least].map(u64::from_ne_bytes);
-        // Commits first, so that blocks freed by earlier calls are discarded too.
+        // This commits first, so that blocks freed by earlier calls are discarded, too.
         self.volume()?.sync()?;
         let trimmed = self.volume()?.trim(start..start.saturating_add(len), least)?;
         Ok([start, trimmed, least].map(u64::to_ne_bytes).concat())

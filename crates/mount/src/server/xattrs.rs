@@ -23,12 +23,14 @@ pub(crate) fn is_switch(ino: INodeNo, name: &[u8]) -> bool {
     ino == INodeNo::ROOT && name == switch::ATTRIBUTE.as_bytes()
 }
 
-/// Returns true if the server answers for an attribute itself. The volume's attributes of these names are hidden.
+/// Returns true if the server itself provides an attribute. The volume's attributes of these names
+/// are hidden.
 fn is_own(ino: INodeNo, name: &[u8]) -> bool {
     is_report(ino, name) || is_switch(ino, name) || name == SYNC_ATTRIBUTE.as_bytes()
 }
 
-/// Returns true if reading an attribute has the server sync the volume. For other callers the name stands for an ordinary attribute.
+/// Returns true if reading an attribute makes the server sync the volume. For other callers the
+/// name is that of an ordinary attribute.
 pub(crate) fn is_sync(name: &[u8], caller: Caller) -> bool {
     name == SYNC_ATTRIBUTE.as_bytes() && caller.administers()
 }
@@ -39,7 +41,8 @@ impl Server {
         self.node(ino)?.get_xattr(name)?.ok_or(Failure::NO_ATTRIBUTE)
     }
 
-    /// Returns the names, each followed by a NUL. Trusted ones are listed only for a caller with `CAP_SYS_ADMIN`.
+    /// Returns the names, each followed by a NUL. Trusted attributes are listed only for a caller
+    /// with `CAP_SYS_ADMIN`.
     pub fn xattr_names(&self, ino: INodeNo, caller: Caller) -> Outcome<Vec<u8>> {
         let mut list = Vec::new();
         let may_read_trusted = LazyCell::new(|| caller.has(CAP_SYS_ADMIN));
@@ -73,7 +76,8 @@ impl Server {
         let node = self.node_for(ino, caller)?;
         self.before_change_of(name, &node)?;
         if name == ACCESS_LIST {
-            // Before the list lets more users execute the file. If the list is then refused, the bit is gone nevertheless.
+            // This comes before the list lets more users execute the file. If the list is then
+            // refused, the bit stays cleared.
             self.drop_set_group_id(&node, caller)?;
         }
         node.set_xattr(name, value, mode)?;
@@ -83,7 +87,8 @@ impl Server {
         self.after_change(&node)
     }
 
-    /// An access control list can make a file executable for more users, like chmod(2).
+    /// Removes rights before a change of an attribute: an access control list can make a file
+    /// executable for more users, as chmod(2) can.
     fn before_change_of(&self, name: &[u8], node: &InodeRef) -> Outcome<()> {
         if name == ACCESS_LIST { self.drop_hidden_set_ids(node) } else { Ok(()) }
     }
@@ -96,7 +101,8 @@ impl Server {
         let node = self.node_for(ino, caller)?;
         self.before_change_of(name, &node)?;
         match node.remove_xattr(name) {
-            // A file without an access control list has the one that its permissions imply, so removing none succeeds.
+            // A file without an access control list has the list that its permissions imply, so
+            // removing it succeeds.
             Err(Error::NoAttribute(_)) if name.starts_with(b"system.posix_acl_") => {}
             result => result?,
         }

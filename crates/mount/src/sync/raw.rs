@@ -1,5 +1,5 @@
-//! The model checker's primitives with the interfaces of `parking_lot`. Only under
-//! `--cfg shuttle`.
+//! The model checker's primitives with the interfaces of `parking_lot`. This module exists only
+//! under `--cfg shuttle`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -11,7 +11,7 @@ pub(crate) use shuttle::thread::Builder;
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// `None` only while a wait has given the guard to the checker.
+/// A guard, which is `None` only while a wait has given it to the checker.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 

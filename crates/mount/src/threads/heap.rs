@@ -1,7 +1,7 @@
-//! Returning the memory of the heap to the system after a load.
+//! Returns memory of the heap to the system after a load.
 //!
-//! The allocator of the C library keeps what was freed, in each of its arenas: hundreds of MiB after a load of many threads
-//! or many files.
+//! The allocator of the C library keeps freed memory in each of its arenas: hundreds of MiB after a
+//! load of many threads or many files.
 #![allow(unsafe_code)]
 
 /// The number of requests in one interval below which the server counts as idle.
@@ -9,17 +9,18 @@ const FEW: u64 = 100;
 /// The number of idle intervals after which the memory is returned.
 const INTERVALS: u32 = 6;
 
-/// Decides when to return memory. Checked at regular intervals.
+/// Decides when to return memory. The watchdog calls it at regular intervals.
 #[derive(Debug, Default)]
 pub(crate) struct IdleHeap {
     /// Number of requests at the last check.
     received: u64,
-    /// Idle intervals since the last load.
+    /// Number of idle intervals since the last load.
     idle: u32,
 }
 
 impl IdleHeap {
-    /// Returns memory to the system if the server has been idle since `INTERVALS` checks, once after each load.
+    /// Returns memory to the system if the server has been idle for `INTERVALS` checks, once after
+    /// each load.
     pub fn check(&mut self, received: u64) {
         if self.is_due(received) {
             trim();
@@ -37,11 +38,11 @@ impl IdleHeap {
 /// Returns free pages of all arenas to the system.
 #[cfg(target_env = "gnu")]
 fn trim() {
-    // SAFETY: may be called by any thread at any time. It changes no memory that is in use.
+    // SAFETY: any thread may call this at any time. It changes no memory that is in use.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-/// Other C libraries have no such call.
+/// Does nothing, because other C libraries have no such call.
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 

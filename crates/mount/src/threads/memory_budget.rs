@@ -1,11 +1,12 @@
 //! Limits the memory of requests that wait in the server's queues.
 //!
-//! The thread that has read a request reserves the memory of its data before it hands it over. While the budget is used up that
-//! thread blocks, so further requests stay in the kernel, with the programs that have sent them.
+//! The thread that has read a request reserves the memory of its data before it passes the request
+//! on. While the budget is used up that thread blocks, so further requests stay in the kernel, and
+//! the programs that have sent them wait.
 //!
-//! Invariant: a reservation ends when its request has been carried out, and before the request is handed to a thread that blocks
-//! on the kernel. To carry out a request takes no other request that the kernel has yet to send. So reservations end although no
-//! thread reads requests.
+//! Invariant: a reservation ends when its request has been carried out, and before the request is
+//! handed to a thread that blocks on the kernel. To carry out a request needs no other request that
+//! the kernel has yet to send. So reservations end even if no thread reads requests.
 
 use std::sync::Arc;
 

@@ -1,36 +1,40 @@
-//! Decides whether a thread polls for the next request before it blocks, from how requests arrived before: as the kernel
-//! does when it polls instead of halting a processor (guest halt polling).
+//! Decides whether a thread polls for the next request before it blocks, based on the arrival of
+//! earlier requests. The kernel decides in a similar way whether to poll before it halts a
+//! processor (guest halt polling).
 
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// The longest time between two requests that follow each other closely.
+/// The longest time between two requests that counts as following closely.
 const MAX_GAP: Duration = Duration::from_micros(200);
-/// A request that takes longer has most likely waited for the device or for a lock.
+/// The longest duration of a short request. A longer one has most likely waited for the device or
+/// for a lock.
 const MAX_SHORT: Duration = Duration::from_micros(40);
-/// Score from which threads poll.
+/// Score from which on threads poll.
 const POLL_SCORE: i32 = 16;
-/// The highest score, of both kinds.
+/// The largest value of both scores.
 const MAX_SCORE: i32 = 64;
-/// What a long request, a late one, or polling in vain takes from the score. A short request that was not late adds one.
+/// Amount by which a long request, a late one, or a poll without a request reduces the score. A
+/// short request that was not late adds one.
 const PENALTY: i32 = 8;
 
-/// What a request takes from the pending score if none is pending when it ends. A pending one adds one, so the score
-/// grows if one is pending after more than seven of eight requests.
+/// Amount by which a request reduces the pending score if no other request is pending when it ends.
+/// Otherwise it adds one. So the score grows if a request is pending after more than seven of eight
+/// requests.
 const IDLE_PENALTY: i32 = 7;
-/// Pending score from which all threads read requests.
+/// Pending score from which on all threads read requests.
 const SATURATED_SCORE: i32 = 32;
 
 /// Two scores of the recent load. Threads update them without a lock and may lose updates: both are estimates.
 #[derive(Debug)]
 pub(crate) struct PollPolicy {
     start: Instant,
-    /// Grows with short requests that follow each other closely.
+    /// A score that grows with short requests that follow each other closely.
     score: AtomicI32,
-    /// Grows with requests after which another one is pending already.
+    /// A score that grows with requests after which another one is pending already.
     pending_score: AtomicI32,
-    /// When the last request ended, in nanoseconds from `start`.
+    /// Time at which the last request ended, in nanoseconds from `start`.
     last_end: AtomicU64,
 }
 
@@ -49,7 +53,7 @@ impl PollPolicy {
         self.score.load(Ordering::Relaxed) >= POLL_SCORE
     }
 
-    /// Records a request that a thread read at `received` and was done with at `end`.
+    /// Records a request that a thread read at `received` and finished at `end`.
     pub fn record_request(&self, received: Instant, end: Instant) {
         let last_end = Duration::from_nanos(self.last_end.load(Ordering::Relaxed));
         let nanoseconds = u64::try_from((end - self.start).as_nanos()).unwrap_or(u64::MAX);
@@ -59,7 +63,7 @@ impl PollPolicy {
         add(&self.score, change, -POLL_SCORE);
     }
 
-    /// Records that a thread polled and no request came.
+    /// Records that a thread polled and no request arrived.
     pub fn record_timeout(&self) {
         add(&self.score, -PENALTY, -POLL_SCORE);
     }

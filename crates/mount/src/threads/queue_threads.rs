@@ -17,11 +17,12 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const QUEUE_DEPTH: u32 = 128;
 /// Limit of queue threads. More of them gain nothing.
 const MAX_THREADS: usize = 4;
-/// A thread with fewer requests in flight than this gets the next request too: requests that one thread submits together
-/// share a system call. Above, the thread itself is the bottleneck.
+/// Number of requests in flight up to which a thread also gets the next request, because requests
+/// that one thread submits together share a system call. Above it, the thread itself is the
+/// bottleneck.
 const BUSY: usize = 48;
 
-/// Called with the result and the buffer when a request is done. Must not block.
+/// Callback for a finished request, with the result and the buffer. It must not block.
 type OnDone = Box<dyn FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send>;
 
 struct Job {
@@ -71,7 +72,7 @@ impl QueueThreads {
         Ok(queues)
     }
 
-    /// Starts the threads for a volume, in place of the ones that run.
+    /// Starts the threads for a volume. They replace the running threads.
     pub fn restart(&self, volume: &Volume) -> std::io::Result<()> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let start = |_| QueueThread::start(volume, &self.buffers);
@@ -85,7 +86,7 @@ impl QueueThreads {
         self.threads.load().iter().map(QueueThread::in_flight).sum()
     }
 
-    /// Returns true if a thread can carry out requests. Otherwise workers do.
+    /// Returns true if a thread can execute requests. Otherwise workers execute them.
     pub fn are_usable(&self) -> bool {
         usable(&self.threads.load()).next().is_some()
     }
@@ -112,7 +113,8 @@ impl QueueThreads {
         }
     }
 
-    /// Completes all requests and joins the threads. The result of requests that are submitted later is `EIO`.
+    /// Completes all requests and joins the threads. Requests that are submitted later fail with
+    /// `EIO`.
     pub fn stop(&self) {
         drop(self.threads.swap(Arc::default()));
     }
@@ -142,7 +144,7 @@ impl QueueThread {
         Ok(Self { jobs: Some(sender), waker, thread: Some(thread), in_flight: Arc::default(), has_failed })
     }
 
-    /// Returns the number of requests in flight. Relaxed: an estimate suffices.
+    /// Returns the number of requests in flight. The load is relaxed, because an estimate suffices.
     fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -180,8 +182,8 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers, has_fa
             has_failed.store(true, Ordering::Relaxed);
             in_flight.drain().for_each(|on_done| on_done(Err(Failure::IO), None));
             jobs.try_iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
-            // Blocks while the device has requests, and then releases the ranges of the operations. Stops the volume if the device
-            // had writes, whose results are unknown.
+            // This blocks while the device has requests, and then releases the ranges of the
+            // operations. It stops the volume if the device had writes, whose results are unknown.
             drop(queue);
             jobs.iter().for_each(|job| (job.on_done)(Err(Failure::IO), None));
             return;

@@ -1,8 +1,10 @@
-//! Decides which threads read requests from the kernel, and which of them may execute the request that they have read.
+//! Decides which threads read requests from the kernel, and which of them may execute the request
+//! that they have read.
 //!
-//! Invariant: at any time at least one thread reads requests, or the monitor watches the one that executes alone, or the threads
-//! wait for memory, which requests under way free without them ([`MemoryBudget`](super::MemoryBudget)). So the server hears the
-//! kernel, however many requests wait for the device, until these use up that memory.
+//! Invariant: at any time at least one thread reads requests, or the monitor watches the only
+//! thread that executes one, or the threads wait for memory, which requests in progress free
+//! without them ([`MemoryBudget`](super::MemoryBudget)). So the server reads the kernel's requests,
+//! however many requests wait for the device, until these use up that memory.
 //!
 //! A request thread is in one of three states:
 //!
@@ -12,14 +14,17 @@
 //! | executes the request that it has read | neither | the request is done |
 //! | parked | `parked` | another thread wakes it, or no thread reads requests any more |
 //!
-//! 1. The thread that has read a request executes it, so most requests change no thread. It may do so only if another
-//!    thread still reads requests; otherwise it wakes a parked thread first, or hands the request to another thread.
-//! 2. While requests are short and follow each other closely ([`PollPolicy`]), waking a thread costs more than a request.
-//!    Then one thread for four processors reads requests and the other threads park. A reader polls for the next request
-//!    for [`POLL_TIME`] before it blocks, and executes a short request even if no other thread reads requests.
-//! 3. One of the parked threads is the monitor. It wakes up each [`MONITOR_INTERVAL`], and reads requests itself if no
-//!    thread does.
-//! 4. While a request is usually pending when another ends, as under the load of many programs, all threads read requests.
+//! 1. The thread that has read a request executes it, so most requests stay in one thread. It may
+//!    do so only if another thread still reads requests; otherwise it wakes a parked thread first,
+//!    or passes the request to another thread.
+//! 2. While requests are short and follow each other closely ([`PollPolicy`]), waking a thread
+//!    costs more than a request. Then one thread for four processors reads requests and the other
+//!    threads park. A reader polls for the next request for [`POLL_TIME`] before it blocks, and
+//!    executes a short request even if no other thread reads requests.
+//! 3. One of the parked threads is the monitor. It wakes up each [`MONITOR_INTERVAL`], and reads
+//!    requests itself if no thread does.
+//! 4. While a request is usually pending when another ends, as under the load of many programs, all
+//!    threads read requests.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -31,12 +36,13 @@ use super::poll_policy::PollPolicy;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Interval at which the monitor checks that a thread reads requests: the longest that a request waits for a thread that
-/// executes a long request which was expected to be short.
+/// Interval at which the monitor checks that a thread reads requests. It bounds the wait of a
+/// request while all readers execute long requests that were expected to be short.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval at which the other parked threads check. No thread is notified when the kernel ends the connection.
 const PARK_TIMEOUT: Duration = Duration::from_millis(20);
-/// How long a reader polls for the next request. Polling costs less than to block and be woken.
+/// Time for which a reader polls for the next request. To poll costs less than to block and be
+/// woken.
 const POLL_TIME: Duration = Duration::from_micros(50);
 
 /// The threads that read requests from the kernel.
@@ -64,11 +70,11 @@ struct Parked {
     threads: usize,
     /// Threads that were woken and do not run yet. They count as readers.
     woken: usize,
-    /// One of the parked threads is the monitor.
+    /// True if one of the parked threads is the monitor.
     has_monitor: bool,
 }
 
-/// A request from when a thread has read it until the same thread reads the next one.
+/// A request, from the time a thread has read it until the same thread reads the next one.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RequestScope<'a> {
@@ -77,16 +83,17 @@ pub(crate) struct RequestScope<'a> {
     handed_off: bool,
 }
 
-/// How long a request is expected to take.
+/// The expected duration of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Latency {
-    /// Usually no longer than to wake a thread.
+    /// The request usually takes no longer than waking a thread.
     Short,
     /// The request waits for the device.
     Long,
 }
 
-/// Permission to execute a request in the thread that has read it. Dropped when the request is done.
+/// Permission to execute a request in the thread that has read it. It is dropped when the request
+/// is done.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Executing<'a>(&'a RequestThreads);
@@ -111,7 +118,7 @@ impl RequestThreads {
 
     /// Sets the file that requests are read from. Until then no thread polls.
     pub fn set_device(&self, device: OwnedFd) {
-        // Fails only if it is set already; the session calls this once.
+        // This fails only if the file is set already; the session calls this once.
         let _ = self.device.set(device);
     }
 
@@ -127,13 +134,13 @@ impl RequestThreads {
         let may_execute = self.stop_reading(1)
             || latency == Latency::Short && self.stop_reading_monitored()
             || self.wake_replacement();
-        // Not created unless permitted: dropping it adds a reader.
+        // It is created only if permitted, because dropping it adds a reader.
         may_execute.then(|| Executing(self))
     }
 
     /// Removes the calling thread from the readers. Returns false if fewer than `min_left` would be left.
     fn stop_reading(&self, min_left: usize) -> bool {
-        // Relaxed: the count publishes no other data.
+        // Relaxed, because the count publishes no other data.
         let less = |readers: usize| readers.checked_sub(1).filter(|&left| left >= min_left);
         self.readers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
@@ -144,7 +151,7 @@ impl RequestThreads {
         if !self.poll_policy.should_poll() {
             return false;
         }
-        // The monitor cannot leave its place while this thread holds the lock.
+        // The monitor cannot stop being parked while this thread holds the lock.
         let parked = self.parked.lock();
         parked.has_monitor && self.stop_reading(0)
     }
@@ -266,8 +273,8 @@ impl Parked {
 }
 
 impl RequestScope<'_> {
-    /// Notes that another thread executes the request. The calling thread must keep the scope until the request is queued there: it may
-    /// park when the scope is dropped.
+    /// Records that another thread executes the request. The calling thread must keep the scope
+    /// until the request is queued for that thread: it may park when the scope is dropped.
     #[must_use = "the thread may park before the request is queued"]
     pub fn hand_off(mut self) -> Self {
         self.handed_off = true;
@@ -292,8 +299,8 @@ impl Drop for Executing<'_> {
 
 #[cfg(test)]
 impl RequestThreads {
-    /// Returns the state of `threads` threads. A parked one stays parked for an hour unless another thread wakes it, so a test that is
-    /// preempted still finds it parked.
+    /// Returns the state of `threads` threads. A parked thread stays parked for an hour unless
+    /// another thread wakes it, so a test that is preempted still finds it parked.
     pub fn parking_for_long(threads: usize) -> Self {
         Self { park_timeout: Duration::from_secs(3600), ..Self::new(threads) }
     }

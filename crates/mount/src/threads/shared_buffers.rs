@@ -1,8 +1,9 @@
-//! Buffers of reads and writes that are handed to another thread.
+//! Buffers of reads and writes that are passed to another thread.
 //!
-//! One thread allocates such a buffer and another one frees it. An allocator with an arena for each thread keeps what was freed in
-//! the arena that it came from, so threads that take turns would make it hold several times the [budget](super::MemoryBudget). Only
-//! small buffers come from the allocator; the others are mapped, and either kept here or returned to the system.
+//! One thread allocates such a buffer and another one frees it. An allocator with an arena for each
+//! thread keeps freed memory in the arena that it came from, so threads that take turns would make
+//! it hold several times the [budget](super::MemoryBudget). Only small buffers come from the
+//! allocator; the others are mapped, and either kept by this module or returned to the system.
 
 use std::fmt;
 use std::mem;
@@ -14,18 +15,19 @@ use parext4::device::AlignedBuf;
 use super::memory_budget::Reservation;
 use crate::sync::Mutex;
 
-/// Buffers of up to this many bytes are allocated and freed: they cost less than a lock.
+/// Largest buffer that is allocated and freed each time, in bytes, because that costs less than a
+/// lock.
 const SMALL: usize = 32 << 10;
 /// Sizes of larger buffers, in bytes. The last one is one segment of a device request, and a huge page where the system provides
 /// them: direct reads of 256 KiB into smaller pages were a third slower. No request is larger.
 const SIZES: [usize; 4] = [64 << 10, 128 << 10, 192 << 10, 2 << 20];
 /// Limit of the unused buffers of each size, in bytes.
 const MAX_UNUSED_BYTES: usize = 32 << 20;
-/// Limit of the unused buffers of each size.
+/// Limit of the number of unused buffers of each size.
 const MAX_UNUSED: usize = 64;
 
-/// Keeps buffers for reuse: a new one from the system takes as long as the read into it. Unlike a
-/// [`BufferPool`](parext4::device::BufferPool), it lets one thread reuse the buffers of another.
+/// Keeps buffers for reuse: a new buffer from the system takes as long as the read into it. Unlike
+/// a [`BufferPool`](parext4::device::BufferPool), it lets one thread reuse the buffers of another.
 #[derive(Debug, Default)]
 pub(crate) struct SharedBuffers([Mutex<Vec<AlignedBuf>>; SIZES.len()]);
 
@@ -49,7 +51,7 @@ impl SharedBuffers {
         }
     }
 
-    /// Keeps a buffer for reuse, or frees it if it is small or enough are kept.
+    /// Keeps a buffer for reuse, or frees it if it is small or enough buffers are kept.
     pub fn release(&self, buf: AlignedBuf) {
         let Some(nth) = SIZES.iter().position(|&size| buf.len() == size) else { return };
         let mut unused = self.0[nth].lock();
@@ -60,7 +62,8 @@ impl SharedBuffers {
 }
 
 impl SharedBuf {
-    /// Returns a buffer of `len` bytes with any contents. `reserve` reserves the memory that it takes.
+    /// Returns a buffer of `len` bytes with any contents. `reserve` reserves the memory of the
+    /// buffer.
     pub fn new(
         buffers: &Arc<SharedBuffers>,
         len: usize,

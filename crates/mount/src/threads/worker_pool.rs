@@ -1,4 +1,4 @@
-//! Threads for jobs that the threads which read requests must not block on.
+//! Threads for jobs on which request threads must not block.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,10 +9,11 @@ use crate::sync::{Builder, Condvar, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that stay although they have no job.
+/// Number of threads that stay when they have no job.
 const KEPT: usize = 8;
-/// Time for which more than [`KEPT`] threads have had no job when the others end. A thread keeps memory, and makes it slower to replace the
-/// map of a file: the replacing thread checks for each thread whether it reads the map.
+/// Time after which the threads above [`KEPT`] end, if more than [`KEPT`] threads have had no job
+/// for so long. A thread keeps memory, and makes it slower to replace the map of a file: the
+/// replacing thread checks for each thread whether it reads the map.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// A thread pool that starts a thread when all its threads are busy, up to a limit, and ends threads that have had no job for
@@ -20,7 +21,7 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     name: &'static str,
-    /// Limit of threads. Jobs above it queue.
+    /// Limit of threads. Further jobs queue.
     max_threads: usize,
     idle_time: Duration,
     shared: Arc<Shared>,
@@ -38,17 +39,17 @@ struct Shared {
 struct PoolState {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Threads that wait for a job.
+    /// Number of threads that wait for a job.
     idle: usize,
-    /// Jobs that are queued or run.
+    /// Number of jobs that are queued or run.
     unfinished: usize,
-    /// When the queued jobs last left fewer than [`KEPT`] threads idle.
+    /// Time at which the queued jobs last left fewer than [`KEPT`] threads idle.
     busy: Instant,
     joined: bool,
 }
 
 impl WorkerPool {
-    /// Returns a pool of at most `max_threads` threads of this name. Starts none.
+    /// Returns a pool of at most `max_threads` threads of this name, without threads yet.
     pub fn new(name: &'static str, max_threads: usize) -> Self {
         let state = PoolState {
             jobs: VecDeque::new(),
@@ -104,7 +105,7 @@ impl WorkerPool {
 }
 
 impl Drop for WorkerPool {
-    /// Has the threads end once all queued jobs have run.
+    /// Makes the threads end once all queued jobs have run.
     fn drop(&mut self) {
         if cfg!(shuttle) && std::thread::panicking() {
             return;
@@ -115,7 +116,7 @@ impl Drop for WorkerPool {
 }
 
 impl Shared {
-    /// The body of a thread.
+    /// Runs jobs in a thread of the pool until the thread must end.
     fn run(&self, idle_time: Duration) {
         let _end = ThreadEnd(self);
         while let Some(job) = self.next(idle_time) {

@@ -4,18 +4,19 @@
 //! |---|---|---|
 //! | read(2) and write(2) of a file opened with `O_DIRECT` | all | |
 //! | read(2) and write(2) of another file that bypasses the kernel's page cache | | all |
-//! | a read that fills pages of the kernel | if the volume has no page of the range: the kernel caches it | otherwise |
+//! | a read that fills pages of the kernel | if the volume has no page of the range, because the kernel caches the data | otherwise |
 //! | write(2) through pages of the kernel | | all |
-//! | write-back of pages of the kernel | from 128 KiB on | below: the volume merges many into one device request; and what finds no space as a whole |
+//! | write-back of pages of the kernel | from 128 KiB on | below 128 KiB, because the volume merges many requests into one of the device; and write-back that finds no space as a whole |
 //!
-//! The volume keeps both paths coherent. A direct write has the kernel [drop its pages](crate::kernel_cache) of the range
-//! before it is answered.
+//! The volume keeps both paths coherent. A direct write makes the kernel [drop its
+//! pages](crate::kernel_cache) of the range before it is answered.
 //!
-//! The thread that has read the request executes it if that leaves a thread to read requests. Otherwise a request that
-//! bypasses the volume's page cache goes to a [queue thread](crate::threads::QueueThreads), which waits for many at once,
-//! and any other request goes to a worker. Once [`MANY_QUEUED`] requests are in queue threads, all small ones that bypass
-//! the cache go there: a thread that waits for the device wakes up for each of its requests, a queue thread for all that
-//! have completed.
+//! The thread that has read the request executes it if that leaves a thread to read requests.
+//! Otherwise a request that bypasses the volume's page cache goes to a [queue
+//! thread](crate::threads::QueueThreads), which waits for many at once, and any other request goes
+//! to a worker. Once [`MANY_QUEUED`] requests are in queue threads, all small requests that bypass
+//! the cache go to queue threads, too: other threads wake up for each request, but a queue thread
+//! wakes up once for all requests that have completed.
 
 mod read;
 mod write;
@@ -37,7 +38,7 @@ const SMALL: usize = 32 << 10;
 /// costs more than it saves.
 const MANY_QUEUED: usize = 16;
 
-/// What a request to read or write is for.
+/// The origin of a request to read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// A read(2) or write(2) that bypasses the kernel's page cache.
@@ -49,8 +50,8 @@ enum Origin {
 }
 
 impl Dispatcher {
-    /// Permits the calling thread to execute a read or write of `len` bytes. Returns `None` if another thread should:
-    /// `fits_queue` says whether a queue thread can.
+    /// Permits the calling thread to execute a read or write of `len` bytes. Returns `None` if
+    /// another thread should execute it. `fits_queue` returns whether a queue thread can.
     fn try_execute_io(
         &self,
         latency: Latency,
@@ -61,8 +62,8 @@ impl Dispatcher {
         if prefers_queue && fits_queue() { None } else { self.request_threads.try_execute(latency) }
     }
 
-    /// Returns a buffer for a request of `len` bytes that a queue thread executes, and reserves its memory. The buffer takes memory
-    /// only once it is filled.
+    /// Returns a buffer for a request of `len` bytes that a queue thread executes, and reserves its
+    /// memory. The buffer uses memory only once it is filled.
     fn queue_buffer(&self, len: usize, in_flight: &InFlightRequest) -> (AlignedBuf, Reservation) {
         let buf = self.deferred.buffers.acquire(len);
         let reserved = self.reserve_memory(in_flight, buf.len());

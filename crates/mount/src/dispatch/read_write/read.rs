@@ -22,7 +22,7 @@ pub(crate) struct Read {
     at: FilePosition,
     len: usize,
     origin: Origin,
-    /// The flags of the handle now. A program may change them after it has opened the file.
+    /// The present flags of the handle. A program may change them after it has opened the file.
     flags: i32,
 }
 
@@ -42,13 +42,13 @@ impl Read {
         }
     }
 
-    /// Returns true if the read updates the time of last access, as far as the handle is concerned.
+    /// Returns true if the handle permits the read to update the time of last access.
     fn is_access(self) -> bool {
         self.flags & libc::O_NOATIME == 0
     }
 
-    /// Returns true if a queue thread can do the read. A queue verifies data in a thread of its own, one read at a time, so
-    /// workers read files that fs-verity protects.
+    /// Returns true if a queue thread can execute the read. A queue verifies data in a thread of
+    /// its own, one read at a time, so workers read files that fs-verity protects.
     fn fits_queue(self, open: &OpenFile) -> bool {
         self.bypasses_cache(open) && !open.file.node().flags().contains(InodeFlags::VERITY)
     }
@@ -160,8 +160,8 @@ impl Deferred {
         }
     }
 
-    /// Has the kernel write back its pages, then reads again and replies. Replies with `EAGAIN` if too many direct requests
-    /// wait for the kernel.
+    /// Makes the kernel write back its pages, then reads again and replies. Replies with `EAGAIN`
+    /// if too many direct requests wait for the kernel.
     fn read_after_write_back(
         self: &Arc<Self>,
         open: Arc<OpenFile>,

@@ -26,9 +26,10 @@ const LARGE_WRITE_BACK: u64 = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Target {
     open: Arc<OpenFile>,
-    /// The kernel's pages may be clean already.
+    /// The write-back request, if it is one, counted until it is answered. The kernel's pages may
+    /// be clean already.
     _write_back: Option<WriteBackRequest>,
-    /// The space in use before the write, if the kernel keeps that number after it.
+    /// The number of sectors before the write, if the kernel keeps that number after it.
     kept_sectors: Option<u64>,
 }
 
@@ -36,13 +37,14 @@ impl Target {
     fn new(open: Arc<OpenFile>, write: Write, cache: Cache) -> Self {
         let is_write_back = write.origin == Origin::WriteBack;
         let _write_back = is_write_back.then(|| open.pages.start_write_back());
-        // In other modes the kernel drops the attributes itself.
+        // In other modes the kernel itself drops the attributes.
         let keeps_attributes = is_write_back && cache == Cache::Writeback;
         let kept_sectors = keeps_attributes.then(|| open.file.metadata().sectors);
         Self { open, _write_back, kept_sectors }
     }
 
-    /// Returns true if the kernel keeps a number of blocks from before the write, which has changed.
+    /// Returns true if the write has changed the number of blocks, and the kernel keeps the old
+    /// number.
     fn has_changed_blocks(&self) -> bool {
         self.kept_sectors.is_some_and(|sectors| sectors != self.open.file.metadata().sectors)
     }
@@ -62,10 +64,10 @@ pub(crate) struct Write {
     at: FilePosition,
     origin: Origin,
     caller: Caller,
-    /// The caller may not keep set-ID bits.
+    /// True if the caller may not keep set-ID bits.
     drops_set_ids: bool,
     durability: Durability,
-    /// The flags of the handle now, without the flags that only open(2) has.
+    /// The present flags of the handle, without the flags that only open(2) has.
     flags: i32,
 }
 
@@ -100,15 +102,16 @@ impl Write {
             }
     }
 
-    /// Returns true if the data goes to the end of the file whatever its offset. Write-back does not: the kernel may
-    /// send it by any handle, and the pages may have been dirtied through a mapping that is older than the append-only
-    /// flag.
+    /// Returns true if the data goes to the end of the file whatever its offset. Write-back does
+    /// not append: the kernel may send it through any handle, and the pages may have been dirtied
+    /// through a mapping that is older than the append-only flag.
     fn appends(self, open: &OpenFile) -> bool {
         open.append_only && self.origin != Origin::WriteBack && self.flags & libc::O_APPEND != 0
     }
 
-    /// Returns true if the file is append-only, and the data was stored to a mapping of it, or is written through a handle of which a program
-    /// has cleared `O_APPEND`. ext4 refuses the mapping, and the change of the handle.
+    /// Returns true if the file is append-only, and the data was stored to a mapping of it, or is
+    /// written through a handle whose `O_APPEND` a program has cleared. The kernel's ext4 refuses
+    /// such a mapping and such a change of the handle.
     fn overwrites_append_only(self, open: &OpenFile) -> bool {
         let overwrites = match self.origin {
             Origin::WriteBack => open.pages.are_only_mapped_by_appenders(),
@@ -117,8 +120,9 @@ impl Write {
         open.append_only && overwrites && open.file.node().flags().contains(InodeFlags::APPEND)
     }
 
-    /// Returns true if mappings may show data that was not written: data stored to a mapping of an append-only or immutable
-    /// file, or data that write(2) has copied to pages that are mapped.
+    /// Returns true if mappings may contain data that was not written to the volume: data stored to
+    /// a mapping of an append-only or immutable file, or data that write(2) has copied to pages
+    /// that are mapped.
     fn may_show_unwritten_data(self, len: usize, outcome: &Outcome<u32>) -> bool {
         match (self.origin, outcome) {
             (Origin::WriteBack, Err(failure)) => failure.errno() == Errno::EPERM,
@@ -128,8 +132,8 @@ impl Write {
         }
     }
 
-    /// Returns true if a part of the data may find space after the whole has found none. The kernel forgets the pages that it has
-    /// written back, so a part that needs no space must be stored.
+    /// Returns true if parts of the data may find space although the whole has found none. The
+    /// kernel marks pages clean that it has sent, so each part that needs no space must be stored.
     fn may_fit_in_part(self, failure: &Failure) -> bool {
         self.origin == Origin::WriteBack && failure.lacks_space()
     }
@@ -172,7 +176,7 @@ impl Server {
                         return Err(failure);
                     }
                 }
-                // The caller sees how much was appended, not the error.
+                // The caller gets the number of bytes appended, not the error.
                 Err(failure) => {
                     let _ = self.handle_corruption::<()>(Err(failure));
                     break;
@@ -194,15 +198,17 @@ impl Server {
         if write.origin == Origin::WriteBack {
             self.drop_hidden_set_ids(node)?;
         }
-        // The kernel removes the capabilities itself before it caches a write that it sends later, but not before a store through a
-        // mapping. ext4 keeps them then, too, but there a user needs a permission of the stored owner to write.
+        // The kernel removes the capabilities itself before it caches a write that it sends later,
+        // but not before a store through a mapping. The kernel's ext4 keeps them then, too, but
+        // there a user needs the permission of the stored owner to write.
         if write.origin != Origin::WriteBack || self.has_shown_ids() {
             self.open_files.remove_capabilities(open)?;
         }
         Ok(())
     }
 
-    /// Sets the file's times and makes the write durable, as far as the server must. The kernel syncs its own pages.
+    /// Sets the file's times and makes the write durable, if the server must. The kernel syncs its
+    /// own pages.
     fn after_write(&self, open: &OpenFile, write: Write, written: u64) -> Outcome<u32> {
         if write.sets_times(open) {
             open.file.node().touch_modified()?;
@@ -216,8 +222,9 @@ impl Server {
         write.durability != Durability::None || self.syncs_changes(open.file.node())
     }
 
-    /// Returns true if a queue thread can do the write. Queue threads know no caller and do not remove privileges. One that waits for space
-    /// would hold up all other requests in its queue.
+    /// Returns true if a queue thread can execute the write. Queue threads know no caller and do
+    /// not remove privileges, and a queue thread that waits for space would delay all other
+    /// requests in its queue.
     fn fits_queue(&self, open: &OpenFile, write: Write, len: usize) -> bool {
         write.bypasses_cache(open, len)
             && !open.file.may_wait_for_space(len)
@@ -237,8 +244,9 @@ fn write_directly(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
     }
 }
 
-/// Writes what fits through the volume's page cache. The kernel ignores the count of a write-back and marks all of its pages clean, so only
-/// an error makes a later fsync(2) fail. The pieces that need no space are written nevertheless.
+/// Writes what fits through the volume's page cache. The kernel ignores the count of a write-back
+/// and marks all of its pages clean, so only an error makes a later fsync(2) fail. The function
+/// still writes the pieces that need no space.
 fn write_cached(open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u64> {
     let skips = write.origin == Origin::WriteBack;
     Ok(write_what_fits(open.buffered()?, data, write.at.offset, skips)? as u64)
@@ -264,7 +272,8 @@ impl Dispatcher {
         if let Some(_executing) = self.try_execute_io(latency, data.len(), fits_queue) {
             let outcome = self.server.write(&open, write, data);
             self.deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
-            // Before the end of the scope, in which this thread may park: a rename may wait until the request is answered.
+            // The file is dropped before the end of the scope, in which this thread may park: a
+            // rename may wait until the request is answered.
             drop(open);
             return;
         }

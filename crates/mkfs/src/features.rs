@@ -82,7 +82,8 @@ impl Features {
         Ok(())
     }
 
-    /// Removes features that others replace, and checks that the rest fit together, as mke2fs does.
+    /// Removes features that another feature replaces, and checks that the rest fit together, as
+    /// mke2fs does.
     ///
     /// # Errors
     /// [`MkfsError::Invalid`] names features that exclude each other.

@@ -197,7 +197,7 @@ impl MkfsOptions {
         Self::default()
     }
 
-    /// Sets the features to those of a type of volume. Drops the choices of earlier calls of
+    /// Chooses the features of a type of volume. Drops the choices of earlier calls of
     /// [`features`](Self::features).
     #[must_use]
     pub fn fs_type(mut self, fs_type: FsType) -> Self {

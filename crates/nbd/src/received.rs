@@ -1,7 +1,7 @@
 //! The bytes of a read that have arrived.
 //!
-//! Invariant: each byte counts once. So a reply that repeats bytes and omits others does not count
-//! as whole.
+//! Invariant: each byte counts once. So a reply that repeats bytes and omits other bytes does not
+//! count as whole.
 
 use smallvec::SmallVec;
 

@@ -1,8 +1,8 @@
 //! The synchronisation primitives of the engine.
 //!
 //! All locks and atomics whose order matters come from here, so that `--cfg shuttle` can replace
-//! them by those of the model checker. Invariant: every lock has a [`Rank`], and a thread acquires
-//! locks in the order of their ranks (I10, `lock_order`).
+//! them by the primitives of the model checker. Invariant: every lock has a [`Rank`], and a thread
+//! acquires locks in the order of their ranks (I10, `lock_order`).
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 mod delays;

@@ -1,7 +1,9 @@
-//! The tree of a quota file: four levels of references by the bytes of an id, from the root to the block that has the entry.
+//! The tree of a quota file: four levels of references by the bytes of an id, from the root to the
+//! block that has the entry.
 //!
-//! Responsible for finding, adding and listing entries in blocks that a caller provides ([`QuotaBlocks`]). Any bytes may be in the
-//! blocks: they lead to errors, and a walk reads each block of references once and each other block once for each of its entries.
+//! The module is responsible for finding, adding and listing entries in blocks that a caller
+//! provides ([`QuotaBlocks`]). Any bytes may be in the blocks: they lead to errors, and a walk
+//! reads each block of references once and each other block once for each of its entries.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,8 @@
 //! Allocating and freeing blocks.
 //!
-//! Responsible for the search of claimed blocks across groups, and for marking blocks used or free. Not responsible for which
-//! blocks a file gets: [`request`](super::request) decides that.
+//! The module is responsible for the search of claimed blocks across groups, and for marking blocks
+//! used or free. It is not responsible for which blocks a file gets: [`request`](super::request)
+//! decides that.
 
 use parext4_format::{FsBlock, GroupNo};
 

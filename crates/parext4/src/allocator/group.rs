@@ -1,8 +1,9 @@
 //! One block group: its descriptor, its free blocks and its inodes.
 //!
-//! Responsible for the bitmaps, the counters and the free extents of the group. Not responsible for choosing a group. The
-//! bitmaps are read when the group is first used, and may be [evicted](evict). Invariant: the free extents are the blocks that
-//! may be allocated now. In the bitmap and the counters, blocks of a transaction that is not durable are already free (I7).
+//! The module is responsible for the bitmaps, the counters and the free extents of the group. It is
+//! not responsible for choosing a group. The bitmaps are read when the group is first used, and may
+//! be [evicted](evict). Invariant: the free extents are the blocks that may be allocated now. In
+//! the bitmap and the counters, blocks of a transaction that is not durable are already free (I7).
 
 mod evict;
 mod window_blocks;

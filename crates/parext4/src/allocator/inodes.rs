@@ -1,6 +1,7 @@
 //! Allocating and freeing inode numbers.
 //!
-//! Responsible for the inode bitmaps and for choosing the group of an inode. Not responsible for the contents of inodes.
+//! The module is responsible for the inode bitmaps and for choosing the group of an inode. It is
+//! not responsible for the contents of inodes.
 
 use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap};
 

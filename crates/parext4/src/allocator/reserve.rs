@@ -1,7 +1,7 @@
 //! Claims of free blocks, made before the blocks are searched.
 //!
-//! Responsible for the counter of unclaimed blocks. Invariant: the groups and windows have at least as many free blocks as
-//! are claimed and not yet allocated.
+//! The module is responsible for the counter of unclaimed blocks. Invariant: the groups and windows
+//! have at least as many free blocks as are claimed and not yet allocated.
 
 use parext4_format::BlockRange;
 

@@ -1,7 +1,8 @@
 //! The superblock of an open volume: its counters and other fields that change.
 //!
-//! Responsible for counting free blocks and inodes, and for encoding the superblock at commit. Not responsible for the groups' own
-//! counters. Invariant: at commit the counters equal the sums over the groups.
+//! The module is responsible for counting free blocks and inodes, and for encoding the superblock
+//! at commit. It is not responsible for the groups' own counters. Invariant: at commit the counters
+//! equal the sums over the groups.
 
 use parext4_format::features::{Compat, RoCompat};
 use parext4_format::superblock::Superblock;

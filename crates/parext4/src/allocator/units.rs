@@ -1,6 +1,7 @@
 //! The boundary of the allocator: callers count in blocks, and the allocator in clusters.
 //!
-//! Responsible for the conversion. Without `bigalloc` a cluster is a block, and nothing changes.
+//! The module is responsible for the conversion. Without `bigalloc` a cluster is a block, and
+//! nothing changes.
 
 use parext4_format::{BlockRange, FsBlock};
 

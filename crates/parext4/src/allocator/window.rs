@@ -1,9 +1,10 @@
-//! A window: free blocks kept for a region of one file, so that the file stays contiguous if it grows or is filled in any
-//! order.
+//! A window: free blocks kept for a region of one file, so that the file stays contiguous if it
+//! grows or is filled in any order.
 //!
-//! Responsible for which of its blocks are still free. Not responsible for the bitmap, the descriptor and the counters, which
-//! count the blocks as free. Invariant: the blocks of a window are not in the free extents of their group. A thread that finds
-//! no other free blocks may reclaim a window at any time.
+//! A window records which of its blocks are still free. It does not change the bitmap, the
+//! descriptor and the counters, which count the blocks as free. Invariant: the blocks of a window
+//! are not in the free extents of their group. A thread that finds no other free blocks may reclaim
+//! a window at any time.
 
 use std::collections::BTreeMap;
 

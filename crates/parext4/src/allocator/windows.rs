@@ -1,7 +1,7 @@
 //! The windows of a volume and of one file.
 //!
-//! Responsible for the limits on windows and for reclaiming them. Not responsible for placing a window:
-//! [`placement`](super::placement) does that.
+//! The module is responsible for the limits on windows and for reclaiming them. It is not
+//! responsible for placing a window: [`placement`](super::placement) does that.
 
 use std::collections::BTreeMap;
 

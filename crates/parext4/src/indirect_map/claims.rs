@@ -51,8 +51,8 @@ impl IndirectMap {
     }
 
     /// Records that a block is reserved for each of the `missing` pointer blocks. Returns the
-    /// number of those that no other thread has recorded. The caller has held the map's lock since
-    /// it found them missing.
+    /// number of pointer blocks that no other thread has recorded. The caller has held the map's
+    /// lock since it found them missing.
     pub(crate) fn reserve_missing(&self, missing: &[PointerBlock]) -> u32 {
         if missing.is_empty() {
             return 0;

@@ -1,8 +1,8 @@
 //! Checkpoint: writes committed blocks to their home locations, so that their log blocks can be
 //! used again.
 //!
-//! Responsible for the order of these writes and for room in the log. The module `pending` decides
-//! which blocks a round writes.
+//! The module is responsible for the order of these writes and for room in the log. The module
+//! `pending` decides which blocks a round writes.
 //!
 //! Checkpoints run concurrently with commits, in rounds, one at a time (the lock of `tail`). A
 //! round:

@@ -1,12 +1,12 @@
 //! The lock that lets one thread at a time commit.
 //!
-//! A thread that waits for a transaction needs the lock only if no other thread commits that transaction first. With a
-//! plain mutex it would have to acquire the lock to find out, and could lose it repeatedly to threads that commit newer
-//! transactions. With this lock it sleeps until the lock is released, and checks the condition before it competes for the
-//! lock (`lock_unless`).
+//! A thread that waits for a transaction needs the lock only if no other thread commits that
+//! transaction first. With a plain mutex it would have to acquire the lock to find out, and could
+//! lose it repeatedly to threads that commit newer transactions. With this lock it sleeps until the
+//! lock is released, and checks the condition before it competes for the lock (`lock_unless`).
 //!
-//! Not responsible for the commit itself. Invariant: no wake-up is lost, because a thread tries to acquire the lock, and
-//! announces that it has released it, under `waiting`.
+//! The lock does not perform the commit. Invariant: no wake-up is lost, because a thread
+//! tries to acquire the lock, and announces that it has released it, under `waiting`.
 
 use crate::fault::{Fault, guarded};
 use crate::sync::Rank;

@@ -26,7 +26,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a volume without a journal. A failed discard is returned and does
-    /// not stop the volume; all other errors are those of [`commit`](Self::commit).
+    /// not stop the volume; all other errors are errors of [`commit`](Self::commit).
     pub(crate) fn empty_log(&self, blocks: EmptiedLog) -> Result<()> {
         let mut log = self.log.lock();
         self.health.check()?;

@@ -94,8 +94,8 @@ impl Scan {
     /// previous one, because it then remains from an earlier use of the log. Otherwise a bad
     /// checksum is corruption, because a commit block is written after all other blocks are
     /// durable. With `ASYNC_COMMIT` the transaction may be the last one, which a crash has
-    /// interrupted. These rules are those of jbd2, except that jbd2 refuses a log whose first
-    /// transaction has no valid checksum. A volume made over an old journal may have such a log.
+    /// interrupted. jbd2 has the same rules, except that jbd2 refuses a log whose first transaction
+    /// has no valid checksum. A volume made over an old journal may have such a log.
     ///
     /// # Errors
     /// Corruption.

@@ -1,8 +1,8 @@
 //! Committed blocks that are not yet at their home locations: the newest version of each, and the
 //! transactions of the log that still need them.
 //!
-//! Responsible for the choice of the blocks of a checkpoint round, and for the number of log blocks
-//! in use. It does no I/O.
+//! The module is responsible for the choice of the blocks of a checkpoint round, and for the number
+//! of log blocks in use. It does no I/O.
 //!
 //! Invariant: all these versions are durable in the log. So a round may write a newer version of a
 //! block than its transactions logged, but never an uncommitted one.

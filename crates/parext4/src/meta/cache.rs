@@ -1,8 +1,10 @@
-//! The cache of metadata blocks: sharded, bounded by the [budget](Budget), and the only source of a [`MetaBlock`].
+//! The cache of metadata blocks: sharded, bounded by the [budget](Budget), and the only source of a
+//! [`MetaBlock`].
 //!
-//! Responsible for reading and verifying blocks and for evicting them. Invariants: a block is in memory at most once, and
-//! always as the kind (and of the inode) for which it was first read; a request for it as another kind is corruption. Only
-//! blocks without references are evicted.
+//! The module is responsible for reading and verifying blocks and for evicting them. Invariants: a
+//! block is in memory at most once, and always as the kind (and of the inode) for which it was
+//! first read; a request for it as another kind is corruption. Only blocks without references are
+//! evicted.
 
 use std::io::IoSliceMut;
 

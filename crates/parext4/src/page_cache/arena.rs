@@ -1,8 +1,8 @@
 //! Memory that is mapped in chunks when first needed and whose addresses do not change.
 //!
-//! Responsible for mapping and unmapping. The owner of the arena records which items are in use.
-//! Invariant: an item that was mapped once stays readable, so threads without a lock may read an
-//! item that is no longer in use.
+//! The module is responsible for mapping and unmapping. The owner of the arena records which items
+//! are in use. Invariant: an item that was mapped once stays readable, so threads without a lock
+//! may read an item that is no longer in use.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;

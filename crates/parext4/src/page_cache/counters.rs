@@ -1,8 +1,9 @@
 //! The counters of a page cache.
 //!
-//! Responsible for what [`PageCacheStats`] reports and for the number of dirty pages, which limits
-//! writers. The counters are striped: an update is a relaxed addition to a cache line that a thread
-//! shares with few other threads. A sum is not a snapshot: each stripe is read at another moment.
+//! The module is responsible for what [`PageCacheStats`] reports and for the number of dirty pages,
+//! which limits writers. The counters are striped: an update is a relaxed addition to a cache line
+//! that a thread shares with few other threads. A sum is not a snapshot: each stripe is read at
+//! another moment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

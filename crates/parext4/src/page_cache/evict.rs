@@ -1,8 +1,8 @@
 //! Eviction: frees frames and nodes for pages that are claimed.
 //!
-//! Responsible for the free frames and for the leaves that became empty. [`fifo`] decides which
-//! page is tried next, and the state of the page whether it may be evicted. The eviction runs in
-//! the thread that needs the frame or the node.
+//! The module is responsible for the free frames and for the leaves that became empty. [`fifo`]
+//! decides which page is tried next, and the state of the page whether it may be evicted. The
+//! eviction runs in the thread that needs the frame or the node.
 //!
 //! Invariants: a page's slot becomes empty in one step with the check that the page may be evicted.
 //! A frame is reused only after its page's slot is empty.

@@ -1,8 +1,8 @@
 //! The order of eviction: S3-FIFO.
 //!
-//! Responsible for which page is evicted next, and for the free frames. The state of a page decides
-//! through [`EvictPages`] whether it may be evicted. All functions run under the lock of the
-//! eviction, which look-ups do not acquire.
+//! The queues decide which page is evicted next, and have the free frames. The state of
+//! a page decides through [`EvictPages`] whether it may be evicted. All functions run under the
+//! lock of the eviction, which look-ups do not acquire.
 //!
 //! 1. A new page enters the *small* queue, whose target is a tenth of all frames.
 //! 2. At the end of the small queue, a page that was accessed more than once moves to the *main*

@@ -1,9 +1,9 @@
 //! The page cache: contents of files in memory, within a budget.
 //!
-//! Responsible for pages, their states, the memory that they occupy, and which pages are evicted.
-//! It does not know extents, the journal or the device: callers fill pages and write them back. Nor
-//! does it know byte ranges: callers lock the range of the file that they read or write, so that
-//! the copies of two threads do not conflict.
+//! The module is responsible for pages, their states, the memory that they occupy, and which pages
+//! are evicted. It does not know extents, the journal or the device: callers fill pages and write
+//! them back. Nor does it know byte ranges: callers lock the range of the file that they read or
+//! write, so that the copies of two threads do not conflict.
 //!
 //! Invariant: a page is filled by one thread, written back by one thread at a time, and neither
 //! evicted nor discarded while it is pinned or written back. A dirty or reserved page is never

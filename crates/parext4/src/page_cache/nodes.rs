@@ -1,8 +1,9 @@
 //! The nodes of all files' trees: a pool of nodes, whose memory stays mapped so that readers need
 //! no lock.
 //!
-//! Responsible for allocating nodes and for the header of a leaf, which says to which file the leaf
-//! belongs and whether it may be freed. The module `tree` decides how nodes form a tree.
+//! The module is responsible for allocating nodes and for the header of a leaf, which says to which
+//! file the leaf belongs and whether it may be freed. The module `tree` decides how nodes form a
+//! tree.
 //!
 //! A node has a header and 64 slots. The header of a leaf:
 //!

@@ -1,7 +1,7 @@
 //! The state of a page: one atomic word, in the page's slot in the tree of its file.
 //!
-//! Responsible for the meaning of the word and for the changes that it permits. Its functions are
-//! pure: `page`, `file_pages` and the eviction decide when to apply a change.
+//! The module is responsible for the meaning of the word and for the changes that it permits. Its
+//! functions are pure: `page`, `file_pages` and the eviction decide when to apply a change.
 //!
 //! | bits | name | |
 //! |---|---|---|

@@ -1,8 +1,8 @@
 //! The tree of one file's pages: a radix tree of [`super::nodes`] that grows upwards with the
 //! largest index.
 //!
-//! Responsible for the shape of the tree. The modules `state` and `page` manage the states of pages
-//! in the slots of the leaves.
+//! The module is responsible for the shape of the tree. The modules `state` and `page` manage the
+//! states of pages in the slots of the leaves.
 //!
 //! The shape changes under a mutex; look-ups acquire no lock. Invariant: a look-up finds every page
 //! that is present from its start to its end, because a leaf with a used slot is not freed, nor are

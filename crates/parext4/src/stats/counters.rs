@@ -33,7 +33,7 @@ pub(crate) struct Counters {
     nowait_refusals: AtomicU64,
 }
 
-/// The counters to which one file's operations are added: those of the volume and of the file.
+/// The counters to which one file's operations are added: the volume's and the file's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a>([&'a Counters; 2]);
 

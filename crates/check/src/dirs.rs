@@ -340,7 +340,7 @@ impl<'a, 'v> Check<'a, 'v> {
             return;
         }
         let (found, name) = (hash.hash(entry.name).0, printable(entry.name));
-        // Bit 0 of a bound says that names of this hash begin in the block before.
+        // Bit 0 of a bound says that names of this hash begin in the previous block.
         if found < low & !1 {
             let problem = format_args!("{name:?} hashes to {found:#x}, below {low:#x}");
             self.entry_fail("hash", problem, block, PR_2_HTREE_MIN_HASH);

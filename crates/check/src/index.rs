@@ -36,7 +36,7 @@ pub(crate) struct Index {
     roles: HashMap<u32, Role>,
     /// The number of blocks of the directory; 0 if the root is unusable.
     blocks: u32,
-    /// `None` if the hashes of names cannot be computed.
+    /// The hash function of the directory; `None` if the hashes of names cannot be computed.
     pub hash: Option<DirHash>,
 }
 

@@ -100,7 +100,7 @@ const UNKNOWN_TYPE: u8 = 8;
 /// An inode that was parsed in spite of errors.
 struct Parsed {
     inode: Inode,
-    /// False if the size was wrong, which was reported, and is limited to the largest one.
+    /// False if the size was wrong. It was reported, and is limited to the largest one.
     knows_size: bool,
 }
 
@@ -156,7 +156,7 @@ struct Check<'a, 'v> {
     inode: &'a Inode,
     /// False if the mode has no type.
     has_type: bool,
-    /// False if the size was wrong, which was reported.
+    /// False if the size was wrong. It was reported.
     knows_size: bool,
     /// True after a problem of pass 2 of e2fsck, which checks inodes that pass 1 has found bad.
     is_bad: Cell<bool>,

@@ -83,7 +83,7 @@ use finding::Findings;
 use problem::{PR_0_FS_SIZE_WRONG, PR_0_SB_CORRUPT};
 use volume::Volume;
 
-/// How a volume is checked.
+/// Options of a check.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CheckOptions {

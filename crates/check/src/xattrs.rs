@@ -207,7 +207,7 @@ pub(crate) struct Entry<'a> {
     pub value_inode: u32,
     pub value_size: u32,
     pub hash: u32,
-    /// Where the value begins, and its length; 0 if an inode has it.
+    /// Offset and length of the value; 0 if an inode holds it.
     start: usize,
     size: usize,
     /// The value, once its place was checked.

@@ -18,7 +18,7 @@ pub enum Direct {
     Never,
 }
 
-/// How a device is opened, such as by [`FileDevice::open`](crate::FileDevice::open).
+/// Options for opening a device, such as by [`FileDevice::open`](crate::FileDevice::open).
 ///
 /// ```
 /// use parext4_device::{DeviceOptions, Direct};

@@ -32,9 +32,9 @@ pub(crate) struct ThreadQueue {
 struct Shared {
     device: Arc<dyn Device>,
     state: Mutex<QueueState>,
-    /// Notified when a request is pending, or the queue closes.
+    /// Condition that is notified when a request is pending, or the queue closes.
     work: Condvar,
-    /// Notified when a request is done, or a thread wakes the queue.
+    /// Condition that is notified when a request is done, or a thread wakes the queue.
     progress: Condvar,
 }
 

@@ -78,7 +78,7 @@ fn is_ignored(c: char) -> bool {
 /// The folded form while it is built.
 struct Folded {
     chars: Vec<char>,
-    /// Where the combining marks after the last other character begin.
+    /// Index of the first combining mark after the last other character.
     marks: usize,
 }
 

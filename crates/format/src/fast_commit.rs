@@ -70,7 +70,7 @@ pub struct Name {
     pub parent: InodeNo,
     /// The inode that the entry names.
     pub ino: InodeNo,
-    /// At least one byte, at most [`MAX_NAME`].
+    /// The name, of one to [`MAX_NAME`] bytes.
     pub name: Box<[u8]>,
 }
 

@@ -41,7 +41,7 @@ pub enum PointerBlock {
     Middle(u32),
 }
 
-/// Where a pointer is stored.
+/// The location of the pointer to a pointer block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// In the inode: pointer 12 + this number.

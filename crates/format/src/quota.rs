@@ -23,14 +23,14 @@ pub const DEFAULT_GRACE: u32 = 7 * 24 * 60 * 60;
 const VERSION: u32 = 1;
 const STRUCTURE: &str = "quota file";
 
-/// What a quota file counts the usage of.
+/// The kind of owner whose usage a quota file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuotaKind {
-    /// Each owner of inodes.
+    /// Users.
     User,
-    /// Each group of inodes.
+    /// Groups.
     Group,
-    /// Each project of inodes.
+    /// Projects.
     Project,
 }
 

@@ -132,7 +132,7 @@ impl fmt::Debug for MerkleTree {
     }
 }
 
-/// Where the tree has the hash of a block of the file, or of another block of the tree.
+/// The location of the hash of a block of the file, or of another block of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashPlace {
     /// The block of the tree, counted from its start.

@@ -37,7 +37,7 @@ pub(crate) struct Command {
     pub(crate) received: Received,
 }
 
-/// What a command does.
+/// The action of a command.
 #[derive(Debug)]
 pub(crate) enum Action {
     Read(Target),

@@ -13,7 +13,8 @@ use crate::command::Command;
 #[derive(Debug, Default)]
 pub(crate) struct FlushTurn {
     state: Mutex<TurnState>,
-    /// Notified when the session's thread has the turn, and when the session ends.
+    /// Condition that is notified when the session's thread has the turn, and when the session
+    /// ends.
     changed: Condvar,
 }
 

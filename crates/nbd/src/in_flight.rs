@@ -23,7 +23,7 @@ struct Slot {
     uses: u32,
     /// Time at which the command was sent. `None` if the slot is free.
     sent: Option<Instant>,
-    /// `None` while the receiver has the command.
+    /// The command; `None` while the receiver has it.
     command: Option<Command>,
 }
 

@@ -69,7 +69,7 @@ struct Data {
 pub(crate) struct Link<'a> {
     pub(crate) socket: &'a OwnedFd,
     pub(crate) in_flight: &'a Mutex<InFlight>,
-    /// Called with each command whose answer is complete, and its result.
+    /// Function that is called with each command whose answer is complete, and its result.
     pub(crate) complete: &'a dyn Fn(u64, Command, io::Result<()>) -> io::Result<()>,
 }
 

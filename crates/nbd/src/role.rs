@@ -33,7 +33,8 @@ pub(crate) trait Receiver<T> {
     /// Errors of poll(2).
     fn block(&mut self, inbox: &Mailbox<T>) -> io::Result<()>;
 
-    /// Receives what has arrived, and gives the completions to their owners. Does not block.
+    /// Receives the replies that have arrived, and passes the completions to their owners. Does not
+    /// block.
     ///
     /// # Errors
     /// The connection is lost.

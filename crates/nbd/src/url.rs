@@ -60,7 +60,7 @@ pub(crate) enum Server {
     Unix(PathBuf),
 }
 
-/// What a URL says about TLS.
+/// The settings of a URL for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) hostname: String,

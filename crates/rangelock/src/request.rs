@@ -13,10 +13,10 @@ use std::sync::Arc;
 /// not. Cancelling a request that waits takes time linear in the number of requests waiting for the same range.
 #[must_use = "dropping the request cancels it"]
 pub struct Request<'a> {
-    /// `None` once a guard owns the grant.
+    /// The lock; `None` once a guard owns the grant.
     lock: Option<&'a RangeLock>,
     placement: Placement,
-    /// `None` if the range was granted at once.
+    /// The waiter; `None` if the range was granted at once.
     waiter: Option<Arc<Waiter>>,
 }
 

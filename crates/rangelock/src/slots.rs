@@ -43,7 +43,8 @@ const EXPAND_AT_RANGES: usize = if MODEL { 3 } else { 16 };
 /// Collisions at which the lock expands: requests that met another range, held or waited for, in the single slot.
 const EXPAND_AT_COLLISIONS: usize = if MODEL { 3 } else { 8 };
 
-/// If true, every request is granted at once and excludes nothing, so that a benchmark can measure the lock's cost.
+/// True if every request is granted at once and excludes nothing, so that a benchmark can measure
+/// the lock's cost.
 const UNLOCKED: bool = cfg!(rangelock_unlocked);
 
 #[derive(Default)]

@@ -18,7 +18,7 @@ pub(crate) struct Waiter {
     waker: Waker,
 }
 
-/// What wakes a waiter that is granted.
+/// The action that wakes a granted waiter.
 pub(crate) enum Waker {
     Thread(Parker),
     Callback(Mutex<Option<Callback>>),
@@ -127,7 +127,7 @@ pub(crate) fn wake_all(granted: Vec<Arc<Waiter>>, planted: Planted) {
 }
 
 sync::thread_local! {
-    /// `Some` while this thread runs callbacks: the callbacks that became due meanwhile.
+    /// The callbacks that became due while this thread runs callbacks; `None` if it runs none.
     static DUE: RefCell<Option<VecDeque<Callback>>> = const { RefCell::new(None) };
 }
 

@@ -15,7 +15,8 @@ pub(crate) struct Completions {
     fence: Arc<Fence>,
     read_only: bool,
     state: Mutex<CompletedRequests>,
-    /// Notified when a request is done or the queue is woken, while the owner waits.
+    /// Condition that is notified when a request is done or the queue is woken, while the owner
+    /// waits.
     progress: Condvar,
 }
 

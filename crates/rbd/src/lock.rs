@@ -17,7 +17,7 @@ const WATCH: &str = "auto ";
 /// End of the message for a user whose requests for a takeover are denied.
 const NEEDS_PROFILE: &str = "; the user needs the capability `profile rbd` of the monitors";
 
-/// How a lock is acquired.
+/// Options for acquiring a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
     /// Whether to break the lock of another client.

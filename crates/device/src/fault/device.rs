@@ -37,7 +37,7 @@ impl FaultState {
     }
 }
 
-/// What happens to a call.
+/// The effect of the plan on a call.
 enum Action {
     Forward,
     Fail,
@@ -64,7 +64,7 @@ impl FaultDevice {
         *self.state.lock() = FaultState { plan, ..FaultState::default() };
     }
 
-    /// Lets all later calls pass. The count goes on, and [`failed`](Self::failed) stays.
+    /// Lets all later calls pass. The device keeps counting, and [`failed`](Self::failed) stays.
     pub fn disarm(&self) {
         let mut state = self.state.lock();
         state.plan = FaultPlan { kind: state.plan.kind, ..FaultPlan::default() };

@@ -24,12 +24,12 @@ impl WakeEvent {
         self.is_set() && self.set.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns whether a wake has come since the last `take`.
+    /// Returns whether a thread has set the flag since the last `take`.
     pub(crate) fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Blocks until the flag is set or the time `until` has come.
+    /// Blocks until the flag is set or the time `until` is reached.
     pub(crate) fn wait(&self, until: Option<Instant>) {
         let mut lock = self.lock.lock();
         while !self.is_set() {

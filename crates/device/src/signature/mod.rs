@@ -109,7 +109,7 @@ const ZONE: u64 = 512 << 10;
 struct Ends {
     first: Vec<u8>,
     last: Vec<u8>,
-    /// Where `last` begins in the range.
+    /// Offset of `last` in the range.
     last_offset: u64,
     size: u64,
 }
@@ -170,7 +170,8 @@ impl Ends {
         if self.get(OFFSET, 2)? != [0x55, 0xaa] {
             return None;
         }
-        // Of the 16 bytes of an entry the first is 0 or 0x80, and the fifth is the type, 0 if the entry is unused.
+        // An entry has 16 bytes. The first is 0 or 0x80, and the fifth is the type, 0 if the entry
+        // is unused.
         let entries: Vec<&[u8]> = self.get(ENTRIES, 64)?.chunks_exact(16).collect();
         let is_table =
             entries.iter().all(|entry| entry[0] & 0x7f == 0) && entries.iter().any(|entry| entry[4] != 0);

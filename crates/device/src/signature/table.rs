@@ -6,9 +6,9 @@ use SignatureOffset::{FromEnd, Start};
 /// The place of a signature, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum SignatureOffset {
-    /// From the start of the device.
+    /// Offset from the start of the device.
     Start(u64),
-    /// This many bytes before the device's size, which is first rounded down to a multiple of the
+    /// Distance before the end of the device, whose size is first rounded down to a multiple of the
     /// second number.
     FromEnd(u64, u64),
 }

@@ -1,7 +1,8 @@
 //! The code points that Unicode 12.1 has assigned.
 
-/// Where ranges of assigned code points begin and end: at each value, "assigned" changes to "not assigned" or back. Private-use code
-/// points and noncharacters count as assigned, surrogates do not. From `DerivedAge.txt` of Unicode 12.1.
+/// Boundaries of the ranges of assigned code points: at each value, "assigned" changes to "not
+/// assigned" or back. Private-use code points and noncharacters count as assigned, surrogates do
+/// not. From `DerivedAge.txt` of Unicode 12.1.
 #[rustfmt::skip]
 const BOUNDARIES: [u32; 1352] = [
     0x0, 0x378, 0x37a, 0x380, 0x384, 0x38b, 0x38c, 0x38d, 0x38e, 0x3a2, 0x3a3, 0x530, 0x531, 0x557, 0x559,

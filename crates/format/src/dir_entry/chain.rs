@@ -23,7 +23,7 @@ impl Header {
 
     /// Returns the number of bytes that a new entry could use.
     pub fn slack(&self) -> usize {
-        // Not below zero: `rec_len` was checked against the name.
+        // This does not overflow, because `rec_len` was checked against the name.
         self.rec_len - self.used()
     }
 }

@@ -20,9 +20,10 @@ pub struct QuotaEntry {
     pub space_soft: u64,
     /// Space in use, in bytes.
     pub space: u64,
-    /// When the grace of the space ends, in seconds since 1970; 0 if its soft limit is not exceeded.
+    /// End of the grace of the space, in seconds since 1970; 0 if its soft limit is not exceeded.
     pub space_time: u64,
-    /// When the grace of the inodes ends, in seconds since 1970; 0 if their soft limit is not exceeded.
+    /// End of the grace of the inodes, in seconds since 1970; 0 if their soft limit is not
+    /// exceeded.
     pub inode_time: u64,
 }
 

@@ -11,7 +11,7 @@ const STRICT: u16 = 1;
 /// `s_encoding_flags`: a look-up by hash suffices. Without the flag, drivers with other tables may have added names.
 const NO_COMPAT_FALLBACK: u16 = 2;
 
-/// How names of directories that ignore case are encoded: UTF-8, with the tables of Unicode 12.1.
+/// The encoding of names in directories that ignore case: UTF-8, with the tables of Unicode 12.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// True if names that are not UTF-8 are refused. Otherwise they are compared byte by byte.

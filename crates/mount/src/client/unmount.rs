@@ -28,7 +28,7 @@ use super::target::{Target, path_of};
 use super::umount_call::{UnmountError, detach_or_unmount};
 use crate::connection::control::Connection;
 
-/// How a directory is unmounted.
+/// Options of an unmount.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "functions have none")]
 pub struct Unmount<'a> {

@@ -29,8 +29,8 @@ pub enum Atime {
     Strict,
 }
 
-/// Which page cache serves the reads and writes of programs. In every mode, files opened with `O_DIRECT` bypass the
-/// kernel's page cache.
+/// The page cache that serves the reads and writes of programs. In every mode, files opened with
+/// `O_DIRECT` bypass the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cache {

@@ -21,7 +21,8 @@ const FITRIM: u32 = 0xc018_5879;
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const FS_IOC_SETFSLABEL: u32 = 0x4100_9432;
 const EXT4_IOC_CHECKPOINT: u32 = 0x4004_662b;
-/// The same number as `FS_IOC_SHUTDOWN`, and as `XFS_IOC_GOINGDOWN`, which test programs use.
+/// The ioctl that shuts the volume down. `FS_IOC_SHUTDOWN` and `XFS_IOC_GOINGDOWN`, which test
+/// programs use, have the same number.
 pub(crate) const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587d;
 
 /// `EXT4_IOC_CHECKPOINT_FLAG_*`: discard the journal's blocks, overwrite them with zeros, only check the arguments.

@@ -30,9 +30,9 @@ pub(crate) struct WorkerPool {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<PoolState>,
-    /// Notified of each job, and when the pool is joined.
+    /// Condition that is notified of each job, and when the pool is joined.
     wake: Condvar,
-    /// Notified when a thread ends.
+    /// Condition that is notified when a thread ends.
     ended: Condvar,
 }
 

@@ -85,7 +85,8 @@ struct Ledger {
     thread: usize,
     /// The epoch in which the attempt failed; `None` before that.
     failed: Option<Epoch>,
-    /// Number of blocks that came back, except for blocks of claims that began after the failure.
+    /// Number of blocks that were returned, except for blocks of claims that began after the
+    /// failure.
     returned: u64,
     /// Number of changes for which the thread wakes.
     events: u64,

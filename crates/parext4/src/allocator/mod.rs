@@ -187,8 +187,8 @@ impl Allocator {
 
     /// Returns true if directories should use as few blocks as possible, because the volume is to be filled and has little space.
     pub(crate) fn packs_directories(&self) -> bool {
-        // In so small a space, a directory cannot grow so large that a search without an index
-        // takes long.
+        // In this space, a directory cannot grow so large that a search without an index takes
+        // long.
         const FEW: i64 = 4096;
         self.options.fill_completely && self.unclaimed.load(Ordering::Relaxed) < FEW
     }

@@ -16,8 +16,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 #[derive(Debug)]
 pub(super) struct CommitLock<T> {
     value: Mutex<T>,
-    /// Locked from an attempt to lock `value` until the thread sleeps, and acquired before
-    /// `released` is signalled.
+    /// Lock that a thread holds from its attempt to lock `value` until it sleeps, and that is
+    /// acquired before `released` is signalled.
     waiting: Mutex<()>,
     released: Condvar,
 }

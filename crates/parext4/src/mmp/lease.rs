@@ -49,7 +49,7 @@ pub(super) struct Lease {
     /// End of the lease on the clock of [`now`], in nanoseconds.
     until: AtomicU64,
     state: Mutex<LeaseBlocks>,
-    /// Notified when the lease was extended or lost.
+    /// Condition that is notified when the lease was extended or lost.
     changed: Condvar,
     /// The sleep of the owner's thread.
     timer: SleepTimer,

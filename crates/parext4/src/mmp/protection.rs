@@ -20,7 +20,7 @@ use crate::threads::{self, JoinHandle};
 #[derive(Debug)]
 pub(crate) struct Protection {
     lease: Arc<Lease>,
-    /// `None` once the protection was released.
+    /// The heartbeat; `None` once the protection was released.
     heartbeat: Mutex<Option<Arc<Heartbeat>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }

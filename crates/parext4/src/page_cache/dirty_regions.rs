@@ -1,8 +1,8 @@
 //! The parts of a file that may have dirty pages. A search for dirty pages skips all other parts.
 //!
-//! A region is the pages of one leaf of the tree, and of the leaves [`REGIONS`] after it, twice
-//! that after it, and so on. So the map has a constant size, and each leaf of a file of up to 256
-//! MiB has a region of its own. A small file has no map, and all of its pages may be dirty.
+//! The leaves of the tree whose numbers are equal modulo [`REGIONS`] form one region. So the map
+//! has a constant size, and each leaf of a file of up to 256 MiB has a region of its own. A small
+//! file has no map, and all of its pages may be dirty.
 //!
 //! | state | meaning | to |
 //! |---|---|---|

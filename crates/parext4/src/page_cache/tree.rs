@@ -27,7 +27,7 @@ pub(super) struct PageTree {
     /// The root. 0 for an empty tree; otherwise the root's number and, from bit 32 on, its height.
     /// A leaf has height 1.
     root: AtomicU64,
-    /// Locked while the shape changes.
+    /// Lock that is held while the shape changes.
     shape: Mutex<()>,
 }
 

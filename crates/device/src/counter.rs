@@ -1,6 +1,6 @@
 //! [`Counter`]: a number that a device reports about itself.
 
-/// A number that a device reports about itself, for people who watch it.
+/// A number that a device reports about itself, for its users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Name of the number in lower case, with words separated by `_`, such as `reconnects`. A

@@ -96,7 +96,7 @@ impl LockReturn {
     }
 }
 
-/// Two handovers are equal if they are the same lock.
+/// Two handovers are equal if they share one lock.
 impl PartialEq for LockHandover {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

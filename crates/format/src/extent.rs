@@ -14,7 +14,7 @@ use crate::number::{FileBlock, FsBlock};
 pub const MAX_WRITTEN: u32 = 32768;
 /// The longest unwritten extent, in blocks.
 pub const MAX_UNWRITTEN: u32 = 32767;
-/// The deepest tree (`EXT4_MAX_EXTENT_DEPTH`); a root that is a leaf has depth 0.
+/// Maximum depth of a tree (`EXT4_MAX_EXTENT_DEPTH`); a root that is a leaf has depth 0.
 pub const MAX_DEPTH: u16 = 5;
 /// The bytes of `i_block`.
 pub const ROOT_SIZE: usize = 60;
@@ -22,7 +22,7 @@ pub const ROOT_SIZE: usize = 60;
 const MAGIC: u16 = 0xf30a;
 /// The header and each entry have 12 bytes.
 const ENTRY_SIZE: usize = 12;
-/// Added to `ee_len` if the extent is unwritten.
+/// The number that is added to `ee_len` if the extent is unwritten.
 const UNWRITTEN_BIAS: u16 = 0x8000;
 
 /// A run of file blocks that is contiguous on the volume.

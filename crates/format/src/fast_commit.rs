@@ -41,7 +41,7 @@ const HEAD: u16 = 9;
 /// A logged change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The file blocks of an extent are mapped as it says.
+    /// The file blocks of an extent are mapped to its volume blocks.
     AddRange(InodeNo, Extent),
     /// File blocks are not mapped any more.
     DelRange {

@@ -19,11 +19,11 @@ bitflags::bitflags! {
         const RESIZE_INODE = 0x10;
         /// Directories may be hash trees.
         const DIR_INDEX = 0x20;
-        /// Uninitialised block groups; never in a released kernel.
+        /// Block groups may be uninitialised; never in a released kernel.
         const LAZY_BG = 0x40;
-        /// Excluded inodes; never in a released kernel.
+        /// There may be inodes that snapshots exclude; never in a released kernel.
         const EXCLUDE_INODE = 0x80;
-        /// Exclude bitmaps of snapshots; never in a released kernel.
+        /// Groups have exclude bitmaps of snapshots; never in a released kernel.
         const EXCLUDE_BITMAP = 0x100;
         /// Only the groups in `s_backup_bgs` have a superblock backup.
         const SPARSE_SUPER2 = 0x200;
@@ -38,7 +38,7 @@ bitflags::bitflags! {
     /// `s_feature_incompat`: an implementation must refuse a file system with unknown features.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Incompat: u32 {
-        /// Compressed files.
+        /// Files may be compressed.
         const COMPRESSION = 0x1;
         /// Directory entries hold the file type.
         const FILETYPE = 0x2;
@@ -52,7 +52,7 @@ bitflags::bitflags! {
         const EXTENTS = 0x40;
         /// Block numbers have 64 bits.
         const BIT64 = 0x80;
-        /// Multiple-mount protection.
+        /// Multi-mount protection is in use.
         const MMP = 0x100;
         /// The metadata of several groups may lie together.
         const FLEX_BG = 0x200;
@@ -62,7 +62,7 @@ bitflags::bitflags! {
         const DIRDATA = 0x1000;
         /// The checksum seed is in the superblock.
         const CSUM_SEED = 0x2000;
-        /// Directories above 2 GiB or with three htree levels.
+        /// Directories may have more than 2 GiB or three htree levels.
         const LARGEDIR = 0x4000;
         /// Small files live in their inode.
         const INLINE_DATA = 0x8000;
@@ -79,7 +79,7 @@ bitflags::bitflags! {
         const SPARSE_SUPER = 0x1;
         /// Files of 2 GiB and more may exist.
         const LARGE_FILE = 0x2;
-        /// Directories as B-trees; never in a released kernel.
+        /// Directories are B-trees; never in a released kernel.
         const BTREE_DIR = 0x4;
         /// `i_blocks` has 48 bits, and may count file-system blocks.
         const HUGE_FILE = 0x8;
@@ -89,15 +89,15 @@ bitflags::bitflags! {
         const DIR_NLINK = 0x20;
         /// Inodes promise `s_min_extra_isize` extra bytes.
         const EXTRA_ISIZE = 0x40;
-        /// Snapshots; never in a released kernel.
+        /// There are snapshots; never in a released kernel.
         const HAS_SNAPSHOT = 0x80;
         /// Quotas are kept in hidden inodes.
         const QUOTA = 0x100;
-        /// Allocation in clusters of blocks.
+        /// Blocks are allocated in clusters.
         const BIGALLOC = 0x200;
         /// All metadata has a crc32c.
         const METADATA_CSUM = 0x400;
-        /// Replicas; never in a released kernel.
+        /// There are replicas; never in a released kernel.
         const REPLICA = 0x800;
         /// The file system must not be written.
         const READONLY = 0x1000;

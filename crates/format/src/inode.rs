@@ -42,13 +42,13 @@ pub struct Inode {
     pub gid: u32,
     /// The size, in bytes.
     pub size: u64,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Timestamp,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Timestamp,
-    /// Last change of the data.
+    /// Time of the last change of the data.
     pub mtime: Timestamp,
-    /// Creation.
+    /// Time of creation.
     pub crtime: Timestamp,
     /// Time of deletion, in seconds since 1970; in the orphan list, the next orphan.
     pub dtime: u32,
@@ -56,7 +56,7 @@ pub struct Inode {
     pub links: u16,
     /// The space in use, in units of 512 bytes (the unit on the device may be a block).
     pub blocks: u64,
-    /// Flags.
+    /// The flags.
     pub flags: InodeFlags,
     /// The root of the extent tree, the target of a short symbolic link, a device number, or the first contents.
     pub block: [u8; 60],

@@ -33,26 +33,26 @@ const TAIL_SIZE: usize = 4;
 /// The kind of a control block of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockType {
-    /// The locations of the data blocks that follow it.
+    /// A block with the locations of the data blocks that follow.
     Descriptor = 1,
-    /// The end of a transaction.
+    /// A block that ends a transaction.
     Commit = 2,
     /// The superblock of version 1, without features.
     SuperblockV1 = 3,
     /// The superblock.
     SuperblockV2 = 4,
-    /// Blocks whose older copies in the log must not be replayed.
+    /// A list of blocks whose older copies in the log must not be replayed.
     Revoke = 5,
 }
 
 /// The features that determine the layout of journal blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TagFormat {
-    /// Block numbers of 64 bits.
+    /// True if block numbers have 64 bits.
     pub bit64: bool,
-    /// Checksums, 16 bits a tag.
+    /// True if blocks have checksums, and tags 16 bits of them.
     pub csum_v2: bool,
-    /// Checksums, 32 bits a tag.
+    /// True if blocks have checksums, and tags 32 bits of them.
     pub csum_v3: bool,
 }
 

@@ -26,7 +26,7 @@ pub const MAX_UPDATE_INTERVAL: u16 = 300;
 
 /// `mmp_magic`
 const MAGIC: u32 = 0x004d_4d50;
-/// A check interval is this many times as long as the last update took.
+/// Ratio of a check interval to the duration of the last update.
 const CHECK_FACTOR: u64 = 2;
 /// The shortest check interval, in seconds.
 const MIN_CHECK_INTERVAL: u16 = 5;

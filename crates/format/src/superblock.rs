@@ -67,7 +67,7 @@ pub struct Superblock {
     raw: RawSuperblock,
 }
 
-/// Parsing and encoding.
+/// Parses and encodes superblocks.
 impl Superblock {
     /// Offset of the superblock on the device, in bytes.
     pub const OFFSET: u64 = 1024;
@@ -136,7 +136,7 @@ impl Superblock {
     }
 }
 
-/// Features, identity and state.
+/// Accesses features, identity and state.
 impl Superblock {
     /// Returns the features that may be ignored.
     #[must_use]

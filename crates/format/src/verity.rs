@@ -24,9 +24,9 @@ use crate::error::{FormatError, Result};
 pub const DESCRIPTOR: usize = 256;
 /// The largest descriptor with its signature, in bytes (`FS_VERITY_MAX_DESCRIPTOR_SIZE`).
 pub const MAX_DESCRIPTOR: usize = 16384;
-/// The tree begins at the first multiple of this many bytes after the file.
+/// The tree begins at the first multiple of this number of bytes after the end of the file.
 const ALIGNMENT: u64 = 65536;
-/// The highest tree (`FS_VERITY_MAX_LEVELS`).
+/// Maximum number of levels of a tree (`FS_VERITY_MAX_LEVELS`).
 const MAX_LEVELS: usize = 8;
 /// Binary logarithm of the smallest block of a tree.
 const MIN_BLOCK_BITS: u8 = 10;

@@ -8,7 +8,7 @@ use parext4_format::superblock::MAX_CLUSTERS_PER_GROUP;
 use crate::MkfsOptions;
 use crate::error::{MkfsError, Result};
 
-/// Minimum number of blocks of a group, if the options choose it.
+/// Minimum number of blocks of a group that the options may choose.
 const MIN_BLOCKS_PER_GROUP: u32 = 256;
 
 /// Checks the options by themselves.

@@ -21,7 +21,7 @@ use parext4_format::convert::saturating_u32;
 pub(crate) const FIRST_INODE: u32 = 11;
 /// Number of groups that keep their bitmaps and inode tables together with `flex_bg`.
 const DEFAULT_FLEX_GROUPS: u32 = 16;
-/// Number of blocks in a cluster, unless the options choose it.
+/// Number of blocks in a cluster, unless the options set it.
 const DEFAULT_CLUSTER_BLOCKS: u32 = 16;
 /// Maximum number of blocks in a cluster.
 const MAX_CLUSTER_BLOCKS: u32 = 1 << 14;
@@ -78,7 +78,7 @@ struct Request {
     flex_groups: u32,
     revision: u32,
     features: Features,
-    /// Number of blocks to which the volume can be extended, if the options choose it.
+    /// Number of blocks to which the volume can be extended, if the options set it.
     max_blocks: Option<u64>,
     superblock_backups: u8,
 }

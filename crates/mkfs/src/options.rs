@@ -79,9 +79,9 @@ pub struct MkfsOptions {
     pub on_error: OnError,
     /// Directory on which the volume counts as last mounted, at most 63 bytes.
     pub last_mounted: String,
-    /// Blocks that a RAID writes to one disk before it uses the next; 0 for none.
+    /// Blocks that a RAID writes to one disk before it uses the next; 0 without a RAID.
     pub stride: u16,
-    /// Blocks that a RAID writes to all disks before it uses the first again; 0 for none.
+    /// Blocks that a RAID writes to all disks before it uses the first again; 0 without a RAID.
     pub stripe_width: u32,
     /// Number of blocks to which the volume can be extended while it is mounted. `None` chooses 1024 times its size.
     pub max_blocks: Option<u64>,
@@ -304,7 +304,8 @@ impl MkfsOptions {
     }
 }
 
-/// Defines a method for each field, which sets it: `name = type`, or `name: type` for a field that may be `None`.
+/// Defines a method that sets each field: `name = type`, or `name: type` for a field that may be
+/// `None`.
 macro_rules! setters {
     ($($value:ident = $value_type:ty,)* ; $($choice:ident: $choice_type:ty,)*) => {
         impl MkfsOptions {

@@ -25,17 +25,17 @@ bitflags::bitflags! {
     /// `s_feature_incompat`: an implementation must not replay a journal with unknown bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct JournalIncompat: u32 {
-        /// Revoke blocks.
+        /// The journal may have revoke blocks.
         const REVOKE = 1;
-        /// Block numbers of 64 bits.
+        /// Block numbers have 64 bits.
         const BIT64 = 2;
         /// Commit blocks are written along with the blocks of their transaction.
         const ASYNC_COMMIT = 4;
-        /// Checksums, 16 bits a tag.
+        /// Blocks have checksums, tags 16 bits of them.
         const CSUM_V2 = 8;
-        /// Checksums, 32 bits a tag.
+        /// Blocks have checksums, tags 32 bits of them.
         const CSUM_V3 = 0x10;
-        /// Fast commits.
+        /// The journal has an area for fast commits.
         const FAST_COMMIT = 0x20;
     }
 }

@@ -191,7 +191,7 @@ impl LastReport {
     }
 }
 
-/// Describes the files that have lost data. `None` if there are none.
+/// Describes the files that have lost data; `None` if no file has.
 fn describe_refused(refused: &RefusedWriteBack) -> Option<String> {
     let more =
         |count: u64| if count == 1 { "1 other file".to_owned() } else { format!("{count} other files") };

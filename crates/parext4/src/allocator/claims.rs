@@ -284,7 +284,7 @@ impl Waiter<'_> {
     /// Blocks for [`CHECK_INTERVAL`], whatever happens. The caller has paused `times` before.
     pub(crate) fn pause(&self, times: u32) {
         if cfg!(shuttle) {
-            // In a model no time passes, so this yields.
+            // In a model no time passes, so the thread yields instead.
             (0..=times).for_each(|_| yield_now());
         } else {
             self.block_while(|_| true);

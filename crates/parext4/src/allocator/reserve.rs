@@ -173,7 +173,7 @@ impl Allocator {
         reservation
     }
 
-    /// Returns a reservation that was suspended.
+    /// Resumes a suspended reservation.
     pub(crate) fn resume(&self, suspended: SuspendedReservation) -> Reservation<'_> {
         let SuspendedReservation { blocks, counted } = suspended;
         Reservation { allocator: self, blocks, counted }

@@ -62,7 +62,7 @@ impl WindowTable {
         self.by_age.len()
     }
 
-    /// Returns true if a window ends at `block`, into which its file may grow.
+    /// Returns true if a window ends at `block`, so that the file of the window may grow into it.
     pub(super) fn ends_at(&self, block: FsBlock) -> bool {
         self.by_age.values().any(|window| window.run.start + u64::from(window.run.len) == block)
     }

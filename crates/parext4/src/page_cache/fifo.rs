@@ -81,7 +81,7 @@ pub(super) struct Queues {
     small: List,
     main: List,
     ghosts: GhostQueue,
-    /// Length of the small queue from which on it is evicted from before the main queue.
+    /// Length of the small queue from which on pages are evicted from it before the main queue.
     small_target: u32,
 }
 

@@ -33,7 +33,7 @@ impl std::iter::Sum for Amount {
 pub(crate) struct Dquot {
     kind: QuotaKind,
     id: u32,
-    /// The block of the file that has the entry, and its offset there.
+    /// The block that contains the entry, and the offset of the entry in it.
     block: Arc<MetaBlock>,
     offset: usize,
     space: AtomicI64,

@@ -17,9 +17,8 @@ pub struct Explanation {
     pub ino: InodeNo,
     /// The operation that waited.
     pub waiter: Contender,
-    /// The first operation before it with a conflicting range, whether that was held or waited for.
-    /// `None` if that operation was just ending, or if more than 256 operations were active on the
-    /// file.
+    /// The first earlier operation with a conflicting range, which it held or waited for. `None` if
+    /// that operation was just ending, or if more than 256 operations were active on the file.
     pub holder: Option<Contender>,
     /// True if the policy makes operations hold the whole file.
     pub whole_file: bool,
@@ -37,7 +36,7 @@ pub struct Explanation {
 pub struct Contender {
     /// The operation.
     pub operation: Operation,
-    /// The reason for its range.
+    /// The reason why the operation needs its range.
     pub reason: Reason,
     /// True if the operation needs the range exclusively.
     pub exclusive: bool,

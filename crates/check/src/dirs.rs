@@ -220,7 +220,7 @@ impl<'a, 'v> Check<'a, 'v> {
         if self.volume.inode(parent).is_none_or(|state| state.kind != FileType::Directory.dirent_type()) {
             self.entry_fail(
                 "inode",
-                format_args!("\"..\" is inode {parent}, no directory"),
+                format_args!("\"..\" is inode {parent}, which is not a directory"),
                 block,
                 PR_2_BAD_INO,
             );

@@ -10,5 +10,5 @@ pub(crate) fn end_of_file(offset: u64) -> io::Error {
 
 /// Returns the error of a write that wrote no bytes at `offset` of its file.
 pub(crate) fn nothing_written(offset: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::WriteZero, format!("the file takes no bytes at offset {offset}"))
+    io::Error::new(io::ErrorKind::WriteZero, format!("the file accepts no bytes at offset {offset}"))
 }

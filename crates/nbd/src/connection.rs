@@ -145,7 +145,7 @@ impl Connection {
 
     fn check_age(&self) -> io::Result<()> {
         if self.deadline.lock().is_some_and(|deadline| Instant::now() >= deadline) {
-            let message = "the server was too slow for what a new connection gets first";
+            let message = "the server was too slow to answer the first requests of a new connection";
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
         match self.in_flight.lock().oldest() {

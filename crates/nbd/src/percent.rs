@@ -17,7 +17,7 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, String> {
             rest = after;
             Some(digit(digits[0])? << 4 | digit(digits[1])?)
         });
-        decoded.push(digits.ok_or_else(|| format!("no two hexadecimal digits after % in {text:?}"))?);
+        decoded.push(digits.ok_or_else(|| format!("a % without two hexadecimal digits in {text:?}"))?);
     }
     Ok(decoded)
 }

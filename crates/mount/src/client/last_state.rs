@@ -99,7 +99,7 @@ impl StateAtSync {
             && !has_ended
         {
             announce(&format!(
-                "{dir} is unmounted; its server goes on (process {process}): another mount namespace may hold the volume"
+                "{dir} is unmounted; its server still runs (process {process}): another mount namespace may hold the volume"
             ));
             return self.lost();
         }

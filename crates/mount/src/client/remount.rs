@@ -59,7 +59,7 @@ pub enum RemountError {
     #[error("{0}: files are open for writing")]
     InUse(String),
     /// The mount is read-only now, but changes made before may not be durable.
-    #[error("{dir} is read-only now, but not everything written before is durable: {cause}")]
+    #[error("{dir} is read-only now, but earlier writes may not be durable: {cause}")]
     NotDurable {
         /// The directory.
         dir: String,

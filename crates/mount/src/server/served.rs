@@ -139,7 +139,7 @@ impl Server {
         // This comes before the volume is closed, which after a failure could not be opened for
         // reading either.
         let reopening = reopen.begin()?;
-        let _pause = self.in_flight.pause().ok_or("requests are under way that do not end")?;
+        let _pause = self.in_flight.pause().ok_or("requests in flight do not end")?;
         self.replace(&*reopening, queues)
     }
 

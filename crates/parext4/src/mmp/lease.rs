@@ -430,7 +430,7 @@ fn lost_to(other: &MmpState) -> String {
         ),
         MmpUse::Fsck | MmpUse::InUse => {
             format!(
-                "multi-mount protection: another machine has taken the volume over ({other}); this one writes nothing more"
+                "multi-mount protection: another machine has taken the volume over ({other}); this machine writes nothing more"
             )
         }
     }

@@ -88,7 +88,7 @@ impl UringQueue {
         }
     }
 
-    /// Reaps the kernel's completions. A transfer that is not complete goes back to the ring.
+    /// Reaps the kernel's completions. A transfer that is not complete enters the ring again.
     fn reap(&mut self, done: &mut Vec<Done>) {
         while let Some(completion) = self.ring.reap() {
             match completion {

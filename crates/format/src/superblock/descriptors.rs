@@ -131,7 +131,7 @@ pub enum SuperCopies {
     All,
     /// Group 1 and the powers of 3, 5 and 7.
     Sparse,
-    /// These two groups; 0 for none.
+    /// Only these two groups; 0 means no group.
     Two([u32; 2]),
 }
 

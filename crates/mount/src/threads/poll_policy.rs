@@ -13,7 +13,7 @@ const MAX_GAP: Duration = Duration::from_micros(200);
 const MAX_SHORT: Duration = Duration::from_micros(40);
 /// Score from which on threads poll.
 const POLL_SCORE: i32 = 16;
-/// The largest value of both scores.
+/// Upper limit of each of the two scores.
 const MAX_SCORE: i32 = 64;
 /// Amount by which a long request, a late one, or a poll without a request reduces the score. A
 /// short request that was not late adds one.

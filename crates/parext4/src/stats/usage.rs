@@ -50,7 +50,7 @@ impl VolumeUsage {
         self.records(file).active.as_ref()
     }
 
-    /// Adds a wait in `file`.
+    /// Records a wait for a range of `file`, to explain it.
     pub(crate) fn explain(&self, file: &FileUsage, wait: &Explanation) {
         let file = self.active(file).map(|active| &active.waits);
         self.waits.iter().chain(file).for_each(|waits| waits.add(wait));

@@ -36,7 +36,7 @@ const MOST_REPLIES: usize = 64;
 pub(crate) struct Negotiated {
     pub(crate) socket: OwnedFd,
     /// The socket to the server, if `socket` leads to a thread that encrypts; see
-    /// [`tls`](crate::tls).
+    /// [`tls`].
     pub(crate) encrypted: Option<Arc<OwnedFd>>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) export: Export,

@@ -50,7 +50,7 @@ impl ServerProcess {
     }
 
     /// Finds the server of a mount of another user among the processes of that user, within
-    /// [`SEARCHES_FOR`](super::elsewhere::SEARCHES_FOR). Opens no file that the server names.
+    /// [`SEARCHES_FOR`]. Opens no file that the server names.
     pub fn find(user: u32, connection: &str) -> Option<Self> {
         let is_users =
             |pid: &u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == user);

@@ -2,7 +2,7 @@
 //! the image.
 //!
 //! 1. The kernel's records identify the [target](super::target) and the user of its server. The
-//!    module [`foreign`](super::foreign) unmounts a mount of another user.
+//!    module [`foreign`] unmounts a mount of another user.
 //! 2. A copy of the mount that is attached to no directory keeps the volume mounted, and the
 //!    directory is unmounted. From then on no program can change the volume through the directory.
 //!    Users without the privilege for a copy unmount after step 3.

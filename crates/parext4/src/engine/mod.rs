@@ -1,7 +1,7 @@
 //! The engine of an open volume: its device, geometry, health, caches, journal, allocator and table of inodes.
 //!
-//! Responsible for the parts that all operations need, and for running changes in transactions ([`Engine::transact`]). Not
-//! responsible for operations: modules above this one add their own to [`Engine`], and this one uses none of them.
+//! Responsible for the parts that all operations need, for loading inodes, and for running changes in transactions
+//! ([`Engine::transact`]). Not responsible for operations: modules above this one add their own to [`Engine`], and this one uses none of them.
 
 mod block_watch;
 mod commit_hooks;
@@ -14,6 +14,7 @@ mod idle_cache;
 mod in_flight;
 mod large_file;
 mod lazy_times;
+mod load;
 mod orphans;
 mod preallocation;
 mod quota;

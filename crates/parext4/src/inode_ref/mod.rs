@@ -1,6 +1,6 @@
 //! `InodeRef`: a counted reference to an inode.
 //!
-//! Responsible for the life of inodes: loading, creating, referring to and deleting them. Not responsible for names and data.
+//! Responsible for the life of inodes in use: referring to and deleting them. Not responsible for names and data.
 //! Invariant: dropping the last `InodeRef` of an inode without names deletes the inode, exactly once.
 
 mod blocks;
@@ -9,7 +9,6 @@ mod discard;
 mod flags;
 mod hold;
 mod id;
-mod load;
 mod sync;
 mod units;
 mod value;

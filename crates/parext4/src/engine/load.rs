@@ -3,7 +3,7 @@
 use parext4_format::InodeNo;
 use parext4_format::inode::Inode as RawInode;
 
-use crate::engine::Engine;
+use super::Engine;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeParts};
 use crate::journal::Handle;
@@ -40,7 +40,7 @@ impl Engine {
 
     /// Reads the inode from the device. `None` if its place in the table holds zeros, as for an inode that is being
     /// created, whose number is in use before its transaction closes.
-    pub(super) fn load_made(&self, ino: InodeNo) -> Result<Option<Inode>> {
+    pub(crate) fn load_made(&self, ino: InodeNo) -> Result<Option<Inode>> {
         let place = self.allocator.inode_place(ino)?;
         let block = self.cache.read(place.block, BlockKind::InodeTable)?;
         let bytes = block.snapshot();

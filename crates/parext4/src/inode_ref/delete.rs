@@ -1,6 +1,5 @@
 //! Deleting an inode without names and users, and finishing a truncation.
 
-use parext4_format::inode::InodeFlags;
 use parext4_format::{BlockRange, FsBlock};
 use rangelock::{ByteRange, Mode};
 
@@ -32,23 +31,6 @@ impl InodeRef {
 }
 
 impl EngineRef {
-    /// Finishes a truncation that a crash has interrupted. First zeroes the rest of the last block, which the kernel does only after it has
-    /// logged the size: a kernel that extends the file may expect zeros there. The commit that removes the orphan makes the zeros
-    /// durable (H8). Without its key, an encrypted block cannot be zeroed in part.
-    ///
-    /// # Errors
-    /// As [`finish_truncation`](Engine::finish_truncation), a failed read or write.
-    pub(crate) fn recover_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
-        let kept = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
-        if !inode.holds_metadata() && !inode.flags().intersects(kept) {
-            let node = InodeRef::new(self, Arc::clone(inode));
-            let _held = hold(Rank::Range);
-            let alone = Hold::new(inode.ranges.exclusive(ByteRange::ALL));
-            node.zero_rest_of_block(&alone, inode.size())?;
-        }
-        self.finish_truncation(inode)
-    }
-
     /// Frees the inode's blocks, then the inode. It is on the orphan list, so after a crash the next open finishes the deletion.
     ///
     /// # Errors

@@ -3,15 +3,19 @@
 use std::collections::HashSet;
 
 use parext4_format::features::Compat;
+use parext4_format::inode::InodeFlags;
 use parext4_format::superblock::STATE_ERROR;
 use parext4_format::{FileBlock, InodeNo, orphan_file};
+use rangelock::ByteRange;
 
 use crate::engine::{Engine, EngineRef, OrphanFile};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::inode_ref::{Hold, InodeRef};
 use crate::mapping::BlockState;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
+use crate::sync::{Rank, hold};
 
 /// Limit of the blocks of an orphan file that are used (`EXT4_MAX_ORPHAN_FILE_BLOCKS`).
 const MAX_FILE_BLOCKS: u32 = 512;
@@ -84,6 +88,23 @@ impl EngineRef {
             }
             finished => finished.map(|()| true),
         }
+    }
+
+    /// Finishes a truncation that a crash has interrupted. First zeroes the rest of the last block, which the kernel does only after it has
+    /// logged the size: a kernel that extends the file may expect zeros there. The commit that removes the orphan makes the zeros
+    /// durable (H8). Without its key, an encrypted block cannot be zeroed in part.
+    ///
+    /// # Errors
+    /// As [`finish_truncation`](Engine::finish_truncation), a failed read or write.
+    fn recover_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
+        let kept = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+        if !inode.holds_metadata() && !inode.flags().intersects(kept) {
+            let node = InodeRef::new(self, Arc::clone(inode));
+            let _held = hold(Rank::Range);
+            let alone = Hold::new(inode.ranges.exclusive(ByteRange::ALL));
+            node.zero_rest_of_block(&alone, inode.size())?;
+        }
+        self.finish_truncation(inode)
     }
 
     /// Reads the list of orphans and the orphan file, and processes none of them.

@@ -5,13 +5,14 @@
 //!    writes;
 //! 3. [`complete`] converts the blocks and raises the size in one transaction.
 //!
-//! Reads of a file that fs-verity protects are [verified](verity).
+//! [`read`] reads whole pages. The pages of a file that fs-verity protects are [verified](verity).
 
 mod complete;
 mod device_io;
 mod objects;
 mod pin;
 mod prepare;
+mod read;
 mod segments;
 mod verity;
 

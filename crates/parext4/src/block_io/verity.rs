@@ -8,12 +8,10 @@ use std::fmt;
 
 use parext4_device::BufferPool;
 use parext4_format::verity::{self, HashAlgorithm, MerkleTree};
-use rangelock::ByteRange;
 
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::inode_ref::InodeRef;
-use crate::mapping::BlockState;
 use crate::verity::{Hash, VerifiedTree};
 
 /// How fs-verity protects a file.
@@ -154,19 +152,5 @@ impl InodeRef {
     fn unverified(&self, what: &str, block: u64) -> Error {
         let error = Error::Unverified(format!("inode {}, block {block} of {what}", self.ino()));
         self.engine.health.log_once(error)
-    }
-
-    /// Reads whole blocks from the device, from byte `offset` of the file on. Holes and unwritten blocks read as zeros.
-    pub(crate) fn read_blocks(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let block_size = self.engine.block_size();
-        for run in self.runs(self.blocks_of(ByteRange::new(offset, offset + bytes.len() as u64)))? {
-            let start = to_usize(u64::from(run.logical.get()) * block_size - offset);
-            let part = &mut bytes[start..start + to_usize(u64::from(run.len) * block_size)];
-            match run.state {
-                BlockState::Written(physical) => self.read_device(self.device_offset(physical, 0), part)?,
-                _ => part.fill(0),
-            }
-        }
-        Ok(())
     }
 }

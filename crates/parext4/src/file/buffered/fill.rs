@@ -8,11 +8,10 @@ use parext4_device::BufferPool;
 use smallvec::SmallVec;
 
 use super::super::DirectFile;
-use crate::convert::to_usize;
 use crate::error::Result;
 use crate::inode::Cached;
 use crate::inode_ref::Hold;
-use crate::page_cache::{Fill, PageIndex, PageLookup, PageRange};
+use crate::page_cache::{Fill, PageLookup, PageRange};
 use crate::policy::Policy;
 use crate::sync::yield_now;
 use rangelock::{ByteRange, Mode, RangeLock};
@@ -85,7 +84,7 @@ impl DirectFile {
     pub(super) fn fill_claimed(&self, fills: SmallVec<[Fill<'_>; 4]>) -> Result<()> {
         let Some(first) = fills.first().map(Fill::index) else { return Ok(()) };
         let mut bytes = BufferPool::global().take(fills.len() * self.engine().page_size().bytes());
-        self.read_pages(first, &mut bytes)?;
+        self.node.read_pages(self.engine().page_size().start(first), &mut bytes)?;
         self.write_all(fills, &bytes);
         Ok(())
     }
@@ -102,7 +101,7 @@ impl DirectFile {
         let page_size = self.engine().page_size();
         debug_assert_eq!(page_size.page_at(at), fill.index(), "another page is filled");
         let mut bytes = BufferPool::global().take(page_size.bytes());
-        self.read_pages(fill.index(), &mut bytes)?;
+        self.node.read_pages(page_size.start(fill.index()), &mut bytes)?;
         fill.write(0, &bytes);
         Ok(())
     }
@@ -117,45 +116,9 @@ impl DirectFile {
         let page_size = self.engine().page_size();
         let mut bytes = BufferPool::global().take(page_size.bytes());
         let (index, within) = page_size.locate(at);
-        self.read_pages(index, &mut bytes)?;
+        self.node.read_pages(page_size.start(index), &mut bytes)?;
         out.copy_from_slice(&bytes[within..within + out.len()]);
         Ok(())
-    }
-
-    /// Reads bytes of a file that fs-verity protects, past the cache. The range that the caller holds covers them.
-    pub(in crate::file) fn read_verified(&self, out: &mut [u8], at: u64) -> Result<()> {
-        let page_size = self.engine().page_size();
-        let pages = out.len().div_ceil(page_size.bytes()) + 1;
-        let most = page_size.pages_in(MOST) as usize;
-        let mut bytes = BufferPool::global().take(pages.min(most) * page_size.bytes());
-        let mut done = 0;
-        while done < out.len() {
-            let (first, within) = page_size.locate(at + done as u64);
-            let len = (bytes.len() - within).min(out.len() - done);
-            let pages = &mut bytes[..(within + len).next_multiple_of(page_size.bytes())];
-            self.read_pages(first, pages)?;
-            out[done..done + len].copy_from_slice(&pages[within..within + len]);
-            done += len;
-        }
-        Ok(())
-    }
-
-    /// Reads whole pages from the device, and verifies them. Holes, unwritten blocks and bytes past the end of the file read as zeros.
-    fn read_pages(&self, first: PageIndex, bytes: &mut [u8]) -> Result<()> {
-        let block_size = self.engine().block_size();
-        let offset = self.engine().page_size().start(first);
-        // Loads the size before reading any block. A writer that grows the file over stale bytes past its end zeroes
-        // them first (H3), but perhaps only after this read.
-        let size = self.size();
-        let end = size.min(offset + bytes.len() as u64);
-        if end <= offset {
-            bytes.fill(0);
-            return Ok(());
-        }
-        let whole_blocks = to_usize((end - offset).next_multiple_of(block_size));
-        self.node.read_blocks(offset, &mut bytes[..whole_blocks])?;
-        bytes[to_usize(end - offset)..].fill(0);
-        self.node.verify(offset, bytes)
     }
 
     /// Fills claimed pages with `bytes`, and makes them visible.

@@ -22,6 +22,19 @@ pub struct Order {
     pub importers: BTreeMap<Path, Vec<Path>>,
 }
 
+impl Order {
+    /// Returns the modules that `from` and `to` lie in, and whose lines tell that `from` must not use `to`: the outermost ones
+    /// that differ. `None` if it may, or if no order is declared for them.
+    pub fn against(&self, from: &Path, to: &Path) -> Option<(Path, Path)> {
+        let common = from.0.iter().zip(&to.0).take_while(|(from, to)| from == to).count();
+        if common == from.len().min(to.len()) {
+            return None;
+        }
+        let (from, to) = (from.prefix(common + 1), to.prefix(common + 1));
+        (self.layers.get(&to)? <= self.layers.get(&from)?).then_some((from, to))
+    }
+}
+
 /// Reads the blocks of `document`, by crate.
 pub fn read(document: &str) -> BTreeMap<String, Order> {
     let mut orders = BTreeMap::new();

@@ -1,5 +1,6 @@
-//! Rules on the modules of each crate: a declared order, and no cycles.
+//! Rules on the modules of each crate: a declared order of imports and calls, and no cycles.
 
+mod calls;
 mod cycles;
 mod declared;
 mod order;
@@ -14,7 +15,11 @@ pub fn check(tree: &Tree, crates: &[CrateTree]) -> Vec<Finding> {
     for modules in crates {
         let edges = modules.edges();
         match orders.get(modules.name()) {
-            Some(order) => findings.extend(order::check(modules, &edges, order)),
+            Some(order) => {
+                findings.extend(order::check(modules, &edges, order));
+                let used: Vec<_> = crates.iter().filter(|other| modules.imports(other)).collect();
+                findings.extend(calls::check(modules, order, &used));
+            }
             None => findings.push(order::missing(modules)),
         }
         findings.extend(cycles::check(modules, &edges));

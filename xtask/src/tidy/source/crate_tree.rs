@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::imports::{self, Use};
+use super::method_index::MethodIndex;
+use super::methods::{self, Call};
 use super::path::Path;
 use super::rust::Rust;
 
@@ -30,6 +32,10 @@ pub struct CrateTree {
     names: BTreeMap<(Path, String), Path>,
     /// Imports and paths in code, each with its file.
     pub uses: Vec<(String, Use)>,
+    /// Calls of methods, each with its file.
+    pub calls: Vec<(String, Call)>,
+    /// The methods that its modules define.
+    pub methods: MethodIndex,
 }
 
 impl CrateTree {
@@ -44,10 +50,14 @@ impl CrateTree {
             tree.modules.extend(contents.modules);
             test_modules.extend(contents.test_modules);
             tree.uses.extend(contents.uses.into_iter().map(|found| (rust.path.clone(), found)));
+            let methods = methods::read(&Path::of_file(file), rust.tokens.clone());
+            tree.methods.add(&methods);
+            tree.calls.extend(methods.calls.into_iter().map(|call| (rust.path.clone(), call)));
         }
         let is_test = |module: &Path| test_modules.iter().any(|test| module.starts_with(test));
         tree.modules.retain(|module| !is_test(module));
         tree.uses.retain(|(_, found)| !is_test(&found.from));
+        tree.calls.retain(|(_, call)| !is_test(&call.from));
         for (_, found) in &tree.uses {
             if let Some(name) = &found.name {
                 tree.names.entry((found.from.clone(), name.clone())).or_insert(found.to.clone());
@@ -59,6 +69,13 @@ impl CrateTree {
     /// The name of the folder.
     pub fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
+    }
+
+    /// Returns true if code of this crate names the other one.
+    pub fn imports(&self, other: &Self) -> bool {
+        let name = other.name().replace('-', "_");
+        let is_named = |first: &String| first.strip_prefix("parext4_").unwrap_or(first) == name;
+        self.uses.iter().any(|(_, found)| found.relative().and_then(<[_]>::first).is_some_and(is_named))
     }
 
     /// The references between modules, in the order of the sources.

@@ -60,7 +60,8 @@ impl Contents {
                     if punct.as_char() == '#'
                         && attribute(&mut tokens).is_some_and(|group| is_test(&group)) =>
                 {
-                    self.skip_item(module, &mut tokens);
+                    let test_module = skip_item(&mut tokens).map(|name| module.child(&name));
+                    self.test_modules.extend(test_module);
                 }
                 TokenTree::Ident(ident) => match ident.to_string().as_str() {
                     "mod" => self.module(module, &mut tokens),
@@ -143,31 +144,32 @@ impl Contents {
             self.uses.push(Use { from: module.clone(), to, name: None, line });
         }
     }
+}
 
-    /// Skips an item, a field or a variant for tests only, after its first attribute; notes the module if it is one.
-    fn skip_item(&mut self, module: &Path, tokens: &mut Tokens) {
-        let mut is_item = false;
-        while let Some(token) = tokens.next() {
-            match token {
-                TokenTree::Ident(ident) => {
-                    is_item |= ITEMS.contains(&ident.to_string().as_str());
-                    if ident == "mod"
-                        && let Some(TokenTree::Ident(name)) = tokens.peek()
-                    {
-                        self.test_modules.push(module.child(&name.to_string()));
-                    }
+/// Skips an item, a field or a variant for tests only, after its first attribute. Returns the name of the module if it is one.
+pub(super) fn skip_item(tokens: &mut Tokens) -> Option<String> {
+    let (mut is_item, mut module) = (false, None);
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Ident(ident) => {
+                is_item |= ITEMS.contains(&ident.to_string().as_str());
+                if ident == "mod"
+                    && let Some(TokenTree::Ident(name)) = tokens.peek()
+                {
+                    module = Some(name.to_string());
                 }
-                TokenTree::Punct(punct) if punct.as_char() == ';' => return,
-                TokenTree::Punct(punct) if punct.as_char() == ',' && !is_item => return,
-                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return,
-                _ => {}
             }
+            TokenTree::Punct(punct) if punct.as_char() == ';' => break,
+            TokenTree::Punct(punct) if punct.as_char() == ',' && !is_item => break,
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => break,
+            _ => {}
         }
     }
+    module
 }
 
 /// The group of an attribute whose `#` was read.
-fn attribute(tokens: &mut Tokens) -> Option<Group> {
+pub(super) fn attribute(tokens: &mut Tokens) -> Option<Group> {
     tokens.next_if(|next| matches!(next, TokenTree::Punct(punct) if punct.as_char() == '!'));
     let group = group_of(tokens.peek()?, Delimiter::Bracket)?;
     tokens.next();
@@ -175,7 +177,7 @@ fn attribute(tokens: &mut Tokens) -> Option<Group> {
 }
 
 /// Returns true for `cfg(test)` and `cfg(all(test, ...))`.
-fn is_test(attribute: &Group) -> bool {
+pub(super) fn is_test(attribute: &Group) -> bool {
     let text: String = attribute.stream().to_string().split_whitespace().collect();
     text == "cfg(test)" || text.starts_with("cfg(all(test,")
 }

@@ -95,7 +95,7 @@ impl DirectFile {
         }
         let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         self.engine().with_space(|| {
-            let _held = self.node.admit(Operation::ChangeInline)?;
+            let _held = self.admit(Operation::ChangeInline)?;
             let size = self.size();
             let (offset, is_direct) = match place {
                 InlineWrite::At(offset) => (offset, false),
@@ -129,7 +129,7 @@ impl DirectFile {
             return Ok(false);
         }
         self.engine().with_space(|| {
-            let _held = self.node.admit(Operation::ChangeInline)?;
+            let _held = self.admit(Operation::ChangeInline)?;
             let old = self.size();
             let stored = self.change_inline(size, true, |_| {})?;
             if stored && size == 0 && old > 0 {
@@ -148,7 +148,7 @@ impl DirectFile {
             return Ok(());
         }
         self.engine().with_space(|| {
-            let _held = self.node.admit(Operation::ChangeInline)?;
+            let _held = self.admit(Operation::ChangeInline)?;
             let _xattrs = self.node.lock_xattrs();
             self.inline_contents()?.map_or(Ok(()), |contents| self.move_out_of_inode(&contents))
         })

@@ -4,6 +4,7 @@
 //! holds that range from before it reads the map until after its last change (I2). Operations on disjoint ranges
 //! share no other lock, except briefly while the map, the allocator or the journal change.
 
+mod acquire;
 mod buffered;
 mod direct;
 mod inline;

@@ -8,39 +8,13 @@ use std::ops::Deref;
 
 use rangelock::{ByteRange, Mode, RangeLock};
 
-use crate::admission::{HeldRange, Transfer};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, guarded, when_planted};
+use crate::fault::{Fault, guarded};
 use crate::inode_ref::{HeldPages, Hold, InodeRef};
 use crate::operation::Operation;
 use crate::page_cache::PageRange;
 
 impl InodeRef {
-    /// Waits until an operation may proceed that neither ends at the end of the file nor extends it, or that sets the
-    /// size, and writes back or drops the pages in its way. What admission saw of the file is true as long as the range is held (I2).
-    ///
-    /// # Errors
-    /// As [`make_coherent`](Self::make_coherent).
-    pub(crate) fn admit(&self, operation: Operation) -> Result<HeldRange<'_>> {
-        self.acquire(&mut Transfer::new(operation))
-    }
-
-    /// As [`admit`](Self::admit), for an operation that extends the file or appends to it.
-    #[inline]
-    pub(crate) fn acquire(&self, transfer: &mut Transfer) -> Result<HeldRange<'_>> {
-        let held = self.acquire_with(transfer, Self::make_coherent)?;
-        Ok(held.expect("only a read is over at the end of the file"))
-    }
-
-    /// As [`admit`](Self::admit), for a read; [`Transfer::end`] is then where it ends. Returns `None` if it begins at or
-    /// past the end of the file.
-    #[inline]
-    pub(crate) fn acquire_to_read(&self, transfer: &mut Transfer) -> Result<Option<HeldRange<'_>>> {
-        let mut held = self.acquire_with(transfer, Self::make_coherent)?;
-        when_planted!(Fault::ReadWithoutRange, held.iter_mut().for_each(HeldRange::release));
-        Ok(held)
-    }
-
     /// Prepares the pages in the way of an operation that holds its range. A file that was never opened for buffered I/O
     /// has none. Returns true if blocks may have changed meanwhile.
     ///

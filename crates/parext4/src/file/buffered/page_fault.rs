@@ -50,7 +50,7 @@ impl File {
         let page_size = self.file.engine().page_size();
         let end = page_size.round_down(offset).saturating_add(page_size.bytes() as u64);
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
-        match self.file.node.acquire_to_read(&mut transfer)? {
+        match self.file.acquire_to_read(&mut transfer)? {
             // Contents in the inode need no page.
             Some(_) if self.file.is_inline()? => Ok(true),
             Some(held) => Ok(self.bring_in(held.hold(), offset, transfer.end())?.is_some()),
@@ -66,7 +66,7 @@ impl File {
             if end <= offset {
                 return Err(past_end(offset));
             }
-            let held = self.file.node.admit(Operation::BufferedWrite { offset: start, end })?;
+            let held = self.file.admit(Operation::BufferedWrite { offset: start, end })?;
             // The file may have been truncated while this thread waited. If the page is still inside, the next
             // attempt uses the new size.
             if self.size() >= end {

@@ -89,7 +89,7 @@ impl File {
         let cached = self.cached()?;
         cached.pages.prefetch(cached.pages.page_size().page_at(offset));
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end: wanted });
-        let Some(held) = self.file.node.acquire_to_read(&mut transfer)? else { return Ok(offset) };
+        let Some(held) = self.file.acquire_to_read(&mut transfer)? else { return Ok(offset) };
         let end = transfer.end();
         let (mut at, mut missed) = (offset, false);
         for buf in bufs {

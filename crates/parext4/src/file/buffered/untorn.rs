@@ -46,7 +46,7 @@ impl DirectFile {
         let end = self.node.end_of(offset, len)?;
         self.ensure_blocks()?;
         let mut transfer = Transfer::extending(Operation::Write { offset, end }, end);
-        let held = self.node.acquire(&mut transfer)?;
+        let held = self.acquire(&mut transfer)?;
         if len > block_size {
             let blocks = self.node.blocks_of(ByteRange::new(offset, end));
             check_together(&self.node.runs(blocks)?, blocks.len())?;

@@ -103,7 +103,7 @@ impl File {
                 return Ok(offset);
             }
             let operation = Operation::BufferedWrite { offset, end };
-            let held = self.file.node.acquire(&mut Transfer::extending(operation, end))?;
+            let held = self.file.acquire(&mut Transfer::extending(operation, end))?;
             match self.file.write_cached(self.cached()?, bufs, offset, end, &held) {
                 Ok(()) => {}
                 // A read between two attempts would see a part of the data.
@@ -169,7 +169,7 @@ impl File {
             }
             let operation = Operation::BufferedWrite { offset: 0, end: len };
             let mut transfer = Transfer::appending(operation, len);
-            let mut held = self.file.node.acquire(&mut transfer)?;
+            let mut held = self.file.acquire(&mut transfer)?;
             let (offset, end) = (transfer.offset(), transfer.end());
             match self.file.write_cached(self.cached()?, bufs, offset, end, &held) {
                 Ok(()) => held.set_done(),

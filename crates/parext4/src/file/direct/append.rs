@@ -43,7 +43,7 @@ impl DirectFile {
         }
         let len = data.len() as u64;
         let mut transfer = Transfer::appending(Operation::Write { offset: 0, end: len }, len);
-        let held = self.node.acquire(&mut transfer)?;
+        let held = self.acquire(&mut transfer)?;
         self.write_held(data, &transfer, held)?;
         Ok(transfer.offset())
     }

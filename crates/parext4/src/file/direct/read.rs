@@ -45,7 +45,7 @@ impl DirectFile {
             return Ok(0);
         }
         let mut transfer = Transfer::reading(Operation::Read { offset, end: offset + wanted as u64 });
-        let Some(held) = self.node.acquire_to_read(&mut transfer)? else { return Ok(0) };
+        let Some(held) = self.acquire_to_read(&mut transfer)? else { return Ok(0) };
         let runs = self.plan_read(held.hold(), &transfer, buf.len())?;
         if self.read_inline(held.hold(), &mut buf[..transfer.len()], offset)? {
             return Ok(transfer.len());

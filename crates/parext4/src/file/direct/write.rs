@@ -52,7 +52,7 @@ impl DirectFile {
         }
         let mut transfer = Transfer::extending(Operation::Write { offset, end }, end);
         loop {
-            let held = self.node.acquire(&mut transfer)?;
+            let held = self.acquire(&mut transfer)?;
             self.node.check_len(data.len() as u64, end >= self.size())?;
             match self.write_held(data, &transfer, held) {
                 Err(Error::NoSpace) => transfer.widen(&self.node)?,

@@ -68,7 +68,7 @@ impl DirectFile {
             FileSize::Extend => bytes.end,
             FileSize::Keep => 0,
         };
-        let held = self.node.acquire(&mut Transfer::extending(operation, grows_to))?;
+        let held = self.acquire(&mut Transfer::extending(operation, grows_to))?;
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;
         }

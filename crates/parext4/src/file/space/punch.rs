@@ -38,7 +38,7 @@ impl DirectFile {
         let _in_flight = self.begin_change(FIXED)?;
         let Range { start: offset, end } = self.end_hole(range)?;
         self.ensure_blocks()?;
-        let mut held = self.node.admit(Operation::PunchHole { offset, end })?;
+        let mut held = self.admit(Operation::PunchHole { offset, end })?;
         when_planted!(Fault::PunchWithoutRange, held.release());
         let (size, block_size, asked) =
             (self.size(), self.engine().block_size(), ByteRange::new(offset, end));

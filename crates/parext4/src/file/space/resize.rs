@@ -34,7 +34,7 @@ impl DirectFile {
             // threads write meanwhile reads as zeros after a crash, like that of any write past a hole.
             self.node.write_back_data()?;
         }
-        let held = self.node.admit(Operation::SetLen { size })?;
+        let held = self.admit(Operation::SetLen { size })?;
         let old = self.size();
         if size > old {
             if held.admission.zero_tail {

@@ -41,7 +41,7 @@ impl DirectFile {
         self.check_whole_clusters(&range)?;
         self.ensure_blocks()?;
         let Range { start: offset, end } = range;
-        let _held = self.node.admit(Operation::CollapseRange { offset, end })?;
+        let _held = self.admit(Operation::CollapseRange { offset, end })?;
         let size = self.size();
         if end >= size {
             return Err(Error::invalid(format_args!("a range to {end} reaches the end of the file, {size}")));
@@ -73,7 +73,7 @@ impl DirectFile {
         self.check_whole_clusters(&range)?;
         self.ensure_blocks()?;
         let Range { start: offset, end } = range;
-        let held = self.node.admit(Operation::InsertRange { offset, end })?;
+        let held = self.admit(Operation::InsertRange { offset, end })?;
         let size = self.size();
         if offset >= size {
             return Err(Error::invalid(format_args!(

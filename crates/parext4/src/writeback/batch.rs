@@ -21,24 +21,22 @@ use parext4_device::{AlignedBuf, BufferPool, Done, Op, Queue, Request, Segment};
 use parext4_format::{BlockRange, FileBlock};
 use smallvec::SmallVec;
 
-use super::GAP;
 use super::page_runs::{Contents, PageRun, Segments};
+use super::{FileWriteBack, GAP};
 use crate::allocator::{BlockSource, Growth, Reservation};
 use crate::block_io::{Prepared, split_at_objects};
 use crate::convert::{saturating_u32, to_usize};
 use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
-use crate::inode::Cached;
-use crate::inode_ref::{InodeRef, Units};
+use crate::inode_ref::Units;
 use crate::map_update::FillOptions;
 use crate::mapping::BlockState;
 use crate::sync::Arc;
 
 /// The page runs of one batch, all of one file.
 pub(super) struct Batch<'a, 'b> {
-    node: &'a InodeRef,
-    cached: &'b Cached,
+    file: FileWriteBack<'a>,
     page_runs: &'b mut [PageRun<'a>],
     /// The contents of all pages.
     contents: Arc<AlignedBuf>,
@@ -64,20 +62,16 @@ struct Piece {
     data: SmallVec<[Segment; 1]>,
 }
 
-impl InodeRef {
+impl<'a> FileWriteBack<'a> {
     /// Writes `page_runs` to the device. Returns the number of dirty ones among them. Pages that were written are clean,
     /// the others are dirty again.
     ///
     /// # Errors
     /// The first failure. The file's record has each one.
-    pub(super) fn write_batch<'a>(
-        &'a self,
-        cached: &Cached,
-        mut page_runs: Vec<PageRun<'a>>,
-        contents: Contents,
-    ) -> Result<u32> {
-        let sectors = self.inode.sectors();
-        let results = Batch::write(self, cached, &mut page_runs, contents);
+    pub(super) fn write_batch(self, mut page_runs: Vec<PageRun<'a>>, contents: Contents) -> Result<u32> {
+        let FileWriteBack { node, cached, .. } = self;
+        let sectors = node.inode.sectors();
+        let results = Batch::write(self, &mut page_runs, contents);
         let (mut count, mut first) = (0, Ok(()));
         for (mut pages, result) in page_runs.into_iter().zip(results) {
             count += pages.dirty_pages();
@@ -89,8 +83,8 @@ impl InodeRef {
             }
             first = first.and(result);
         }
-        if self.inode.sectors() != sectors {
-            self.engine.note_changed_blocks(&self.inode);
+        if node.inode.sectors() != sectors {
+            node.engine.note_changed_blocks(&node.inode);
         }
         first.map(|()| count)
     }
@@ -99,14 +93,13 @@ impl InodeRef {
 impl<'a, 'b> Batch<'a, 'b> {
     /// Writes all pages, and returns the result of each.
     fn write(
-        node: &'a InodeRef,
-        cached: &'b Cached,
+        file: FileWriteBack<'a>,
         page_runs: &'b mut [PageRun<'a>],
         contents: Contents,
     ) -> Vec<Result<()>> {
         let results = page_runs.iter().map(|_| Ok(())).collect();
         let mut batch =
-            Self { node, cached, page_runs, contents: contents.into_shared(), results, writes: Vec::new() };
+            Self { file, page_runs, contents: contents.into_shared(), results, writes: Vec::new() };
         for of in 0..batch.page_runs.len() {
             let prepared = batch.prepare(of);
             batch.record(of, prepared);
@@ -129,8 +122,8 @@ impl<'a, 'b> Batch<'a, 'b> {
     /// Prepares the writes of the page run `of`.
     fn prepare(&mut self, of: usize) -> Result<()> {
         let segments = self.allocate(of)?;
-        for segment in self.node.join(segments)? {
-            let node = self.node;
+        for segment in self.file.join(segments)? {
+            let node = self.file.node;
             let prepare = || node.prepare(segment, node.runs(segment)?, Growth::Write, false);
             let prepared = self.with_room(prepare, || node.engine.with_space(prepare))?;
             self.writes.push(Write { of, segment, prepared });
@@ -156,15 +149,15 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Maps the holes under the page run `of`. Returns the runs of dirty blocks.
     fn allocate(&mut self, of: usize) -> Result<Segments> {
-        let (node, cached) = (self.node, self.cached);
+        let file @ FileWriteBack { node, cached, .. } = self.file;
         let (units, engine) = (node.units(), &node.engine);
         let reserved = self.page_runs[of].reserved_blocks(units);
         // Before the blocks are charged, so that the quotas do not count them twice.
-        let mut kept = engine.undelay(&self.node.inode, reserved);
+        let mut kept = engine.undelay(&node.inode, reserved);
         let segments = self.page_runs[of].segments(units);
         let fill = |claim: &mut Reservation<'a>| {
             let most = claim.blocks();
-            let filled = node.fill_segments(cached, &segments, claim);
+            let filled = file.fill_segments(&segments, claim);
             if filled.is_err() {
                 claim.release_over(most);
             }
@@ -187,16 +180,16 @@ impl<'a, 'b> Batch<'a, 'b> {
         if let Err(error) = filled {
             let mut allocated = Vec::new();
             // Blocks whose state cannot be read keep their reservation for the next attempt (H29).
-            let _ = self.node.mark_allocated(page_run, units, &mut allocated);
+            let _ = file.mark_allocated(page_run, units, &mut allocated);
             let count = saturating_u32(allocated.len());
-            engine.delay_again(&self.node.inode, kept, reserved - count);
-            engine.end_delay(&self.node.inode, cached, count, allocated);
+            engine.delay_again(&node.inode, kept, reserved - count);
+            engine.end_delay(&node.inode, cached, count, allocated);
             return Err(error);
         }
         // All pages have blocks now, so release the rest of the reservation.
         drop(kept);
         let blocks = page_run.pages.iter().flat_map(|(index, page)| units.blocks_of(*index, page.reserved()));
-        engine.end_delay(&self.node.inode, cached, reserved, blocks);
+        engine.end_delay(&node.inode, cached, reserved, blocks);
         page_run.pages.iter_mut().for_each(|(_, page)| page.allocated(page.reserved()));
         Ok(segments)
     }
@@ -206,14 +199,14 @@ impl<'a, 'b> Batch<'a, 'b> {
         when_planted!(Fault::CleanBeforeConversion, self.page_runs.iter_mut().for_each(PageRun::clean));
         self.transfer();
         for Write { of, segment, prepared } in std::mem::take(&mut self.writes) {
-            let end = segment.end() * self.node.engine.block_size();
+            let end = segment.end() * self.file.node.engine.block_size();
             let ended = match &self.results[of] {
                 Ok(()) => {
                     let prepared = Prepared { modifies: false, ..prepared };
-                    self.node.complete(prepared, end.min(self.page_runs[of].size))
+                    self.file.node.complete(prepared, end.min(self.page_runs[of].size))
                 }
                 Err(_) => {
-                    self.node.abandon(prepared);
+                    self.file.node.abandon(prepared);
                     Ok(())
                 }
             };
@@ -231,7 +224,7 @@ impl<'a, 'b> Batch<'a, 'b> {
                 self.record_all(&piece.writes, &written);
             }
             _ => {
-                let queues = &self.node.engine.dirty.queues;
+                let queues = &self.file.node.engine.dirty.queues;
                 queues.with(|queue| self.submit(pieces, queue));
             }
         }
@@ -241,20 +234,20 @@ impl<'a, 'b> Batch<'a, 'b> {
         let offset = piece.bytes.start;
         let bytes: std::io::Result<SmallVec<[_; 1]>> =
             piece.data.iter().map(|segment| segment.bytes().map(IoSlice::new)).collect();
-        let bytes = bytes.map_err(|error| self.node.write_failed(offset, error))?;
-        self.node.write_device(offset, &bytes)
+        let bytes = bytes.map_err(|error| self.file.node.write_failed(offset, error))?;
+        self.file.node.write_device(offset, &bytes)
     }
 
     /// Returns the requests for the prepared runs, one for each part that is contiguous on the device and in one object of it.
     fn pieces(&self) -> Vec<Piece> {
-        let engine = &self.node.engine;
+        let engine = &self.file.node.engine;
         let (unit, page_size) = (engine.layout.block_size, engine.page_size());
         let object_size = engine.device.object_size();
         let mut pieces: Vec<Piece> = Vec::new();
         for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
         {
             let Range { start: offset, end } = unit.bytes_of(write.segment);
-            for part in self.node.write_segments(offset, end, &write.prepared.runs) {
+            for part in self.file.node.write_segments(offset, end, &write.prepared.runs) {
                 debug_assert_eq!(part.pads, (0, 0), "whole blocks");
                 let at = part.at.unwrap_or(0);
                 let from = offset + part.data.start as u64;
@@ -281,7 +274,7 @@ impl<'a, 'b> Batch<'a, 'b> {
                 && let Some((nth, piece)) = pieces.next()
             {
                 // Nothing more is submitted once the volume has stopped.
-                match self.node.engine.health.check() {
+                match self.file.node.engine.health.check() {
                     Ok(()) => {
                         let op = Op::Write { offset: piece.bytes.start, segments: piece.data };
                         queue.submit(Request { token: nth as u64, op });
@@ -303,7 +296,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         let (nth, Op::Write { offset, .. }) = (to_usize(done.token), done.op) else {
             return;
         };
-        let written = done.result.map_err(|error| self.node.write_failed(offset, error));
+        let written = done.result.map_err(|error| self.file.node.write_failed(offset, error));
         self.record_all(&owners[nth], &written);
     }
 
@@ -316,7 +309,7 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Notes a failure for every write, because the queue itself has failed and the results are unknown.
     fn fail_all(&mut self, error: &std::io::Error) {
-        let failed = self.node.write_failed(0, std::io::Error::new(error.kind(), error.to_string()));
+        let failed = self.file.node.write_failed(0, std::io::Error::new(error.kind(), error.to_string()));
         for nth in 0..self.writes.len() {
             self.record(self.writes[nth].of, Err(failed.clone()));
         }
@@ -342,17 +335,12 @@ fn add_piece(
     }
 }
 
-impl InodeRef {
+impl<'a> FileWriteBack<'a> {
     /// Allocates the holes of `segments` from the reservation `kept`.
-    fn fill_segments<'a>(
-        &'a self,
-        cached: &Cached,
-        segments: &[BlockRange],
-        kept: &mut Reservation<'a>,
-    ) -> Result<()> {
-        let (engine, inode) = (&self.engine, &self.inode);
+    fn fill_segments(self, segments: &[BlockRange], kept: &mut Reservation<'a>) -> Result<()> {
+        let (engine, inode) = (&self.node.engine, &self.node.inode);
         for segment in segments {
-            let runs = self.runs(*segment)?;
+            let runs = self.node.runs(*segment)?;
             let Some(hole) = runs.iter().find(|run| run.is_hole()) else { continue };
             let (_, mut rest) = segment.split_at(hole.logical);
             while !rest.is_empty() {
@@ -360,7 +348,7 @@ impl InodeRef {
                 rest = rest.skip(engine.transact(credits, |handle| {
                     let source = BlockSource::Claim(&mut *kept);
                     let (growth, held) = (Growth::Write, segment.end());
-                    let (written, in_order, delayed) = (false, false, Some(cached));
+                    let (written, in_order, delayed) = (false, false, Some(self.cached));
                     let filling = FillOptions { written, in_order, growth, source, delayed, held };
                     engine.fill_holes(handle, inode, rest, filling)
                 })?);
@@ -371,8 +359,8 @@ impl InodeRef {
 
     /// Joins segments that are at most [`GAP`] bytes apart, where all blocks from the first to the last are written and
     /// contiguous on the device.
-    fn join(&self, segments: Segments) -> Result<Segments> {
-        let gap = GAP / self.engine.block_size();
+    fn join(self, segments: Segments) -> Result<Segments> {
+        let gap = GAP / self.node.engine.block_size();
         let mut joined = Segments::new();
         for segment in segments {
             let whole = joined.last().map(|last| BlockRange::clamped(last.start().to_u64(), segment.end()));
@@ -388,19 +376,19 @@ impl InodeRef {
         Ok(joined)
     }
 
-    fn is_written_together(&self, blocks: BlockRange) -> Result<bool> {
-        let run = self.engine.block_map(&self.inode)?.lookup(blocks.start(), blocks.count())?;
+    fn is_written_together(self, blocks: BlockRange) -> Result<bool> {
+        let run = self.node.engine.block_map(&self.node.inode)?.lookup(blocks.start(), blocks.count())?;
         Ok(matches!(run.state, BlockState::Written(_)) && run.len == blocks.count())
     }
 
     /// Notes, after a failure, which reserved blocks have been allocated, and adds them to `allocated`. The others stay reserved.
     fn mark_allocated(
-        &self,
+        self,
         page_run: &mut PageRun<'_>,
         units: Units,
         allocated: &mut Vec<FileBlock>,
     ) -> Result<()> {
-        let block_map = self.engine.block_map(&self.inode)?;
+        let block_map = self.node.engine.block_map(&self.node.inode)?;
         for (index, page) in &mut page_run.pages {
             for (block, mask) in units.of_page(*index) {
                 if page.reserved() & mask != 0 && block_map.state_of(block)? != BlockState::Hole {

@@ -64,25 +64,48 @@ impl InodeRef {
     /// # Errors
     /// Returns the first failure. The pages that failed are dirty again.
     pub(crate) fn write_back(&self, pages: PageRange) -> Result<()> {
-        self.write_back_pages(pages, AcquireMode::Wait)
+        self.write_back_as(AcquireMode::Wait).map_or(Ok(()), |file| file.write(pages))
     }
 
     /// As [`write_back`](Self::write_back), for pages whose range the caller holds.
     pub(crate) fn write_back_held(&self, pages: HeldPages<'_>) -> Result<()> {
-        self.write_back_pages(pages.range(), AcquireMode::Held(pages))
+        self.write_back_as(AcquireMode::Held(pages)).map_or(Ok(()), |file| file.write(pages.range()))
     }
 
-    fn write_back_pages(&self, pages: PageRange, how: AcquireMode<'_>) -> Result<()> {
-        let Some(cached) = self.inode.cached() else { return Ok(()) };
+    /// Writes back about `most` dirty pages whose ranges are free, in batches of the size that the dirty-page limit permits.
+    /// Continues where the previous call ended. Returns the number of pages.
+    pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
+        self.write_back_as(AcquireMode::Try).map_or(Ok(0), |file| file.write_turn(most))
+    }
+
+    /// Returns the write-back of the file. `None` if the file was never opened for buffered I/O.
+    fn write_back_as<'a>(&'a self, how: AcquireMode<'a>) -> Option<FileWriteBack<'a>> {
+        self.inode.cached().map(|cached| FileWriteBack { node: self, cached, how })
+    }
+}
+
+/// The write-back of one file by one thread.
+#[derive(Clone, Copy, Debug)]
+struct FileWriteBack<'a> {
+    node: &'a InodeRef,
+    cached: &'a Cached,
+    how: AcquireMode<'a>,
+}
+
+impl<'a> FileWriteBack<'a> {
+    /// As [`InodeRef::write_back`].
+    fn write(self, pages: PageRange) -> Result<()> {
+        let cached = self.cached;
         // Pages that become dirty past these are left out. Otherwise this would not end while other threads extend the file.
         let pages = cached.pages.dirty_span(pages);
         loop {
             let failures = cached.failures.all_redirtied();
-            self.write_back_once(cached, pages, how)?;
+            self.write_once(pages)?;
             when_planted!(Fault::SyncUnwaited, return Ok(()));
             cached.pages.wait_write_back(pages);
             // Pages that another thread failed to write are dirty again, so this thread retries them.
-            let none_failed = failures == Some(cached.failures.count()) && self.engine.health.check().is_ok();
+            let none_failed =
+                failures == Some(cached.failures.count()) && self.node.engine.health.check().is_ok();
             let seen = none_failed || !cached.pages.has_dirty(pages);
             if guarded!(Fault::FailureUnseen, seen, true) {
                 return Ok(());
@@ -91,59 +114,54 @@ impl InodeRef {
     }
 
     /// Writes back the dirty pages of `pages` that no other thread is writing back.
-    fn write_back_once(&self, cached: &Cached, pages: PageRange, how: AcquireMode<'_>) -> Result<()> {
-        let page_size = self.engine.page_size();
+    fn write_once(self, pages: PageRange) -> Result<()> {
+        let page_size = self.node.engine.page_size();
         let (limits, help_from) = (limits(page_size), page_size.pages_in(HELP_FROM));
         let (mut from, mut written) = (pages.start(), 0);
         loop {
-            let runs = cached.pages.dirty_runs(PageRange::new(from, pages.end()), limits);
+            let runs = self.cached.pages.dirty_runs(PageRange::new(from, pages.end()), limits);
             if runs.is_empty() {
                 return Ok(());
             }
-            let (count, next) = self.write_back_runs(cached, &runs, how)?;
+            let (count, next) = self.write_runs(&runs)?;
             from = next;
             // A short write-back ends before this point and needs no help.
-            if how == AcquireMode::Wait && written < help_from && written + count >= help_from {
-                self.engine.write_back_together(&self.inode);
+            if self.how == AcquireMode::Wait && written < help_from && written + count >= help_from {
+                self.node.engine.write_back_together(&self.node.inode);
             }
             written = written.saturating_add(count);
         }
     }
 
-    /// Writes back about `most` dirty pages whose ranges are free, in batches of the size that the dirty-page limit permits.
-    /// Continues where the previous call ended. Returns the number of pages.
-    pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
-        let Some(cached) = self.inode.cached() else { return Ok(0) };
-        let limits = RunLimits { pages: self.engine.dirty.batch(), ..limits(self.engine.page_size()) };
+    /// As [`InodeRef::write_back_turn`].
+    fn write_turn(self, most: u32) -> Result<u32> {
+        let engine = &self.node.engine;
+        let limits = RunLimits { pages: engine.dirty.batch(), ..limits(engine.page_size()) };
         let (mut written, mut is_second_round) = (0, false);
         while written < most
-            && let Some(runs) = next_runs(cached, limits, &mut is_second_round)
+            && let Some(runs) = next_runs(self.cached, limits, &mut is_second_round)
         {
-            written += self.write_back_runs(cached, &runs, AcquireMode::Try)?.0;
+            written += self.write_runs(&runs)?.0;
         }
         Ok(written)
     }
 
     /// Writes back runs of dirty pages, in ascending order. Returns the number of pages, and the page to continue at.
-    fn write_back_runs(
-        &self,
-        cached: &Cached,
-        runs: &[PageRange],
-        how: AcquireMode<'_>,
-    ) -> Result<(u32, PageIndex)> {
-        self.engine.health.check()?;
-        let writing = cached.writing();
-        let mut contents = Contents::with_room(runs, self.engine.page_size());
+    fn write_runs(self, runs: &[PageRange]) -> Result<(u32, PageIndex)> {
+        let engine = &self.node.engine;
+        engine.health.check()?;
+        let writing = self.cached.writing();
+        let mut contents = Contents::with_room(runs, engine.page_size());
         let (page_runs, next) =
-            begin_batch(runs, how, |run, now| self.begin_runs_held(cached, run, now, how, &mut contents));
+            begin_batch(runs, self.how, |run, now| self.begin_runs_held(run, now, &mut contents));
         // Runs that have begun are written also after a failure. Otherwise their pages would be dirty again without a record of
         // it, and a sync that waits for them would succeed.
-        let written = self.write_batch(cached, page_runs, contents);
+        let written = self.write_batch(page_runs, contents);
         let result = written.and_then(|count| Ok((count, next?)));
         // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then, so no
         // thread removes the file from the list meanwhile.
         if result.is_err() {
-            self.engine.note_dirty(&self.inode, cached);
+            engine.note_dirty(&self.node.inode, self.cached);
         }
         drop(writing);
         result
@@ -151,43 +169,36 @@ impl InodeRef {
 
     /// Begins the write-back of the dirty pages of a run, under its range, which is acquired as `hold_how` says. Returns `None`
     /// if another operation holds the range.
-    fn begin_runs_held<'a>(
-        &self,
-        cached: &'a Cached,
+    fn begin_runs_held(
+        self,
         run: PageRange,
         hold_how: AcquireMode<'_>,
-        how: AcquireMode<'_>,
         contents: &mut Contents,
     ) -> Result<Option<Vec<PageRun<'a>>>> {
-        let Range { start: offset, end } = self.engine.page_size().bytes_of(run);
+        let node = self.node;
+        let Range { start: offset, end } = node.engine.page_size().bytes_of(run);
         let operation = Operation::WriteBack { offset, end };
         let held = match hold_how {
             AcquireMode::Held(pages) => {
-                return Ok(Some(self.begin_runs(cached, pages.part(run), how, contents)));
+                return Ok(Some(self.begin_runs(pages.part(run), contents)));
             }
             // Only dirty pages are in the way of a write-back, so nothing needs to be written back first.
-            AcquireMode::Wait => self.acquire_with(&mut Transfer::new(operation), |_, _, _| Ok(false))?,
-            AcquireMode::Try => self.try_acquire(operation)?,
+            AcquireMode::Wait => node.acquire_with(&mut Transfer::new(operation), |_, _, _| Ok(false))?,
+            AcquireMode::Try => node.try_acquire(operation)?,
         };
-        let pages = held.as_ref().map(|held| held.hold().pages(&self.engine, &self.inode, run, Mode::Shared));
+        let pages = held.as_ref().map(|held| held.hold().pages(&node.engine, &node.inode, run, Mode::Shared));
         let pages =
             guarded!(Fault::WriteBackWithoutRange, pages, pages.or(Some(HeldPages::UNHELD.part(run))));
-        Ok(pages.map(|pages| self.begin_runs(cached, pages, how, contents)))
+        Ok(pages.map(|pages| self.begin_runs(pages, contents)))
     }
 
     /// Begins the write-back of the dirty pages of a run and of the clean pages between them.
-    fn begin_runs<'a>(
-        &self,
-        cached: &'a Cached,
-        run: HeldPages<'_>,
-        how: AcquireMode<'_>,
-        contents: &mut Contents,
-    ) -> Vec<PageRun<'a>> {
-        let size = self.inode.size();
+    fn begin_runs(self, run: HeldPages<'_>, contents: &mut Contents) -> Vec<PageRun<'a>> {
+        let (cached, size) = (self.cached, self.node.inode.size());
         let mut collector = PageCollector::new(run, size, contents);
         for index in run.range().pages() {
             let mut write_back = begin(cached, index);
-            if write_back.is_none() && how != AcquireMode::Try {
+            if write_back.is_none() && self.how != AcquireMode::Try {
                 // Another thread may be writing back the page while it became dirty again. All threads visit pages in ascending order,
                 // so no two wait for each other.
                 cached.pages.wait_write_back(PageRange::of_page(index));
@@ -197,7 +208,7 @@ impl InodeRef {
                 write_back = cached.pages.begin_rewrite(index);
             }
             if let Some(mut write_back) = write_back {
-                self.release_past_end(cached, index, &mut write_back, size);
+                self.release_past_end(index, &mut write_back, size);
                 collector.add(index, write_back);
             }
         }
@@ -206,13 +217,13 @@ impl InodeRef {
 
     /// Releases the space of the units of a page past the end of the file, which a failed write has left, and cleans these units. The
     /// caller holds the range of the page: once it is free, a writer may dirty the units again, and relies on their space (H29).
-    fn release_past_end(&self, cached: &Cached, index: PageIndex, page: &mut WriteBack<'_>, size: u64) {
-        let units = self.units();
+    fn release_past_end(self, index: PageIndex, page: &mut WriteBack<'_>, size: u64) {
+        let (node, units) = (self.node, self.node.units());
         let reserved = page.leave_out(units.past_end(index, size));
         if reserved != 0 {
             let count = units.blocks_in(reserved);
-            drop(self.engine.undelay(&self.inode, count));
-            self.engine.end_delay(&self.inode, cached, count, units.blocks_of(index, reserved));
+            drop(node.engine.undelay(&node.inode, count));
+            node.engine.end_delay(&node.inode, self.cached, count, units.blocks_of(index, reserved));
         }
     }
 }
@@ -306,9 +317,10 @@ mod tests {
         let run = PageRange::of_page(PageIndex::ZERO);
         let mut contents = Contents::with_room(&[run], node.engine.page_size());
         let (how, writing) = (AcquireMode::Try, cached.writing());
-        let begun = node.begin_runs_held(cached, run, how, how, &mut contents).unwrap();
+        let write_back = node.write_back_as(how).unwrap();
+        let begun = write_back.begin_runs_held(run, how, &mut contents).unwrap();
         file.write_all_at(&[2; 50], 0).unwrap();
-        node.write_batch(cached, begun.unwrap(), contents).unwrap();
+        write_back.write_batch(begun.unwrap(), contents).unwrap();
         drop(writing);
         let (dirty, reserved) = cached.pages.peek(PageIndex::ZERO).unwrap().marks();
         assert!(dirty != 0 && reserved == dirty, "a dirty page without space: {dirty:b} {reserved:b}");

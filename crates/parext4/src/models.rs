@@ -37,7 +37,7 @@ pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
 /// Allocates the volume's free space for good, except for `blocks` blocks for data. A negative number also allocates blocks
 /// that are reserved for metadata.
 pub fn leave_blocks(volume: &Volume, blocks: i32) {
-    volume.engine.allocator.leave(blocks.into());
+    volume.engine.allocator().leave(blocks.into());
 }
 
 /// Blocks that an operation in flight has claimed. Dropping it returns them.
@@ -51,7 +51,7 @@ pub struct ClaimedBlocks<'a> {
 /// # Errors
 /// [`Error::NoSpace`](crate::Error::NoSpace).
 pub fn claim_blocks(volume: &Volume, blocks: u32) -> Result<ClaimedBlocks<'_>> {
-    Ok(ClaimedBlocks { _claim: volume.engine.allocator.reserve(blocks)? })
+    Ok(ClaimedBlocks { _claim: volume.engine.allocator().reserve(blocks)? })
 }
 
 /// Makes the number of links of a file too low by one, as a damaged volume has it.
@@ -120,12 +120,12 @@ impl OwnerModel {
 /// # Errors
 /// A device error.
 pub fn checkpoint(volume: &Volume) -> Result<()> {
-    volume.engine.journal.checkpoint()
+    volume.engine.journal().checkpoint()
 }
 
 /// Runs `work` while no other thread can commit.
 pub fn while_no_commit(volume: &Volume, work: impl FnOnce()) {
-    volume.engine.journal.while_idle(work);
+    volume.engine.journal().while_idle(work);
 }
 
 /// Writes back at most `pages` dirty pages of one file, as the write-back threads do.
@@ -140,7 +140,7 @@ pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
 pub fn unlist_if_clean(file: &DirectFile) {
     let node = file.node();
     if let Some(cached) = node.inode.cached() {
-        node.engine.dirty.remove_if_clean(&node.inode, cached);
+        node.engine.dirty().remove_if_clean(&node.inode, cached);
     }
 }
 
@@ -153,7 +153,7 @@ pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
 
 /// Runs `work` while all free frames of the volume's page cache are claimed by pages of another file.
 pub fn with_no_frame_left(volume: &Volume, work: impl FnOnce()) {
-    let others = FilePages::new(&volume.engine.pages);
+    let others = FilePages::new(volume.engine.pages());
     let claim = |index| match others.claim(index) {
         Ok(PageLookup::Vacant(fill)) => Some(fill),
         _ => None,

@@ -39,7 +39,7 @@ impl FileBlocks<'_> {
             FileBlock::from_u64(at / block_size).map(|at| self.engine.block_map(self.file)?.state_of(at));
         match state.transpose()? {
             Some(BlockState::Written(number)) => {
-                let found = self.engine.cache.read(number, BlockKind::Quota(self.file.ino()))?;
+                let found = self.engine.cache().read(number, BlockKind::Quota(self.file.ino()))?;
                 Ok((found, to_usize(at % block_size)))
             }
             _ => {
@@ -73,7 +73,7 @@ impl Engine {
     /// # Errors
     /// Corruption; a failed read.
     pub(crate) fn read_quotas(&self, enforced: QuotaKinds) -> Result<Option<Quotas>> {
-        if !self.superblock.ro_compat().contains(RoCompat::QUOTA) {
+        if !self.superblock().ro_compat().contains(RoCompat::QUOTA) {
             return Ok(None);
         }
         let mut tables = [None, None, None];
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     fn read_table(&self, kind: QuotaKind, enforced: bool) -> Result<Option<QuotaTable>> {
-        let Some(ino) = self.superblock.quota_inode(kind)? else { return Ok(None) };
+        let Some(ino) = self.superblock().quota_inode(kind)? else { return Ok(None) };
         let file = self.inode(ino)?;
         let mut blocks = FileBlocks { engine: self, file: &file, handle: None };
         let header = blocks.read(0, |bytes| QuotaHeader::parse(bytes, kind, file.size()))?;
@@ -97,7 +97,7 @@ impl Engine {
             let (block, offset) = blocks.locate(place.block)?;
             places.insert(id, EntryLocation { block: block.number(), offset: offset + place.offset });
         }
-        Ok(Some(QuotaTable::new(kind, ino, header, places, enforced, self.clock)))
+        Ok(Some(QuotaTable::new(kind, ino, header, places, enforced, self.clock())))
     }
 
     /// Adds the entries of `ids` that quota files lack. The caller holds no handle.
@@ -105,7 +105,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSpace`]; corruption; the errors of the device.
     pub(crate) fn add_quota_entries(&self, ids: QuotaIds) -> Result<()> {
-        let Some(quotas) = &self.quotas else { return Ok(()) };
+        let Some(quotas) = self.quotas() else { return Ok(()) };
         let wanted = QuotaKind::ALL.into_iter().zip(ids.0);
         wanted
             .filter_map(|(kind, id)| Some((quotas.table(kind)?, id)))
@@ -159,8 +159,8 @@ impl Engine {
     /// Gives a quota file the blocks for `blocks` quota blocks. The size covers all of its last block afterwards: mke2fs makes files
     /// that end within a block, and further quota blocks lie there.
     fn extend_quota_file(&self, file: &Arc<Inode>, blocks: u32) -> Result<()> {
-        let want = self.layout.block_size.blocks_for(u64::from(blocks) * QUOTA_BLOCK as u64);
-        let have = self.layout.block_size.blocks_for(file.size());
+        let want = self.layout().block_size.blocks_for(u64::from(blocks) * QUOTA_BLOCK as u64);
+        let have = self.layout().block_size.blocks_for(file.size());
         if file.size() < have * self.block_size() {
             self.transact(1, |handle| {
                 file.join(handle);
@@ -188,7 +188,7 @@ impl Engine {
         let BlockState::Written(block) = self.block_map(file)?.state_of(at)? else {
             return Err(Error::corrupt(format_args!("quota file {}: block {at} is lost", file.ino())));
         };
-        let block = self.cache.create(block, BlockKind::Quota(file.ino()))?;
+        let block = self.cache().create(block, BlockKind::Quota(file.ino()))?;
         handle.change(&block, |bytes| bytes.fill(0));
         Ok(())
     }

@@ -25,7 +25,7 @@ impl InodeRef {
     /// # Errors
     /// [`Error::Invalid`] unless the offset is a multiple of the sector size.
     pub(crate) fn check_offset(&self, offset: u64) -> Result<()> {
-        let sector = u64::from(self.engine.device.sector_size());
+        let sector = u64::from(self.engine.device().sector_size());
         if offset.is_multiple_of(sector) {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl InodeRef {
     /// [`Error::Invalid`] unless the length is a multiple of the sector size or the request reaches the end of the
     /// file.
     pub(crate) fn check_len(&self, len: u64, reaches_end: bool) -> Result<()> {
-        let sector = u64::from(self.engine.device.sector_size());
+        let sector = u64::from(self.engine.device().sector_size());
         if reaches_end || len.is_multiple_of(sector) {
             return Ok(());
         }

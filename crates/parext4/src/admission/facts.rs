@@ -20,14 +20,14 @@ pub(crate) struct Facts {
 impl InodeRef {
     /// Plans `operation` before it holds its range. The facts may change until then.
     pub(crate) fn tentative_plan(&self, operation: Operation) -> Result<Admission> {
-        let (policy, engine) = (self.engine.policy, &self.engine);
+        let (policy, engine) = (self.engine.policy(), &self.engine);
         // A write of whole blocks needs the same range whatever the mapping of its blocks. Only the
         // reason depends on the mapping, which explanations of waits report.
         let whole_blocks = |offset: u64, end: u64| (offset | end).is_multiple_of(engine.block_size());
         if let Some((offset, end)) = operation.written()
             && policy == Policy::Range
             && whole_blocks(offset, end)
-            && !engine.usage.explains()
+            && !engine.usage().explains()
         {
             return Ok(plan(operation, &self.state(Blocks::UNMAPPED), policy));
         }
@@ -51,7 +51,7 @@ impl InodeRef {
             size,
             block_size,
             page_size: self.engine.page_size().bytes() as u64,
-            cluster_size: self.engine.layout.cluster_bytes(),
+            cluster_size: self.engine.layout().cluster_bytes(),
             blocks,
             tail_clean: self.inode.is_tail_clean(),
             cached: self.inode.cached().is_some(),

@@ -302,7 +302,7 @@ impl Transfer {
     fn is_overtaken(&self, node: &InodeRef) -> bool {
         let queued_again = matches!(self.claim, EndClaim::Claimed(_)) && self.attempts > 0;
         let is_direct = || matches!(self.operation, Operation::Write { .. });
-        let fills_sector = || !self.end().is_multiple_of(node.engine.device.sector_size().into());
+        let fills_sector = || !self.end().is_multiple_of(node.engine.device().sector_size().into());
         queued_again && is_direct() && fills_sector() && node.inode.size() > self.end()
     }
 
@@ -442,7 +442,7 @@ impl InodeRef {
         let (range, mode) = hold.granted();
         let plan_now = || -> Result<Option<Granted>> {
             let facts = self.facts(operation)?;
-            let admission = plan(operation, &facts.state, self.engine.policy);
+            let admission = plan(operation, &facts.state, self.engine.policy());
             Ok(admission.is_met_by(range, mode).then_some(Granted { admission, runs: facts.runs }))
         };
         let mut granted = plan_now()?;

@@ -19,7 +19,7 @@ impl InodeRef {
         operation: Operation,
         admission: &Admission,
     ) -> Option<ActiveOperation<&ActiveOperations>> {
-        let present = self.engine.usage.active(&self.inode.usage)?;
+        let present = self.engine.usage().active(&self.inode.usage)?;
         Some(ActiveOperation::enter(present, admission.range, contender(operation, admission)))
     }
 
@@ -29,7 +29,7 @@ impl InodeRef {
         operation: Operation,
         admission: &Admission,
     ) -> Option<ActiveOperation<OperationsOf>> {
-        self.engine.usage.active(&self.inode.usage)?;
+        self.engine.usage().active(&self.inode.usage)?;
         let present = OperationsOf(Arc::clone(&self.inode));
         Some(ActiveOperation::enter(present, admission.range, contender(operation, admission)))
     }
@@ -46,12 +46,12 @@ impl InodeRef {
             ino: self.ino(),
             waiter: here.contender,
             holder: here.holder,
-            whole_file: self.engine.policy.locks_whole_file(),
+            whole_file: self.engine.policy().locks_whole_file(),
             waited,
             times: 1,
             total: waited,
         };
-        self.engine.usage.explain(&self.inode.usage, &wait);
+        self.engine.usage().explain(&self.inode.usage, &wait);
     }
 }
 

@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn a_waiter_outlasts_earlier_claims_and_counts_only_their_blocks() {
         let volume = volume();
-        let allocator = &volume.engine.allocator;
+        let allocator = volume.engine.allocator();
         let early = allocator.reserve(3).unwrap();
         let waiter = allocator.begin_waiting();
         let failure = fail(allocator, &waiter);
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn waiters_share_epochs() {
         let volume = volume();
-        let allocator = &volume.engine.allocator;
+        let allocator = volume.engine.allocator();
         let first = allocator.reserve(1).unwrap();
         let waiter = allocator.begin_waiting();
         let failures = [(); 2].map(|()| {
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn blocks_that_were_claimed_before_count_whenever_they_return() {
         let volume = volume();
-        let allocator = &volume.engine.allocator;
+        let allocator = volume.engine.allocator();
         let delayed = allocator.reserve(4).unwrap().detach();
         let waiter = allocator.begin_waiting();
         let failure = fail(allocator, &waiter);

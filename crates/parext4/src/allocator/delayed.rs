@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_kept_comes_back() {
         let volume = volume();
-        let allocator = &volume.engine.allocator;
+        let allocator = volume.engine.allocator();
         let free = || allocator.unclaimed.load(Ordering::Relaxed);
         let before = free();
         for blocks in [1, 31, 1, 33, 500] {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn an_empty_claim_succeeds_while_the_pool_is_in_use() {
         let volume = volume();
-        let allocator = &volume.engine.allocator;
+        let allocator = volume.engine.allocator();
         let all = u32::try_from(allocator.unclaimed.load(Ordering::Relaxed)).unwrap();
         allocator.delay_again(allocator.reserve(0).unwrap(), all + 1);
         assert!(allocator.reserve(1).is_err() && allocator.reserve(0).is_ok());
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_there_is() {
         let volume = volume();
-        let allocator = &volume.engine.allocator;
+        let allocator = volume.engine.allocator();
         let mut kept = 0;
         while allocator.delay(64, Credentials::root()).is_ok() {
             kept += 64;

@@ -50,17 +50,17 @@ pub(super) fn allocate(inner: &Engine, goal: u64, want: u32) -> Result<Vec<Run>,
         let (growth, goal) = (Growth::Exact, FsBlock(goal));
         let request = BlockRequest { growth, windows: &windows, map: &EmptyFile, holes, goal };
         let source = &mut BlockSource::Free(Credentials::root());
-        inner.allocator.allocate(AllocMode::InUse(handle), &request, source).map(|runs| runs.to_vec())
+        inner.allocator().allocate(AllocMode::InUse(handle), &request, source).map(|runs| runs.to_vec())
     })
 }
 
 fn free(inner: &Engine, run: Run) {
     let mut left = run.len;
     while left > 0 {
-        let len = inner.allocator.freeable_tail(run.start, left);
+        let len = inner.allocator().freeable_tail(run.start, left);
         left -= len;
         let start = run.start + u64::from(left);
-        inner.transact(FREE_CREDITS, |handle| inner.allocator.free_data(handle, start, len)).unwrap();
+        inner.transact(FREE_CREDITS, |handle| inner.allocator().free_data(handle, start, len)).unwrap();
     }
 }
 
@@ -113,7 +113,7 @@ proptest! {
         let volume = volume();
         let inner = &volume.engine;
         let free_at_first = inner.counts().free_blocks();
-        let taken = vec![false; usize::try_from(inner.layout.blocks_count).unwrap()];
+        let taken = vec![false; usize::try_from(inner.layout().blocks_count).unwrap()];
         let mut model = Model { taken, held: Vec::new(), used: 0 };
         let mut runs: Vec<Run> = Vec::new();
         for step in steps {
@@ -123,7 +123,7 @@ proptest! {
                         let sum: u32 = got.iter().map(|run| run.len).sum();
                         prop_assert!((1..=want).contains(&sum));
                         for &run in &got {
-                            inner.layout.check_data_range(run.start, u64::from(run.len)).unwrap();
+                            inner.layout().check_data_range(run.start, u64::from(run.len)).unwrap();
                             model.set(run, true);
                         }
                         model.used += u64::from(sum);
@@ -132,7 +132,7 @@ proptest! {
                     Err(error) => {
                         prop_assert!(matches!(error, Error::NoSpace));
                         let held: u64 = model.held.iter().map(|run| u64::from(run.len)).sum();
-                        let pool = u64::try_from(inner.allocator.pool).unwrap();
+                        let pool = u64::try_from(inner.allocator().pool).unwrap();
                         prop_assert!(free_at_first < model.used + held + u64::from(want) + pool);
                     }
                 },
@@ -162,7 +162,7 @@ proptest! {
         volume.sync().unwrap();
         model.committed();
         prop_assert_eq!(inner.counts().free_blocks(), free_at_first);
-        let unclaimed = inner.allocator.unclaimed.load(Ordering::Relaxed);
+        let unclaimed = inner.allocator().unclaimed.load(Ordering::Relaxed);
         prop_assert_eq!(u64::try_from(unclaimed).unwrap(), free_at_first);
         prop_assert!(!model.taken.contains(&true));
         volume.close().unwrap();
@@ -173,16 +173,16 @@ proptest! {
 fn blocks_that_no_hint_shows_are_found() {
     let volume = volume();
     let inner = &volume.engine;
-    for group in &inner.allocator.groups {
+    for group in &inner.allocator().groups {
         group.largest_hint.store(0, Ordering::Relaxed);
     }
     assert_eq!(allocate(inner, 0, 1).unwrap().len(), 1);
-    for group in &inner.allocator.groups {
+    for group in &inner.allocator().groups {
         group.largest_hint.store(0, Ordering::Relaxed);
     }
-    let mut reservation = inner.allocator.reserve(1).unwrap();
+    let mut reservation = inner.allocator().reserve(1).unwrap();
     let block = inner.transact(ALLOCATE_CREDITS, |handle| {
-        inner.allocator.allocate_metadata(handle, FsBlock(9000), &mut reservation)
+        inner.allocator().allocate_metadata(handle, FsBlock(9000), &mut reservation)
     });
     block.unwrap();
 }
@@ -191,7 +191,7 @@ fn blocks_that_no_hint_shows_are_found() {
 fn blocks_counted_that_are_in_no_group_are_corruption() {
     let volume = volume();
     let inner = &volume.engine;
-    inner.allocator.unclaim(5000);
+    inner.allocator().unclaim(5000);
     let error = loop {
         if let Err(error) = allocate(inner, 0, 500) {
             break error;
@@ -209,7 +209,7 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     let options = VolumeOptions::new().commit_interval(None);
     let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
     let inner = &volume.engine;
-    let allocator = &inner.allocator;
+    let allocator = inner.allocator();
     let evict_all = || (0..allocator.groups.len()).for_each(|_| Evict::evict(&**allocator));
     let loaded = || allocator.groups.iter().filter(|group| group.is_loaded()).count();
     let mut held = Vec::new();
@@ -222,7 +222,7 @@ fn groups_that_are_evicted_come_back_as_they_were() {
             free(inner, held.swap_remove(0));
             evict_all();
         }
-        inner.journal.commit_all().unwrap();
+        inner.journal().commit_all().unwrap();
         evict_all();
         assert_eq!(loaded(), 0);
     }
@@ -237,12 +237,12 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     for nth in 0..20 {
         assert_eq!(file.append(&[1; 1024]).unwrap(), nth * 1024);
     }
-    inner.journal.commit_all().unwrap();
+    inner.journal().commit_all().unwrap();
     evict_all();
     assert!(loaded() > 0);
     drop(file);
     held.drain(..).for_each(|run| free(inner, run));
-    inner.journal.commit_all().unwrap();
+    inner.journal().commit_all().unwrap();
     evict_all();
     let free = |inner: &Engine| inner.counts().free_blocks();
     let before = free(inner);
@@ -250,7 +250,7 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
     assert_eq!(free(&volume.engine), before);
     // The checksums of the bitmaps are right, and so are their counts.
-    for group in &volume.engine.allocator.groups {
-        group.keep_for_window(&volume.engine.cache, |_| None).unwrap();
+    for group in &volume.engine.allocator().groups {
+        group.keep_for_window(volume.engine.cache(), |_| None).unwrap();
     }
 }

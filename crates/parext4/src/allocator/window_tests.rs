@@ -102,7 +102,7 @@ fn a_block_goes_where_its_place_in_the_file_says() {
 #[test]
 fn windows_go_with_the_last_user_and_with_what_is_cut_off() {
     let volume = large_volume();
-    let allocator = &volume.engine.allocator;
+    let allocator = volume.engine.allocator();
     let file = create(&volume, "a");
     file.append(&[1; 4 * BLOCK]).unwrap();
     assert_eq!(allocator.windows.lock().len(), 1);
@@ -125,7 +125,7 @@ fn windows_go_with_the_last_user_and_with_what_is_cut_off() {
 #[test]
 fn every_block_can_be_had_though_windows_are_open() {
     let volume = large_volume();
-    let (inner, allocator) = (&volume.engine, &volume.engine.allocator);
+    let (inner, allocator) = (&volume.engine, volume.engine.allocator());
     let files: Vec<DirectFile> = (0..32).map(|n| create(&volume, &n.to_string())).collect();
     for file in &files {
         file.append(&[1; BLOCK]).unwrap();
@@ -153,9 +153,9 @@ fn a_small_volume_has_small_windows_or_none() {
     let inner = &volume.engine;
     let file = create(&volume, "a");
     file.append(&[1; BLOCK]).unwrap();
-    let free = u32::try_from(unclaimed(&inner.allocator)).unwrap();
+    let free = u32::try_from(unclaimed(inner.allocator())).unwrap();
     assert!(windows(&file)[0].run.len <= free / 64);
-    while unclaimed(&inner.allocator) > inner.allocator.pool + 600 {
+    while unclaimed(inner.allocator()) > inner.allocator().pool + 600 {
         allocate(inner, 0, 500).unwrap();
     }
     let late = create(&volume, "b");
@@ -171,9 +171,9 @@ fn rather_a_window_is_taken_back_than_a_request_cut_up() {
     file.append(&[1; BLOCK]).unwrap();
     let window = Arc::clone(&windows(&file)[0]);
     // Whatever lies together elsewhere goes.
-    for group in &inner.allocator.groups {
+    for group in &inner.allocator().groups {
         while group
-            .keep_for_window(&inner.cache, |free| free.largest_run().filter(|run| run.len >= 64))
+            .keep_for_window(inner.cache(), |free| free.largest_run().filter(|run| run.len >= 64))
             .unwrap()
             .is_some()
         {}
@@ -188,7 +188,7 @@ fn rather_a_window_is_taken_back_than_a_request_cut_up() {
 #[test]
 fn threads_that_take_each_others_windows_get_every_block_once() {
     let volume = volume();
-    let allocator = &volume.engine.allocator;
+    let allocator = volume.engine.allocator();
     let before = unclaimed(allocator);
     let files: Vec<DirectFile> = (0..8).map(|n| create(&volume, &n.to_string())).collect();
     std::thread::scope(|scope| {

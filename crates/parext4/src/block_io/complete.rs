@@ -49,7 +49,7 @@ impl InodeRef {
         mut conversion: PendingConversion<'_>,
     ) -> Result<()> {
         when_planted!(Fault::SizeFirst, self.inode.raise_size(change.end));
-        let journal = &self.engine.journal;
+        let journal = self.engine.journal();
         let _outer = guarded!(Fault::HandleInHandle, None, Some(journal.begin(0)));
         let end = runs.last().map_or(0, Mapping::end);
         let mut at = runs.first().map_or(0, |run| run.logical.to_u64());

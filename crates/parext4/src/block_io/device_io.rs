@@ -15,19 +15,19 @@ use crate::mapping::BlockState;
 impl InodeRef {
     /// Writes at a device offset. A failure stops the volume (I8).
     pub(crate) fn write_device(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<()> {
-        self.engine.device.write_at(offset, slices).map_err(|e| self.write_failed(offset, e))
+        self.engine.device().write_at(offset, slices).map_err(|e| self.write_failed(offset, e))
     }
 
     /// Stops the volume because a write at a device offset has failed (I8). Returns the error for the caller.
     pub(crate) fn write_failed(&self, offset: u64, error: io::Error) -> Error {
         let what = format_args!("writing inode {} at device offset {offset}", self.ino());
-        self.engine.health.stop(Error::device(what, error))
+        self.engine.health().stop(Error::device(what, error))
     }
 
     /// Reads at a device offset.
     pub(crate) fn read_device(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.engine
-            .device
+            .device()
             .read_at(offset, &mut [IoSliceMut::new(bytes)])
             .map_err(|e| self.read_failed(offset, e))
     }
@@ -40,7 +40,7 @@ impl InodeRef {
 
     /// Returns the device offset of byte `within` of a block.
     pub(crate) fn device_offset(&self, block: FsBlock, within: u64) -> u64 {
-        self.engine.layout.offset(block) + within
+        self.engine.layout().offset(block) + within
     }
 
     /// Zeroes a block from byte `from` of the file to the block's end, if that block is written.
@@ -72,13 +72,13 @@ impl InodeRef {
         if from >= to {
             return Ok(());
         }
-        let block = self.engine.layout.block_size.block_at(from).ok_or(Error::FileTooLarge)?;
+        let block = self.engine.layout().block_size.block_at(from).ok_or(Error::FileTooLarge)?;
         let BlockState::Written(physical) = self.engine.block_map(&self.inode)?.state_of(block)? else {
             return Ok(());
         };
         let first = from - from % block_size;
         let within = |at: u64| to_usize(at - first);
-        let mut bytes = BufferPool::global().take(self.engine.layout.block_size.bytes() as usize);
+        let mut bytes = BufferPool::global().take(self.engine.layout().block_size.bytes() as usize);
         let start = self.device_offset(physical, 0);
         self.read_device(start, &mut bytes)?;
         bytes[within(from)..within(to)].fill(0);

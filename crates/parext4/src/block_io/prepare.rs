@@ -117,7 +117,7 @@ impl InodeRef {
         reserved: Option<DetachedConversion>,
         dates: bool,
     ) -> Result<Prepared<'_>> {
-        let allocator = &self.engine.allocator;
+        let allocator = self.engine.allocator();
         let reserved = reserved.map(|conversion| PendingConversion::attach(conversion, allocator));
         let conversion = match (runs.as_slice(), reserved) {
             ([Mapping { state: BlockState::Written(_), .. }], _) => None,
@@ -155,11 +155,11 @@ impl InodeRef {
     }
 
     fn reserve_for(&self, runs: &Runs, pieces: u32) -> Result<PendingConversion<'_>> {
-        let allocator = &self.engine.allocator;
+        let allocator = self.engine.allocator();
         let block_map = self.engine.block_map(&self.inode)?;
         let most = guarded!(Fault::ReserveNothing, block_map.conversion_blocks());
         let has_plenty = most == 0 || allocator.has_plenty(most, self.engine.credentials());
-        if self.engine.split_at == SplitAt::Completion && has_plenty {
+        if self.engine.split_at() == SplitAt::Completion && has_plenty {
             match allocator.reserve(most) {
                 Ok(reservation) => return Ok(PendingConversion { pieces, reservation, pinned: false }),
                 Err(Error::NoSpace) => {}
@@ -210,7 +210,7 @@ impl InodeRef {
     /// blocks mapped. The preallocation is freed once the file is no longer in use. XFS does the same ("speculative
     /// preallocation"). For an append, the end of the file includes the bytes that other appends have claimed.
     fn preallocation_len(&self, blocks: BlockRange, growth: Growth) -> Result<u32> {
-        let unit = self.engine.layout.block_size;
+        let unit = self.engine.layout().block_size;
         let size = unit.blocks_for(self.inode.size());
         let claimed = match growth {
             Growth::Append => unit.blocks_for(self.inode.tail.lock().end()).max(size),
@@ -226,9 +226,9 @@ impl InodeRef {
         let last = block_map.end()?;
         let spare = self.engine.counts().free_blocks() / FREE_PER_PREALLOCATED;
         let free = self.inode.past_end() != PastEnd::Requested && last <= end.max(claimed);
-        let together = self.engine.allocator.keeps_together(blocks.count());
+        let together = self.engine.allocator().keeps_together(blocks.count());
         let sensible = grows && together && blocks.count() < ahead && free && u64::from(ahead) <= spare;
-        let fits = end + u64::from(ahead) < self.engine.layout.max_file_blocks;
+        let fits = end + u64::from(ahead) < self.engine.layout().max_file_blocks;
         Ok(if sensible && fits { ahead } else { 0 })
     }
 }

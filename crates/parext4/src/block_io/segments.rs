@@ -71,7 +71,7 @@ impl InodeRef {
         end: u64,
         runs: &[Mapping],
     ) -> impl Iterator<Item = IoSegment> {
-        let (block_size, sector) = (self.engine.block_size(), u64::from(self.engine.device.sector_size()));
+        let (block_size, sector) = (self.engine.block_size(), u64::from(self.engine.device().sector_size()));
         runs.iter().map(move |run| {
             let (physical, pad) = match run.state {
                 BlockState::Written(physical) => (physical, false),

@@ -75,7 +75,7 @@ impl InodeRef {
         }
         // Two threads may read it at once. It never changes, so both read the same.
         let tree = self.read_descriptor().map_err(|error| error.of_inode(self.ino()));
-        let tree = tree.map_err(|error| self.engine.health.note(self.ino(), error))?;
+        let tree = tree.map_err(|error| self.engine.health().note(self.ino(), error))?;
         Ok(Some(self.inode.set_merkle_tree(tree)))
     }
 
@@ -84,7 +84,7 @@ impl InodeRef {
     fn read_descriptor(&self) -> Result<VerifiedTree> {
         let bad =
             |field, problem: &dyn fmt::Display| Error::corrupt_field("verity descriptor", field, problem);
-        let (size, unit) = (self.inode.size(), self.engine.layout.block_size);
+        let (size, unit) = (self.inode.size(), self.engine.layout().block_size);
         let block_map = self.engine.block_map(&self.inode)?;
         if block_map.is_inline() || !block_map.has_unwritten() {
             return Err(bad("i_flags", &"a verity file without extents"));
@@ -134,7 +134,7 @@ impl InodeRef {
         if let Some(hash) = tree.kept_hash(&place) {
             return Ok(hash);
         }
-        let unit = self.engine.layout.block_size;
+        let unit = self.engine.layout().block_size;
         let at = tree.offset + tree.shape.offset_of(place.block);
         let within = unit.offset_in_block(at) as usize;
         let mut bytes = BufferPool::global().take(unit.bytes() as usize);
@@ -151,6 +151,6 @@ impl InodeRef {
     /// the volume is consistent.
     fn unverified(&self, what: &str, block: u64) -> Error {
         let error = Error::Unverified(format!("inode {}, block {block} of {what}", self.ino()));
-        self.engine.health.log_once(error)
+        self.engine.health().log_once(error)
     }
 }

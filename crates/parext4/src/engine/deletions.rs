@@ -180,7 +180,7 @@ impl Queue {
 
     fn delete(&self, engine: &Arc<Engine>, inode: &Arc<Inode>, delete: Delete) {
         // Nothing can be deleted once the volume has stopped. The next open deletes the orphans.
-        if engine.health.check().is_ok() {
+        if engine.health().check().is_ok() {
             delete(engine, inode);
         }
         self.state.lock().ended += 1;
@@ -249,7 +249,7 @@ mod tests {
         drop(files);
         volume.write("/other", "text").unwrap();
         volume.sync().unwrap();
-        let deletions = &volume.engine.deletions;
+        let deletions = volume.engine.deletions();
         assert_eq!((deletions.pending(), volume.space().free_inodes), (u64::from(FILES), free - 1 - FILES));
         drop(held);
         deletions.wait();
@@ -295,7 +295,7 @@ mod tests {
         let first = Arc::clone(&files[0].inode);
         let held = first.ranges.exclusive(ByteRange::ALL);
         drop(files);
-        let deletions = &volume.engine.deletions;
+        let deletions = volume.engine.deletions();
         let waiting = || deletions.queue.as_ref().unwrap().state.lock().waiting.len();
         assert!(
             testkit::poll::until(|| waiting() == MANY + 4),
@@ -371,7 +371,7 @@ mod tests {
                 Ok(())
             };
             volume.engine.transact(1, change).unwrap();
-            volume.engine.journal.commit_all().unwrap();
+            volume.engine.journal().commit_all().unwrap();
             for _ in 0..objects {
                 assert_eq!(drops.recv_timeout(Duration::from_secs(60)).unwrap(), expected, "{objects}");
             }

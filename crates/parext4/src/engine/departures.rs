@@ -24,7 +24,7 @@ impl Engine {
     /// Returns when blocks of orphans become free: the earliest time.
     pub(crate) fn departure(&self) -> Departure {
         let mut first = Departure::None;
-        self.orphans.visit(&self.inodes, |inode| {
+        self.orphans.visit(self.inodes(), |inode| {
             first = first.max(departure_of(inode));
             first < Departure::Soon
         });
@@ -34,7 +34,7 @@ impl Engine {
     /// Returns true if only departing references keep an orphan, for which no thread has waited in vain.
     pub(crate) fn has_departing_orphans(&self) -> bool {
         let mut found = false;
-        self.orphans.visit(&self.inodes, |inode| {
+        self.orphans.visit(self.inodes(), |inode| {
             found = has_background_threads()
                 && inode.core().links == 0
                 && inode.has_only_departing_references()
@@ -47,7 +47,7 @@ impl Engine {
     /// Has no thread wait again for the orphans there are now, because the caller has waited in vain, until a reference to the inode is
     /// dropped.
     pub(crate) fn await_no_more(&self) {
-        self.orphans.visit(&self.inodes, |inode| {
+        self.orphans.visit(self.inodes(), |inode| {
             inode.stays.store(true, Ordering::Relaxed);
             true
         });

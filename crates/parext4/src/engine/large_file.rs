@@ -16,7 +16,7 @@ impl Engine {
     /// # Errors
     /// If the volume may not be changed.
     pub(crate) fn allow_size(&self, size: u64) -> Result<()> {
-        if size <= MAX_SMALL || self.superblock.ro_compat().contains(RoCompat::LARGE_FILE) {
+        if size <= MAX_SMALL || self.superblock().ro_compat().contains(RoCompat::LARGE_FILE) {
             return Ok(());
         }
         if self.counts().has_ro_compat(RoCompat::LARGE_FILE) {

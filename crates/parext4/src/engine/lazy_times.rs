@@ -67,7 +67,7 @@ impl Engine {
     /// Sets the inode's modification time, to be written with the next transaction.
     pub(crate) fn touch_lazily(&self, inode: &Arc<Inode>) {
         if inode.touch_lazily() {
-            guarded!(Fault::TimesUnlisted, self.lazy.add(inode));
+            guarded!(Fault::TimesUnlisted, self.lazy().add(inode));
         }
     }
 
@@ -78,7 +78,7 @@ impl Engine {
     /// If the volume has stopped or is closed, or a failure of this commit stops it.
     pub(crate) fn commit_all(&self) -> Result<bool> {
         guarded!(Fault::TimesLeftToCommit, self.fold_lazy_times()?);
-        self.journal.commit_all()
+        self.journal().commit_all()
     }
 
     /// Adds the times that are pending now to the running transaction. Commits the transaction and continues with the next one
@@ -86,10 +86,10 @@ impl Engine {
     pub(crate) fn fold_lazy_times(&self) -> Result<()> {
         // Inodes leave the list in the order in which they joined it, so these leave it first, although other threads add inodes
         // and remove some.
-        let mut waiting = self.lazy.len();
+        let mut waiting = self.lazy().len();
         while waiting > 0 {
-            let handle = self.journal.begin(1)?;
-            waiting = self.lazy.fold(&handle, waiting);
+            let handle = self.journal().begin(1)?;
+            waiting = self.lazy().fold(&handle, waiting);
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ mod tests {
             Ok(())
         };
         volume.engine.transact(1, change).unwrap();
-        volume.engine.journal.commit_all().unwrap();
+        volume.engine.journal().commit_all().unwrap();
         late.sync.lock().take().unwrap().join().unwrap();
         let after = Volume::open_device(Arc::new(device.fork()), &VolumeOptions::new()).unwrap();
         assert_ne!(after.metadata("/f").unwrap().mtime, LONG_AGO);
@@ -183,11 +183,11 @@ mod tests {
             // As far as another thread may be in `touch_lazily`.
             file.inode.touch_modified();
             volume.engine.touch_lazily(&file.inode);
-            assert_eq!(volume.engine.lazy.len(), 1);
+            assert_eq!(volume.engine.lazy().len(), 1);
             volume.engine.touch_lazily(&file.inode);
-            assert_eq!(volume.engine.lazy.len(), 1, "listed once");
+            assert_eq!(volume.engine.lazy().len(), 1, "listed once");
             volume.sync().unwrap();
-            assert_eq!(volume.engine.lazy.len(), 0);
+            assert_eq!(volume.engine.lazy().len(), 0);
         }
     }
 

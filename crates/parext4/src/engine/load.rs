@@ -16,8 +16,8 @@ impl Engine {
     /// # Errors
     /// Returns an error for corruption, for a failed read, and for a number that is not in use.
     pub(crate) fn inode(&self, ino: InodeNo) -> Result<Arc<Inode>> {
-        let inode = self.inodes.get(ino, || self.load_inode(ino));
-        inode.map_err(|error| self.health.note(ino, error))
+        let inode = self.inodes().get(ino, || self.load_inode(ino));
+        inode.map_err(|error| self.health().note(ino, error))
     }
 
     fn load_inode(&self, ino: InodeNo) -> Result<Inode> {
@@ -30,7 +30,7 @@ impl Engine {
 
     /// Fails if the volume is open for writing and the inode's number is offered to new inodes.
     fn check_in_use(&self, ino: InodeNo) -> Result<()> {
-        if !self.is_read_only() && self.allocator.offers_inode(ino)? {
+        if !self.is_read_only() && self.allocator().offers_inode(ino)? {
             return Err(Error::corrupt(format_args!(
                 "inode {ino} has names, but its bitmap says that it is free"
             )));
@@ -41,19 +41,19 @@ impl Engine {
     /// Reads the inode from the device. `None` if its place in the table holds zeros, as for an inode that is being
     /// created, whose number is in use before its transaction closes.
     pub(crate) fn load_made(&self, ino: InodeNo) -> Result<Option<Inode>> {
-        let place = self.allocator.inode_place(ino)?;
-        let block = self.cache.read(place.block, BlockKind::InodeTable)?;
+        let place = self.allocator().inode_place(ino)?;
+        let block = self.cache().read(place.block, BlockKind::InodeTable)?;
         let bytes = block.snapshot();
         let raw = bytes
-            .get(place.offset..place.offset + usize::from(self.layout.inode_size))
+            .get(place.offset..place.offset + usize::from(self.layout().inode_size))
             .ok_or_else(|| Error::corrupt(format_args!("inode {ino} lies outside its block")))?;
         if raw.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
-        let mut raw = RawInode::parse(raw, &self.superblock, ino)?;
+        let mut raw = RawInode::parse(raw, self.superblock(), ino)?;
         // The larger inode is written with the first change of the inode.
         if !self.is_read_only() {
-            raw.expand_extra(self.superblock.want_extra_isize());
+            raw.expand_extra(self.superblock().want_extra_isize());
         }
         Inode::build(self.inode_parts(ino, &raw, block, place.offset)?, raw, None).map(Some)
     }
@@ -68,15 +68,15 @@ impl Engine {
         mut raw: RawInode,
         table_block: Arc<MetaBlock>,
     ) -> Result<Arc<Inode>> {
-        let place = self.allocator.inode_place(ino)?;
+        let place = self.allocator().inode_place(ino)?;
         raw.generation = self.next_generation();
         let parts = self.inode_parts(ino, &raw, table_block, place.offset)?;
-        let inode = Arc::new(Inode::build_new(parts, raw, self.layout.block_size)?);
+        let inode = Arc::new(Inode::build_new(parts, raw, self.layout().block_size)?);
         // A deleted inode may still be there, but has no links.
-        if self.inodes.present(ino).is_some_and(|earlier| earlier.core().links > 0) {
+        if self.inodes().present(ino).is_some_and(|earlier| earlier.core().links > 0) {
             return Err(Error::corrupt(format_args!("inode {ino} was free, but is in use")));
         }
-        self.inodes.insert(Arc::clone(&inode));
+        self.inodes().insert(Arc::clone(&inode));
         Ok(inode)
     }
 
@@ -87,10 +87,10 @@ impl Engine {
         raw: RawInode,
         table_block: Arc<MetaBlock>,
     ) -> Result<Arc<Inode>> {
-        let place = self.allocator.inode_place(ino)?;
+        let place = self.allocator().inode_place(ino)?;
         let parts = self.inode_parts(ino, &raw, table_block, place.offset)?;
-        let inode = Arc::new(Inode::build_new(parts, raw, self.layout.block_size)?);
-        self.inodes.insert(Arc::clone(&inode));
+        let inode = Arc::new(Inode::build_new(parts, raw, self.layout().block_size)?);
+        self.inodes().insert(Arc::clone(&inode));
         Ok(inode)
     }
 
@@ -101,8 +101,8 @@ impl Engine {
         ino: InodeNo,
         raw: RawInode,
     ) -> Result<Arc<Inode>> {
-        let place = self.allocator.inode_place(ino)?;
-        let block = self.cache.read(place.block, BlockKind::InodeTable)?;
+        let place = self.allocator().inode_place(ino)?;
+        let block = self.cache().read(place.block, BlockKind::InodeTable)?;
         let inode = self.logged_inode(ino, raw, block)?;
         inode.join(handle);
         Ok(inode)
@@ -118,12 +118,12 @@ impl Engine {
     ) -> Result<InodeParts> {
         Ok(InodeParts {
             ino,
-            seed: self.layout.seed.map(|seed| seed.inode(ino, raw.generation)),
-            superblock: Arc::clone(&self.superblock),
+            seed: self.layout().seed.map(|seed| seed.inode(ino, raw.generation)),
+            superblock: Arc::clone(self.superblock()),
             table_block: block,
             table_offset: offset,
-            charge: self.inodes.charge(),
-            clock: self.clock,
+            charge: self.inodes().charge(),
+            clock: self.clock(),
             charges: self.charges_of(ino, raw)?,
         })
     }

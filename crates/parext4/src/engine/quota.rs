@@ -11,7 +11,7 @@ use crate::quota::{Charges, Dquots, QuotaIds, ReservedQuota};
 impl Engine {
     /// Returns the charges of an inode with these fields; `None` if the volume has no quotas or does not count the inode.
     pub(crate) fn charges_of(&self, ino: InodeNo, raw: &RawInode) -> Result<Option<Charges>> {
-        let is_counted = || self.superblock.is_counted(ino) && !raw.flags.contains(InodeFlags::EA_INODE);
+        let is_counted = || self.superblock().is_counted(ino) && !raw.flags.contains(InodeFlags::EA_INODE);
         Ok(match &self.quotas {
             Some(_) if is_counted() => Some(Charges::new(self.dquots(QuotaIds::of(raw))?)),
             _ => None,
@@ -33,7 +33,7 @@ impl Engine {
     /// Returns the entries of `ids` in the quota files.
     fn dquots(&self, ids: QuotaIds) -> Result<Dquots> {
         match &self.quotas {
-            Some(quotas) => quotas.dquots(ids, &self.cache),
+            Some(quotas) => quotas.dquots(ids, self.cache()),
             None => Ok(Dquots::default()),
         }
     }

@@ -17,8 +17,8 @@ use crate::sync::Arc;
 impl Engine {
     /// Returns a block of attributes, verified.
     pub(crate) fn xattr_block(&self, number: FsBlock) -> Result<Arc<MetaBlock>> {
-        self.layout.check_data_range(number, 1)?;
-        self.cache.read(number, BlockKind::Xattr(self.layout.seed))
+        self.layout().check_data_range(number, 1)?;
+        self.cache().read(number, BlockKind::Xattr(self.layout().seed))
     }
 
     /// Returns the inode's block of attributes, if it has one.
@@ -46,21 +46,21 @@ impl Engine {
             }
         }
         let reserved = inode.reserve_quota(
-            self.layout.cluster_blocks().into(),
+            self.layout().cluster_blocks().into(),
             0,
-            self.layout.block_size,
+            self.layout().block_size,
             credentials,
         )?;
-        let group = self.allocator.group_of_inode(inode.ino())?;
-        let goal = self.allocator.goal_in_group(group, inode.ino().get());
-        let number = self.allocator.allocate_block(handle, goal, credentials)?;
-        let block = self.cache.create(number, BlockKind::Xattr(self.layout.seed))?;
+        let group = self.allocator().group_of_inode(inode.ino())?;
+        let goal = self.allocator().goal_in_group(group, inode.ino().get());
+        let number = self.allocator().allocate_block(handle, goal, credentials)?;
+        let block = self.cache().create(number, BlockKind::Xattr(self.layout().seed))?;
         handle.change(&block, |block| block.copy_from_slice(bytes));
         let is_last = self.release_xattr_block(handle, inode)?;
         inode.join(handle);
         inode.core().file_acl = number.get();
         drop(reserved);
-        inode.add_blocks(handle, self.layout.cluster_blocks().into(), self.layout.block_size);
+        inode.add_blocks(handle, self.layout().cluster_blocks().into(), self.layout().block_size);
         Ok(is_last)
     }
 
@@ -106,10 +106,10 @@ impl Engine {
         let Some(references) = references else { return Ok(false) };
         inode.join(handle);
         inode.core().file_acl = 0;
-        inode.sub_blocks(handle, self.layout.cluster_blocks().into(), self.layout.block_size);
+        inode.sub_blocks(handle, self.layout().cluster_blocks().into(), self.layout().block_size);
         match references {
             0 => Err(Error::corrupt_field("xattr block", "h_refcount", 0).in_block(number)),
-            1 => self.allocator.free_metadata(handle, number, 1).map(|()| true),
+            1 => self.allocator().free_metadata(handle, number, 1).map(|()| true),
             _ => Ok(false),
         }
     }

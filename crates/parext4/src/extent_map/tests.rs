@@ -101,7 +101,7 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
         }
         Change::Convert(at, len) => {
             let most = ExtentMap::worst_case(map_of(volume, &file).depth());
-            let mut reservation = inner.allocator.reserve(most).unwrap();
+            let mut reservation = inner.allocator().reserve(most).unwrap();
             convert(volume, &file, at, len, &mut reservation);
             for (_, written) in model.range_mut(at..at + len) {
                 *written = true;
@@ -117,7 +117,7 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
                 inner.transact(2 * credits, split).unwrap();
             }
             let all = claim_all(volume);
-            let mut none = inner.allocator.reserve(0).unwrap();
+            let mut none = inner.allocator().reserve(0).unwrap();
             for run in &runs {
                 let (start, end) = (run.logical.get(), run.logical.get() + run.len);
                 convert(volume, &file, start, run.len, &mut none);
@@ -163,7 +163,7 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
 fn claim_all(volume: &Volume) -> Vec<Reservation<'_>> {
     let (mut all, mut blocks) = (Vec::new(), 1 << 16);
     while blocks > 0 {
-        match volume.engine.allocator.reserve(blocks) {
+        match volume.engine.allocator().reserve(blocks) {
             Ok(some) => all.push(some),
             Err(_) => blocks /= 2,
         }
@@ -185,7 +185,7 @@ fn convert(volume: &Volume, file: &Arc<Inode>, at: u32, len: u32, reservation: &
 
 fn shift(volume: &Volume, file: &Arc<Inode>, mut shift: Shift) {
     let inner = &volume.engine;
-    let mut reservation = inner.allocator.reserve(CUT_BLOCKS).unwrap();
+    let mut reservation = inner.allocator().reserve(CUT_BLOCKS).unwrap();
     let mut step = || {
         let credits = inner.map_credits(file).unwrap();
         inner.transact(credits, |handle| inner.shift(handle, file, &mut shift, &mut reservation)).unwrap()
@@ -328,9 +328,9 @@ fn one_handle_converts_many_pieces() {
     let node = create(&volume, 84);
     scatter(&volume, &node, 0..1000).unwrap();
     let inner = &volume.engine;
-    let mut reservation = inner.allocator.reserve(ExtentMap::worst_case(2)).unwrap();
+    let mut reservation = inner.allocator().reserve(ExtentMap::worst_case(2)).unwrap();
     let credits = inner.conversion_credits(&node.inode, 1000).unwrap();
-    assert!(credits < inner.journal.max_credits());
+    assert!(credits < inner.journal().max_credits());
     let done = inner
         .transact(credits, |handle| inner.convert(handle, &node.inode, blocks(0, 2000), &mut reservation));
     assert_eq!(done.unwrap(), 2000);
@@ -346,7 +346,7 @@ fn converting_in_order_leaves_one_extent() {
     add(&volume, &node, blocks(0, 1000), false);
     for at in (0..1000).step_by(10) {
         // The conversion needs no block then, so none is reserved.
-        let mut reservation = inner.allocator.reserve(0).unwrap();
+        let mut reservation = inner.allocator().reserve(0).unwrap();
         let ten = blocks(at, 10);
         inner.transact(50, |handle| inner.convert(handle, &node.inode, ten, &mut reservation)).unwrap();
     }
@@ -365,7 +365,7 @@ fn a_conversion_without_space_for_its_nodes_stops_the_volume() {
         add(&volume, &node, blocks(at, 10), false);
     }
     let all = claim_all(&volume);
-    let mut none = inner.allocator.reserve(0).unwrap();
+    let mut none = inner.allocator().reserve(0).unwrap();
     let one = blocks(4, 1);
     let error = inner.transact(50, |handle| inner.convert(handle, &node.inode, one, &mut none)).unwrap_err();
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
@@ -406,7 +406,7 @@ fn an_index_key_other_than_the_first_block_below_is_corruption() {
     let mut i_block = volume.engine.inode(InodeNo(12)).unwrap().core().block;
     let kind = BlockKind::ExtentNode(InodeNo(12), None);
     let load = |i_block: &[u8; 60]| {
-        ExtentMap::load(i_block, &volume.engine.layout, kind, &fresh_cache(&device), true)
+        ExtentMap::load(i_block, volume.engine.layout(), kind, &fresh_cache(&device), true)
     };
     load(&i_block).unwrap();
     for first in [0_u32, 19, 21] {
@@ -471,7 +471,7 @@ fn extents_map_no_more_blocks_than_the_volume_has_even_on_a_read_only_volume() {
     let device = Arc::new(MemDevice::new(16 << 20));
     mkfs(&*device, &MkfsOptions::new().block_size(1024).device_is_zero(true)).unwrap();
     let volume = Volume::open_device(device.clone(), &VolumeOptions::new().read_only(true)).unwrap();
-    let layout = &volume.engine.layout;
+    let layout = volume.engine.layout();
     const LEN: u32 = 4200;
     let free = |start: &u64| layout.check_data_range(FsBlock(*start), LEN.into()).is_ok();
     let start = (0..layout.blocks_count).find(free).unwrap();

@@ -187,12 +187,12 @@ impl DirectFile {
         let mut kept = None;
         if !contents.is_empty() {
             let quota = inode.reserve_quota(
-                engine.layout.cluster_blocks().into(),
+                engine.layout().cluster_blocks().into(),
                 0,
-                engine.layout.block_size,
+                engine.layout().block_size,
                 self.credentials(),
             )?;
-            let block = engine.allocator.keep_block(engine.first_goal(inode)?, self.credentials())?;
+            let block = engine.allocator().keep_block(engine.first_goal(inode)?, self.credentials())?;
             let mut bytes = AlignedBuf::zeroed(to_usize(engine.block_size()));
             // The contents are shorter than an inode, which is no larger than a block.
             let space = bytes.get_mut(..contents.len()).ok_or(Error::FileTooLarge)?;

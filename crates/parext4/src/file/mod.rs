@@ -129,8 +129,8 @@ impl DirectFile {
     #[must_use]
     pub(crate) fn may_wait_for_space(&self, len: usize) -> bool {
         let engine = &self.node.engine;
-        let blocks = len as u64 / u64::from(engine.layout.block_size.bytes()) + 1;
-        engine.allocator.is_short_of(blocks, self.credentials())
+        let blocks = len as u64 / u64::from(engine.layout().block_size.bytes()) + 1;
+        engine.allocator().is_short_of(blocks, self.credentials())
     }
 
     /// Returns the file's inode.
@@ -203,7 +203,7 @@ impl DirectFile {
     /// ```
     #[must_use]
     pub fn sector_size(&self) -> u32 {
-        self.engine().device.sector_size()
+        self.engine().device().sector_size()
     }
 
     /// Returns true if the two handles are interchangeable.
@@ -224,7 +224,7 @@ impl DirectFile {
     /// Begins an operation that reads the file; closing the volume waits until the returned guard is dropped.
     fn begin_read(&self) -> Result<Entered<'_>> {
         self.access.check_read()?;
-        self.engine().in_flight.enter()
+        self.engine().in_flight().enter()
     }
 
     /// Begins an operation that changes the file; closing the volume waits until the returned guard is dropped. Fails
@@ -233,7 +233,7 @@ impl DirectFile {
         self.access.check_write()?;
         self.engine().check_writable()?;
         self.inode().check_flags(forbidden | InodeFlags::VERITY)?;
-        self.engine().in_flight.enter()
+        self.engine().in_flight().enter()
     }
 
     /// Checks a range to change, which must not be empty; otherwise like [`InodeRef::end_of`].

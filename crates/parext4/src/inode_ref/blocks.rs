@@ -13,22 +13,22 @@ impl InodeRef {
     #[inline]
     pub(crate) fn runs(&self, blocks: BlockRange) -> Result<Runs> {
         let runs: Result<Runs> = self.engine.block_map(&self.inode)?.runs(blocks).collect();
-        runs.map_err(|error| self.engine.health.note(self.ino(), error))
+        runs.map_err(|error| self.engine.health().note(self.ino(), error))
     }
 
     /// Returns the counters of operations on the file.
     pub(crate) fn record(&self) -> Record<'_> {
-        self.engine.usage.record(&self.inode.usage)
+        self.engine.usage().record(&self.inode.usage)
     }
 
     /// Returns the blocks that a range of bytes touches.
     #[inline]
     pub(crate) fn blocks_of(&self, range: ByteRange) -> BlockRange {
-        self.engine.layout.block_size.blocks_touching(range.start()..range.end())
+        self.engine.layout().block_size.blocks_touching(range.start()..range.end())
     }
 
     /// Returns the blocks that are wholly in `[offset, end)`.
     pub(crate) fn whole_blocks(&self, offset: u64, end: u64) -> BlockRange {
-        self.engine.layout.block_size.blocks_within(offset..end)
+        self.engine.layout().block_size.blocks_within(offset..end)
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn delete_unused(engine: &Arc<Engine>, inode: &Arc<Inode>) {
 impl InodeRef {
     /// Deletes two inodes if many deletions are pending. The caller has removed a name, and holds no lock.
     pub(crate) fn help_to_delete(&self) {
-        self.engine.deletions.help(&self.engine, delete_unused);
+        self.engine.deletions().help(&self.engine, delete_unused);
     }
 }
 
@@ -60,32 +60,32 @@ impl EngineRef {
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
             // The bitmaps before the first change, after which a failed read would stop the volume.
-            let _bitmap = self.allocator.inode_bitmap(inode.ino())?;
+            let _bitmap = self.allocator().inode_bitmap(inode.ino())?;
             // The values in a block that other inodes use stay, but no longer count for this inode.
             let mut values = 0;
             let may_free = |block: &[u8]| Self::values_in(block) == 0;
             if let Some(block) = self.xattr_block_of(inode)? {
                 values = Self::values_in(&block.snapshot()) as u64;
                 let number = FsBlock(inode.core().file_acl);
-                self.allocator.read_bitmaps(number, 1)?;
+                self.allocator().read_bitmaps(number, 1)?;
             }
             if !self.try_release_xattr_block(handle, inode, may_free)? {
                 return Ok(false);
             }
-            self.orphans.remove(self, handle, inode);
+            self.orphans().remove(self, handle, inode);
             // Includes the pending times, which must not be written later, when another inode may have the number.
             inode.fold_lazy(handle);
             inode.end_charges(handle, values);
             inode.set_size(0);
             inode.core().dtime = self.deletion_time();
             when_planted!(Fault::ForgetBeforeFree, {
-                self.inodes.remove(inode);
+                self.inodes().remove(inode);
                 crate::sync::yield_now();
             });
-            self.allocator.free_inode(handle, inode.ino(), inode.is_dir())?;
+            self.allocator().free_inode(handle, inode.ino(), inode.is_dir())?;
             // Only after the number is free: until the transaction closes, the table block contains the inode as in use, and a
             // lookup must not read that. The number may already belong to a new inode.
-            self.inodes.remove(inode);
+            self.inodes().remove(inode);
             Ok(true)
         })
     }
@@ -95,18 +95,18 @@ impl Engine {
     /// Returns the time of a deletion now, in seconds. While an inode is an orphan, the field has the number of the next one, so e2fsck takes
     /// 0 and the numbers of inodes for a damaged list, whatever the clock says.
     pub(crate) fn deletion_time(&self) -> u32 {
-        saturating_u32(self.clock.now().seconds).max(self.layout.inodes_count)
+        saturating_u32(self.clock().now().seconds).max(self.layout().inodes_count)
     }
 
     /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name
     /// meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.has_block_map() {
-            self.free_tail(inode, self.layout.block_size.blocks_from(inode.size()))?;
+            self.free_tail(inode, self.layout().block_size.blocks_from(inode.size()))?;
         }
         self.transact(Orphans::CREDITS, |handle| {
             self.cut_inline(handle, inode)?;
-            self.orphans.remove_named(self, handle, inode);
+            self.orphans().remove_named(self, handle, inode);
             Ok(())
         })
     }
@@ -135,8 +135,8 @@ mod tests {
         volume.remove_file("/file").unwrap();
         volume.empty_journal(EmptiedLog::Kept).unwrap();
         // More than the groups, and the blocks in the cache.
-        (0..8).for_each(|_| Evict::evict(&*volume.engine.allocator));
-        (0..4096).for_each(|_| Evict::evict(&*volume.engine.cache));
+        (0..8).for_each(|_| Evict::evict(&**volume.engine.allocator()));
+        (0..4096).for_each(|_| Evict::evict(&**volume.engine.cache()));
         device.arm(FaultPlan::at(1).kind(FaultKind::Reads));
         drop(file);
         assert!(device.failed().is_some(), "no bitmap was read");

@@ -13,7 +13,7 @@ impl Engine {
             let units = Units::of_volume(self);
             cached.pages.discard_each(pages.range(), |index, reserved| {
                 count += units.blocks_in(reserved);
-                if self.layout.cluster_bits > 0 {
+                if self.layout().cluster_bits > 0 {
                     blocks.extend(units.blocks_of(index, reserved));
                 }
             });

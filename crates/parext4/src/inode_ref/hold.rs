@@ -64,7 +64,7 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
         debug_assert!(guard.is_of(&inode.ranges), "the range of another file is held");
         let covers = offset >= end || guard.range().contains(&ByteRange::new(offset, end));
         debug_assert!(
-            engine.policy != Policy::Range || covers && (mode == Mode::Shared || guard.mode() == mode),
+            engine.policy() != Policy::Range || covers && (mode == Mode::Shared || guard.mode() == mode),
             "{:?} {:?} is held, not {mode:?} [{offset}, {end})",
             guard.mode(),
             guard.range(),

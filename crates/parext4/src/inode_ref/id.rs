@@ -50,14 +50,14 @@ impl EngineRef {
         ino: InodeNo,
         wanted: impl FnOnce(&RawInode) -> bool,
     ) -> Result<Option<InodeRef>> {
-        let own = self.superblock.is_own_inode(ino);
-        if own || ino.get() == 0 || ino.get() > self.superblock.inodes_count() {
+        let own = self.superblock().is_own_inode(ino);
+        if own || ino.get() == 0 || ino.get() > self.superblock().inodes_count() {
             return Ok(None);
         }
         let unused = || Error::NotFound(format!("inode {ino} is not in use"));
-        let loaded = self.inodes.get(ino, || {
+        let loaded = self.inodes().get(ino, || {
             // The table may still hold the old contents of an inode that is not in use.
-            if self.allocator.inode_in_use(ino)? {
+            if self.allocator().inode_in_use(ino)? {
                 // Long enough for another thread to create, commit and delete an inode.
                 when_planted!(Fault::InsertUnmarked, (0..5000).for_each(|_| yield_now()));
                 self.load_made(ino)?.ok_or_else(unused)
@@ -68,7 +68,7 @@ impl EngineRef {
         let inode = match loaded {
             Ok(inode) => inode,
             Err(Error::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(self.health.note(ino, error)),
+            Err(error) => return Err(self.health().note(ino, error)),
         };
         let core = inode.core();
         // Checked under the inode's lock, as in the drop of a `InodeRef`: an inode without names and users is being deleted.

@@ -174,9 +174,9 @@ impl Drop for InodeRef {
                 // The map may have grown.
                 self.inode.recharge();
             }
-            self.engine.allocator.close_windows(&self.inode.windows, FileBlock::ZERO);
+            self.engine.allocator().close_windows(&self.inode.windows, FileBlock::ZERO);
         }
-        if deleted && !self.engine.deletions.defer(&self.engine, &self.inode, delete_unused) {
+        if deleted && !self.engine.deletions().defer(&self.engine, &self.inode, delete_unused) {
             delete_unused(&self.engine, &self.inode);
         }
     }

@@ -29,12 +29,12 @@ impl InodeRef {
         if self.engine.is_read_only() {
             return Ok(());
         }
-        self.engine.health.check()?;
+        self.engine.health().check()?;
         // A commit flushes data that was written before it closed its transaction, including this thread's data.
         let changed_in = self.inode.changed_in();
-        if !self.engine.journal.is_committed(changed_in) && self.engine.journal.commit(changed_in)? {
+        if !self.engine.journal().is_committed(changed_in) && self.engine.journal().commit(changed_in)? {
             return Ok(());
         }
-        self.engine.journal.flush()
+        self.engine.journal().flush()
     }
 }

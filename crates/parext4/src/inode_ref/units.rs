@@ -22,7 +22,7 @@ impl InodeRef {
 
 impl Units {
     pub(crate) fn of_volume(engine: &Engine) -> Self {
-        Self::new(engine.layout.block_size)
+        Self::new(engine.layout().block_size)
     }
 
     fn new(block_size: BlockSize) -> Self {

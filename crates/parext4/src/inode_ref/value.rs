@@ -31,11 +31,11 @@ impl Engine {
     fn value_inode(&self, owner: &Inode, value: ValueInode) -> Result<Arc<Inode>> {
         let corrupt = |problem| corrupt_value(owner, value, problem);
         let number = value.ino.get();
-        let own = self.superblock.is_own_inode(value.ino);
-        if own || number > self.layout.inodes_count || value.ino == owner.ino() {
+        let own = self.superblock().is_own_inode(value.ino);
+        if own || number > self.layout().inodes_count || value.ino == owner.ino() {
             return Err(corrupt("is no inode of a value"));
         }
-        if !self.allocator.inode_in_use(value.ino)? {
+        if !self.allocator().inode_in_use(value.ino)? {
             return Err(corrupt("is not in use"));
         }
         let inode = self.inode(value.ino)?;
@@ -63,7 +63,7 @@ impl Engine {
             return Err(corrupt_value(owner, value, "has another size than the value"));
         }
         let bytes = self.value_bytes(&inode)?;
-        let hash = ValueInode::hash(self.superblock.value_seed(), &bytes);
+        let hash = ValueInode::hash(self.superblock().value_seed(), &bytes);
         let is_sound = {
             let owner = Owner::of(owner);
             let core = inode.core();
@@ -79,7 +79,7 @@ impl Engine {
     fn value_bytes(&self, inode: &Inode) -> Result<Vec<u8>> {
         let len = to_usize(inode.size());
         let mut bytes = Vec::with_capacity(len);
-        let blocks = BlockRange::clamped(0, self.layout.block_size.blocks_for(inode.size()));
+        let blocks = BlockRange::clamped(0, self.layout().block_size.blocks_for(inode.size()));
         for run in self.block_map(inode)?.runs(blocks) {
             let run = run?;
             let BlockState::Written(first) = run.state else {
@@ -87,7 +87,7 @@ impl Engine {
                 return Err(Error::corrupt_field("xattr value", "blocks", problem).of_inode(inode.ino()));
             };
             for nth in 0..u64::from(run.len) {
-                let block = self.cache.read(first + nth, BlockKind::Value(inode.ino()))?.snapshot();
+                let block = self.cache().read(first + nth, BlockKind::Value(inode.ino()))?.snapshot();
                 bytes.extend_from_slice(&block[..block.len().min(len - bytes.len())]);
             }
         }
@@ -107,7 +107,7 @@ impl Engine {
     ) -> Result<bool> {
         inode.join(handle);
         // Under one lock: other owners of the value change the number at the same time.
-        let mut orphans = self.orphans.lock();
+        let mut orphans = self.orphans().lock();
         let (had_links, has_links) = {
             let mut core = inode.core();
             let before = core.value_references();
@@ -172,8 +172,8 @@ impl EngineRef {
         let was_last = self.transact(2 + InodeRef::VALUE_CREDITS, |handle| {
             owner.join(handle);
             if !is_of_lustre {
-                let blocks = self.layout.allocated_for(removal.value.size.into());
-                owner.sub_blocks(handle, blocks, self.layout.block_size);
+                let blocks = self.layout().allocated_for(removal.value.size.into());
+                owner.sub_blocks(handle, blocks, self.layout().block_size);
                 owner.charge_inodes(handle, -1);
             }
             match &removal.block {
@@ -190,7 +190,8 @@ impl EngineRef {
 
     /// Returns the removal of the next attribute of `owner` whose value has an inode, except from a block that other inodes use.
     fn next_removal(&self, owner: &Inode) -> Result<Option<Removal>> {
-        let corrupt = |error: FormatError| self.health.note(owner.ino(), error.of_inode(owner.ino()).into());
+        let corrupt =
+            |error: FormatError| self.health().note(owner.ino(), error.of_inode(owner.ino()).into());
         let (list, len, number) = {
             let core = owner.core();
             let area = core.xattr_area();
@@ -279,23 +280,23 @@ impl InodeRef {
     /// # Errors
     /// [`Error::NoInodes`]; the errors of the device.
     pub(crate) fn create_value(engine: &EngineRef, owner: &Inode, value: &[u8]) -> Result<Self> {
-        let mut raw = RawInode::new(FileType::Regular.mode_bits() | 0o600, &engine.superblock);
+        let mut raw = RawInode::new(FileType::Regular.mode_bits() | 0o600, engine.superblock());
         raw.flags = InodeFlags::EA_INODE;
         raw.size = value.len() as u64;
         {
             let owner = owner.core();
             (raw.uid, raw.gid) = (owner.uid, owner.gid);
         }
-        let now = engine.clock.now();
+        let now = engine.clock().now();
         (raw.mtime, raw.crtime) = (now, now);
         raw.set_value_references(0);
-        raw.set_value_hash(ValueInode::hash(engine.superblock.value_seed(), value));
+        raw.set_value_hash(ValueInode::hash(engine.superblock().value_seed(), value));
         engine.with_space(|| {
             engine.transact(INODE_CREDITS + Orphans::CREDITS, |handle| {
-                let (ino, table_block) = engine.allocator.allocate_inode(handle, owner.ino(), false)?;
+                let (ino, table_block) = engine.allocator().allocate_inode(handle, owner.ino(), false)?;
                 let inode = engine.new_inode(ino, raw.clone(), table_block)?;
                 inode.join(handle);
-                engine.orphans.add(engine, handle, &inode)?;
+                engine.orphans().add(engine, handle, &inode)?;
                 Ok(Self::new(engine, inode))
             })
         })
@@ -308,7 +309,7 @@ impl InodeRef {
     pub(crate) fn write_value(&self, value: &[u8]) -> Result<()> {
         let engine = &self.engine;
         let block_size = to_usize(engine.block_size());
-        let mut rest = BlockRange::clamped(0, engine.layout.block_size.blocks_for(value.len() as u64));
+        let mut rest = BlockRange::clamped(0, engine.layout().block_size.blocks_for(value.len() as u64));
         while !rest.is_empty() {
             let some = rest.take(BLOCKS_AT_ONCE);
             let credits = engine.map_credits(&self.inode)? + BLOCKS_AT_ONCE;
@@ -333,7 +334,7 @@ impl InodeRef {
         let BlockState::Written(block) = self.engine.block_map(&self.inode)?.state_of(at)? else {
             return Err(Error::corrupt(format_args!("attribute value {ino}: block {at} is lost")));
         };
-        let block = self.engine.cache.create(block, BlockKind::Value(ino))?;
+        let block = self.engine.cache().create(block, BlockKind::Value(ino))?;
         handle.change(&block, |bytes| {
             bytes.fill(0);
             bytes[..part.len()].copy_from_slice(part);

@@ -156,7 +156,7 @@ mod tests {
         mkfs(&*device, &MkfsOptions::new().block_size(4096).inodes(32 << 10).journal_blocks(16 << 10))
             .unwrap();
         let volume = Volume::open_device(device, &VolumeOptions::new().commit_interval(None)).unwrap();
-        let journal = &volume.engine.journal;
+        let journal = volume.engine.journal();
         let before = journal.commits();
         let files = 2 * MAX_PARTICIPANTS;
         for nth in 0..files {

@@ -75,7 +75,7 @@ impl Engine {
             BlockMap::Indirect(_) => (pieces - 1).saturating_mul(3),
             BlockMap::Inline(_) => return Err(has_no_blocks(inode)),
         };
-        Ok(first.saturating_add(more).min(self.journal.max_credits()))
+        Ok(first.saturating_add(more).min(self.journal().max_credits()))
     }
 
     /// Returns the goal for a new block at file block `logical`.
@@ -85,8 +85,8 @@ impl Engine {
 
     /// Returns the goal for the first block of a file.
     pub(crate) fn first_goal(&self, inode: &Inode) -> Result<FsBlock> {
-        let group = self.allocator.group_of_inode(inode.ino())?;
-        Ok(self.allocator.goal_in_group(group, inode.ino().get()))
+        let group = self.allocator().group_of_inode(inode.ino())?;
+        Ok(self.allocator().goal_in_group(group, inode.ino().get()))
     }
 
     /// Like [`fill_holes`](Self::fill_holes), for a file of which no further growth is expected.
@@ -125,11 +125,11 @@ impl Engine {
         };
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock. Another thread may
         // fill the rest of a cluster that this thread fills in part (H38).
-        let shares_cluster = guarded!(Fault::ClusterUnlocked, !self.layout.is_whole_clusters(blocks));
+        let shares_cluster = guarded!(Fault::ClusterUnlocked, !self.layout().is_whole_clusters(blocks));
         let mut writer = (options.in_order || shares_cluster).then(|| map.lock());
         let holes = holes_of(map, self.fillable(inode, blocks, options.held));
         let Some(last) = holes.last() else { return Ok(blocks.count()) };
-        let parts = clusters::parts(&self.layout, map, &holes);
+        let parts = clusters::parts(self.layout(), map, &holes);
         let claimed = self.take_delayed(inode, &mut options, &parts);
         let added = self.fill_parts(handle, inode, map, &mut writer, &parts, &mut options);
         let end = *added.as_ref().unwrap_or(&None);
@@ -158,7 +158,7 @@ impl Engine {
         let claim = match &mut options.source {
             BlockSource::Claim(claim) => &mut **claim,
             BlockSource::Free(credentials) => {
-                claimed_now = self.allocator.reserve_for_holes(&holes, *credentials)?;
+                claimed_now = self.allocator().reserve_for_holes(&holes, *credentials)?;
                 &mut claimed_now
             }
         };
@@ -167,7 +167,7 @@ impl Engine {
             let goal = self.goal(inode, map, first.start())?;
             let request =
                 BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
-            runs = self.allocator.allocate(
+            runs = self.allocator().allocate(
                 AllocMode::InUse(handle),
                 &request,
                 &mut BlockSource::Claim(&mut *claim),
@@ -175,7 +175,8 @@ impl Engine {
         }
         // After the allocation, so that nothing has changed if a bitmap could not be read.
         inode.join(handle);
-        let mut pieces = clusters::pieces(&self.layout, parts, &runs, options.written).into_iter().peekable();
+        let mut pieces =
+            clusters::pieces(self.layout(), parts, &runs, options.written).into_iter().peekable();
         let added = self.add_extents(handle, inode, map, writer, &mut pieces, claim);
         // Any other error stops the volume.
         if matches!(added, Ok(_) | Err(Error::NoSpace | Error::FileTooLarge)) {
@@ -193,8 +194,8 @@ impl Engine {
         source: &BlockSource<'_, '_>,
     ) -> Result<ReservedQuota> {
         let BlockSource::Free(credentials) = source else { return Ok(ReservedQuota::default()) };
-        let blocks = holes.iter().map(|hole| self.layout.clusters_of(*hole).len()).sum();
-        inode.reserve_quota(blocks, 0, self.layout.block_size, *credentials)
+        let blocks = holes.iter().map(|hole| self.layout().clusters_of(*hole).len()).sum();
+        inode.reserve_quota(blocks, 0, self.layout().block_size, *credentials)
     }
 
     /// Returns the part of `blocks` that may be mapped for a caller whose range ends at block `held`.
@@ -244,11 +245,11 @@ impl Engine {
         mut pieces: impl Iterator<Item = Piece>,
         claim: &mut Reservation<'_>,
     ) -> Result<()> {
-        pieces.try_for_each(|piece| match piece.allocated(&self.layout) {
+        pieces.try_for_each(|piece| match piece.allocated(self.layout()) {
             Some(run) => guarded!(
                 Fault::UnmappedFreed,
-                self.allocator.take_back(handle, run, claim),
-                self.allocator.free_data(handle, run.start, run.len)
+                self.allocator().take_back(handle, run, claim),
+                self.allocator().free_data(handle, run.start, run.len)
             ),
             None => Ok(()),
         })
@@ -275,7 +276,7 @@ impl Engine {
             claim.top_up(plan.blocks)?;
             self.edit(handle, inode, extent.physical, claim, |edit| writer.carry_out(edit, plan))?;
         }
-        inode.add_blocks(handle, u64::from(piece.new_blocks), self.layout.block_size);
+        inode.add_blocks(handle, u64::from(piece.new_blocks), self.layout().block_size);
         Ok(true)
     }
 
@@ -288,16 +289,16 @@ impl Engine {
         reservation: &mut Reservation<'_>,
         change: impl FnOnce(&mut Edit<'_, '_>) -> Result<()>,
     ) -> Result<()> {
-        let (cache, allocator) = (&*self.cache, &self.allocator);
+        let (cache, allocator) = (self.cache(), self.allocator());
         let mut edit = Edit { handle, cache, allocator, reservation, goal, added: 0, freed: Vec::new() };
         change(&mut edit)?;
         let Edit { added, freed, .. } = edit;
         // Each node has a cluster.
-        let blocks = |nodes: u64| nodes << self.layout.cluster_bits;
-        inode.add_blocks(handle, blocks(added.into()), self.layout.block_size);
-        inode.sub_blocks(handle, blocks(freed.len() as u64), self.layout.block_size);
+        let blocks = |nodes: u64| nodes << self.layout().cluster_bits;
+        inode.add_blocks(handle, blocks(added.into()), self.layout().block_size);
+        inode.sub_blocks(handle, blocks(freed.len() as u64), self.layout().block_size);
         for block in freed {
-            self.allocator.free_metadata(handle, block, 1)?;
+            self.allocator().free_metadata(handle, block, 1)?;
         }
         Ok(())
     }
@@ -391,9 +392,9 @@ impl Engine {
     /// Reserves the nodes that a change of the tree needs, and reads the bitmap from which they are allocated, because a failed read after
     /// the change has begun stops the volume.
     pub(super) fn reserve_nodes(&self, plan: &Plan, goal: FsBlock) -> Result<Reservation<'_>> {
-        let reservation = self.allocator.reserve(plan.blocks)?;
+        let reservation = self.allocator().reserve(plan.blocks)?;
         if plan.blocks > 0 {
-            self.allocator.read_bitmap_for_metadata(goal)?;
+            self.allocator().read_bitmap_for_metadata(goal)?;
         }
         Ok(reservation)
     }

@@ -48,7 +48,7 @@ impl Engine {
         credentials: Credentials,
     ) -> Result<()> {
         // Each part needs a block of the tree for a moment.
-        let _spare = self.allocator.reserve_data(1, credentials)?;
+        let _spare = self.allocator().reserve_data(1, credentials)?;
         self.delay_data(inode, cached, blocks, credentials)?;
         let count = saturating_u32(blocks.len());
         drop(self.undelay(inode, count));
@@ -65,11 +65,11 @@ impl Engine {
         credentials: Credentials,
     ) -> Result<()> {
         let count = saturating_u32(blocks.len());
-        let bits = self.layout.cluster_bits;
+        let bits = self.layout().cluster_bits;
         if bits == 0 {
-            inode.delay_quota(count, self.layout.block_size, credentials)?;
+            inode.delay_quota(count, self.layout().block_size, credentials)?;
         }
-        if let Err(error) = self.allocator.delay(count, credentials) {
+        if let Err(error) = self.allocator().delay(count, credentials) {
             self.undelay_quota_of_blocks(inode, count);
             return Err(error);
         }
@@ -79,7 +79,7 @@ impl Engine {
         }
         let claimed = self.delay_clusters(inode, cached, blocks, credentials);
         if claimed.is_err() {
-            drop(self.allocator.undelay(count));
+            drop(self.allocator().undelay(count));
         }
         claimed
     }
@@ -89,21 +89,21 @@ impl Engine {
     /// [`delay_again`](Self::delay_again).
     pub(crate) fn undelay(&self, inode: &Inode, count: u32) -> Reservation<'_> {
         self.undelay_quota_of_blocks(inode, count);
-        self.allocator.undelay(count)
+        self.allocator().undelay(count)
     }
 
     /// Reserves space again, out of `claim`, for `count` blocks that could not be allocated.
     pub(crate) fn delay_again(&self, inode: &Inode, claim: Reservation<'_>, count: u32) {
-        self.allocator.delay_again(claim, count);
-        if self.layout.cluster_bits == 0 {
-            inode.delay_quota_again(count, self.layout.block_size);
+        self.allocator().delay_again(claim, count);
+        if self.layout().cluster_bits == 0 {
+            inode.delay_quota_again(count, self.layout().block_size);
         }
     }
 
     /// Ends the reservation of blocks of the quotas, which have clusters reserved instead with `bigalloc`.
     fn undelay_quota_of_blocks(&self, inode: &Inode, count: u32) {
-        if self.layout.cluster_bits == 0 {
-            inode.undelay_quota(count, self.layout.block_size);
+        if self.layout().cluster_bits == 0 {
+            inode.undelay_quota(count, self.layout().block_size);
         }
     }
 
@@ -121,11 +121,11 @@ impl Engine {
         };
         cached.clusters.add(
             blocks.iter().map(|block| (self.file_cluster(*block), *block)),
-            |block| has_cluster(&self.layout, map, block),
+            |block| has_cluster(self.layout(), map, block),
             |clusters| {
-                let (count, unit) = (clusters << self.layout.cluster_bits, self.layout.block_size);
+                let (count, unit) = (clusters << self.layout().cluster_bits, self.layout().block_size);
                 inode.delay_quota(count, unit, credentials)?;
-                if let Err(error) = self.allocator.delay_clusters(clusters, credentials) {
+                if let Err(error) = self.allocator().delay_clusters(clusters, credentials) {
                     inode.undelay_quota(count, unit);
                     return Err(error);
                 }
@@ -144,7 +144,7 @@ impl Engine {
         count: u32,
         blocks: impl IntoIterator<Item = FileBlock>,
     ) {
-        if self.layout.cluster_bits == 0 {
+        if self.layout().cluster_bits == 0 {
             cached.remove_delayed(count);
             return;
         }
@@ -154,10 +154,10 @@ impl Engine {
 
     /// Ends the reservation of `clusters`, and returns their claim.
     fn release_clusters(&self, inode: &Inode, cached: &Cached, clusters: u32) -> Reservation<'_> {
-        let count = clusters << self.layout.cluster_bits;
+        let count = clusters << self.layout().cluster_bits;
         cached.remove_delayed(count);
-        inode.undelay_quota(count, self.layout.block_size);
-        self.allocator.undelay_clusters(clusters)
+        inode.undelay_quota(count, self.layout().block_size);
+        self.allocator().undelay_clusters(clusters)
     }
 
     /// Takes the claims of the clusters in which `parts` of a file's holes get blocks, and adds them to the source of the blocks. The claims
@@ -168,13 +168,13 @@ impl Engine {
         options: &mut FillOptions<'_, 'a>,
         parts: &[HolePart],
     ) -> Taken {
-        let bits = self.layout.cluster_bits;
+        let bits = self.layout().cluster_bits;
         let (Some(cached), BlockSource::Claim(claim), 1..) = (options.delayed, &mut options.source, bits)
         else {
             return Taken::new();
         };
         let ranges = without_place(parts).map(|part| {
-            let clusters = self.layout.clusters_of(part);
+            let clusters = self.layout().clusters_of(part);
             (clusters.start().get() >> bits, saturating_u32(clusters.len() >> bits))
         });
         let taken: Taken = ranges.flat_map(|(first, count)| cached.clusters.take(first, count)).collect();
@@ -194,17 +194,17 @@ impl Engine {
         let (Some(cached), BlockSource::Claim(claim)) = (options.delayed, &mut options.source) else {
             return;
         };
-        let bits = self.layout.cluster_bits;
+        let bits = self.layout().cluster_bits;
         let is_left = |cluster: u32| end.is_none_or(|end| u64::from(cluster) << bits >= end);
         for &cluster in taken.iter().filter(|&&cluster| is_left(cluster)) {
-            self.allocator.delay_cluster_again(claim);
-            inode.delay_quota_again(1 << bits, self.layout.block_size);
+            self.allocator().delay_cluster_again(claim);
+            inode.delay_quota_again(1 << bits, self.layout().block_size);
             cached.add_delayed(1 << bits);
             cached.clusters.put_back(cluster);
         }
     }
 
     fn file_cluster(&self, block: FileBlock) -> u32 {
-        block.get() >> self.layout.cluster_bits
+        block.get() >> self.layout().cluster_bits
     }
 }

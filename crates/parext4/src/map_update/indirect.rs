@@ -54,7 +54,7 @@ impl Engine {
         blocks: BlockRange,
         mut options: FillOptions<'_, 'a>,
     ) -> Result<u32> {
-        if self.layout.blocks_count > indirect::MAX_BLOCK {
+        if self.layout().blocks_count > indirect::MAX_BLOCK {
             let problem = "blocks are added only in volumes of less than 2^32 blocks";
             return Err(Error::Unsupported(format!(
                 "inode {}: a file without extents: {problem}",
@@ -81,7 +81,7 @@ impl Engine {
         let runs = match mode {
             AllocMode::InUse(_) => {
                 let _quota = self.reserve_for_holes(inode, &holes, &options.source)?;
-                self.allocator.allocate(mode, &request, &mut options.source)?
+                self.allocator().allocate(mode, &request, &mut options.source)?
             }
             AllocMode::Claim => self.claim_for_holes(inode, &request, &mut options.source)?,
         };
@@ -90,7 +90,7 @@ impl Engine {
         let filled = self.fill_pieces(handle, inode, &writer, &mut pieces, options.written);
         for rest in pieces {
             match mode {
-                AllocMode::InUse(handle) => self.allocator.free_data(handle, rest.physical, rest.len)?,
+                AllocMode::InUse(handle) => self.allocator().free_data(handle, rest.physical, rest.len)?,
                 AllocMode::Claim => self.release_claim(inode, rest.physical, rest.len),
             }
         }
@@ -111,13 +111,13 @@ impl Engine {
         source: &mut BlockSource<'_, 'a>,
     ) -> Result<Runs> {
         let (wanted, unit) =
-            (request.holes.iter().map(|hole| hole.count()).sum::<u32>(), self.layout.block_size);
+            (request.holes.iter().map(|hole| hole.count()).sum::<u32>(), self.layout().block_size);
         match source {
             BlockSource::Free(credentials) => inode.delay_quota(wanted, unit, *credentials)?,
             // Dirty pages had them reserved until now.
             BlockSource::Claim(_) => inode.delay_quota_again(wanted, unit),
         }
-        let runs = self.allocator.allocate(AllocMode::Claim, request, source);
+        let runs = self.allocator().allocate(AllocMode::Claim, request, source);
         let got = runs.as_ref().map_or(0, |runs| runs.iter().map(|run| run.len).sum());
         inode.undelay_quota(wanted.saturating_sub(got), unit);
         runs
@@ -125,8 +125,8 @@ impl Engine {
 
     /// Releases claimed blocks that are not mapped.
     fn release_claim(&self, inode: &Inode, start: FsBlock, len: u32) {
-        inode.undelay_quota(len, self.layout.block_size);
-        self.allocator.release_claimed(start, len);
+        inode.undelay_quota(len, self.layout().block_size);
+        self.allocator().release_claimed(start, len);
     }
 
     /// Maps `pieces` in order, until the transaction is full. Removes the mapped ones from `pieces`. Returns the end of the
@@ -149,7 +149,7 @@ impl Engine {
                 self.link(handle, inode, writer, &part, piece.physical)?;
                 writer.register(handle, &part)?;
                 writer.map_written(&part, piece.physical);
-                inode.add_blocks(handle, part.blocks.len(), self.layout.block_size);
+                inode.add_blocks(handle, part.blocks.len(), self.layout().block_size);
             } else {
                 writer.claim(&part, piece.physical);
             }
@@ -197,7 +197,7 @@ impl Engine {
                 rest = rest.skip(map.rest_of_leaf(rest.start()));
             }
         }
-        let claim = self.allocator.reserve(saturating_u32(missing.len()))?;
+        let claim = self.allocator().reserve(saturating_u32(missing.len()))?;
         Ok(ClaimedPointers { missing, claim })
     }
 
@@ -248,13 +248,13 @@ impl Engine {
         goal: FsBlock,
     ) -> Result<()> {
         let missing = writer.missing(part)?;
-        let mut reserved = self.allocator.attach(writer.take_reserved(part));
+        let mut reserved = self.allocator().attach(writer.take_reserved(part));
         reserved.top_up(saturating_u32(missing))?;
         let mut blocks = SmallVec::<[FsBlock; 3]>::new();
         for _ in 0..missing {
-            blocks.push(self.allocator.allocate_metadata(handle, goal, &mut reserved)?);
+            blocks.push(self.allocator().allocate_metadata(handle, goal, &mut reserved)?);
         }
-        inode.add_blocks(handle, missing as u64, self.layout.block_size);
+        inode.add_blocks(handle, missing as u64, self.layout().block_size);
         writer.link(handle, part, &blocks)
     }
 
@@ -283,11 +283,11 @@ impl Engine {
                 writer.make_exclusive();
                 self.link(handle, inode, &writer, &part, start)?;
             }
-            let part = part.take(self.allocator.usable_head(start, run.len));
+            let part = part.take(self.allocator().usable_head(start, run.len));
             let len = part.blocks.count();
             writer.register(handle, &part)?;
-            self.allocator.use_claimed(handle, start, len)?;
-            inode.add_reserved_blocks(handle, len, self.layout.block_size);
+            self.allocator().use_claimed(handle, start, len)?;
+            inode.add_reserved_blocks(handle, len, self.layout().block_size);
             writer.convert(&part);
             changed = true;
             rest = rest.skip(len);
@@ -305,7 +305,7 @@ impl Engine {
         blocks: BlockRange,
     ) -> Result<bool> {
         let writer = map.lock();
-        drop(self.allocator.attach(writer.release_reserved(blocks)));
+        drop(self.allocator().attach(writer.release_reserved(blocks)));
         let metadata = inode.holds_metadata();
         let (mut rest, mut changed, mut revoked) = (blocks, false, 0);
         let mut freed = Vec::new();
@@ -324,18 +324,18 @@ impl Engine {
                     return Ok(false);
                 }
                 let most = if metadata { REVOKES_PER_STEP } else { u32::MAX };
-                let len = self.allocator.freeable_tail(start, run.len).min(most);
+                let len = self.allocator().freeable_tail(start, run.len).min(most);
                 let tail = run.tail(len);
                 writer.register(handle, &part)?;
                 writer.unmap(&part, &tail);
                 let at = start + u64::from(run.len - len);
                 if metadata {
-                    self.allocator.free_metadata(handle, at, len)?;
+                    self.allocator().free_metadata(handle, at, len)?;
                     revoked += len;
                 } else {
-                    self.allocator.free_data(handle, at, len)?;
+                    self.allocator().free_data(handle, at, len)?;
                 }
-                inode.sub_blocks(handle, u64::from(len), self.layout.block_size);
+                inode.sub_blocks(handle, u64::from(len), self.layout().block_size);
                 changed = true;
             }
             if self.may_remove(inode, &part) {
@@ -371,10 +371,10 @@ impl Engine {
     ) -> Result<u32> {
         let mut count = 0;
         for block in freed.drain(..) {
-            self.allocator.free_metadata(handle, block, 1)?;
+            self.allocator().free_metadata(handle, block, 1)?;
             count += 1;
         }
-        inode.sub_blocks(handle, u64::from(count), self.layout.block_size);
+        inode.sub_blocks(handle, u64::from(count), self.layout().block_size);
         Ok(count)
     }
 
@@ -396,7 +396,7 @@ impl Engine {
         for run in released.runs {
             self.release_claim(inode, run.start, run.len);
         }
-        drop(self.allocator.attach(released.reserved));
+        drop(self.allocator().attach(released.reserved));
     }
 }
 

@@ -81,7 +81,7 @@ impl Engine {
     }
 
     fn noted<T>(&self, inode: &Inode, result: parext4_format::Result<T>) -> Result<T> {
-        result.map_err(|error| self.health.note(inode.ino(), error.of_inode(inode.ino()).into()))
+        result.map_err(|error| self.health().note(inode.ino(), error.of_inode(inode.ino()).into()))
     }
 
     /// Makes an inode whose contents lie in it one with blocks. `first` is the allocated block of the contents; `None` if they are
@@ -119,12 +119,12 @@ impl Engine {
     /// the volume has the feature, otherwise indirect blocks.
     fn block_map_outside(&self, inode: &Inode) -> Result<(BlockMap, InodeFlags)> {
         let (ino, seed) = (inode.ino(), inode.seed());
-        if self.superblock.incompat().contains(Incompat::EXTENTS) {
-            return Ok((BlockMap::empty(self.layout.block_size, ino, seed), InodeFlags::EXTENTS));
+        if self.superblock().incompat().contains(Incompat::EXTENTS) {
+            return Ok((BlockMap::empty(self.layout().block_size, ino, seed), InodeFlags::EXTENTS));
         }
         let flags = InodeFlags::empty();
         let root = BlockMapRoot { ino, seed, flags, block: [0; 60] };
-        Ok((BlockMap::load(&root, &self.layout, &self.cache, true)?, flags))
+        Ok((BlockMap::load(&root, self.layout(), self.cache(), true)?, flags))
     }
 
     /// Maps the first block of an empty block map, as written.

@@ -91,7 +91,7 @@ impl Engine {
     /// Returns true if a file without extents can map the blocks of `extent`.
     fn fits_pointers(&self, extent: &Extent) -> bool {
         let last = extent.physical.get() + u64::from(extent.len);
-        extent.end() <= self.layout.max_indirect_blocks && last <= indirect::MAX_BLOCK
+        extent.end() <= self.layout().max_indirect_blocks && last <= indirect::MAX_BLOCK
     }
 
     /// Maps the blocks of `extent`, which are holes. The inode has joined the transaction. Returns the clusters that the file has got.
@@ -103,19 +103,19 @@ impl Engine {
         extent: Extent,
     ) -> Result<Option<Run>> {
         let mut writer = map.lock();
-        let new = clusters::unused(&self.layout, &writer, extent);
+        let new = clusters::unused(self.layout(), &writer, extent);
         let plan = writer.plan_fill(handle.tid(), extent)?;
-        let mut reservation = self.allocator.reserve(plan.blocks)?;
+        let mut reservation = self.allocator().reserve(plan.blocks)?;
         let goal = extent.physical;
         self.edit(handle, inode, goal, &mut reservation, |edit| writer.carry_out(edit, plan))?;
-        inode.add_blocks(handle, new.map_or(0, |new| new.len.into()), self.layout.block_size);
+        inode.add_blocks(handle, new.map_or(0, |new| new.len.into()), self.layout().block_size);
         Ok(new)
     }
 
     fn mark_logged_written(&self, inode: &Arc<Inode>, mut blocks: BlockRange) -> Result<()> {
         while !blocks.is_empty() {
             let done = self.transact(self.map_credits(inode)?, |handle| {
-                let mut reservation = self.allocator.reserve(self.block_map(inode)?.conversion_blocks())?;
+                let mut reservation = self.allocator().reserve(self.block_map(inode)?.conversion_blocks())?;
                 self.convert(handle, inode, blocks, &mut reservation)
             })?;
             blocks = blocks.skip(done);

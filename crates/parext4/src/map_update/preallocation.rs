@@ -40,8 +40,8 @@ impl Engine {
             return Ok(());
         }
         // The file keeps its last cluster as a whole: dirty pages in it may have none claimed.
-        let past = self.layout.block_size.blocks_from(end);
-        let clusters = self.layout.round_to_clusters(past.start().to_u64());
+        let past = self.layout().block_size.blocks_from(end);
+        let clusters = self.layout().round_to_clusters(past.start().to_u64());
         let has_preallocated = if end <= inode.size() {
             self.forget_preallocated(inode, PastEnd::Nothing)
         } else {
@@ -56,7 +56,7 @@ impl Engine {
 
     /// Returns true if a failed write has left a part of a page past byte `end` dirty, which may count on a preallocated block (H29).
     fn has_dirty_past(&self, inode: &Inode, end: u64) -> bool {
-        let end = end.next_multiple_of(self.layout.block_size.bytes().into());
+        let end = end.next_multiple_of(self.layout().block_size.bytes().into());
         inode.cached().is_some_and(|cached| cached.pages.has_dirty_from(end))
     }
 
@@ -80,7 +80,7 @@ impl Engine {
     /// Frees the preallocated blocks past all operations in flight, for a caller that finds no space. The caller may hold ranges, and any
     /// lock before `Rank::Handle`: this call blocks on no range and no tail, so the lock order does not matter.
     pub(crate) fn free_preallocated_of_idle(&self) -> Result<()> {
-        let all = self.preallocated.all();
+        let all = self.preallocated().all();
         all.iter().try_for_each(|inode| {
             let is_indirect = matches!(inode.loaded_block_map(), Some(BlockMap::Indirect(_)));
             let Some(tail) = inode.tail.try_lock() else { return Ok(()) };
@@ -95,7 +95,7 @@ impl Engine {
 
     /// Frees the preallocated blocks of all files. No operation is in flight.
     pub(crate) fn free_all_preallocated(&self) -> Result<()> {
-        let all = self.preallocated.all();
+        let all = self.preallocated().all();
         all.iter().try_for_each(|inode| {
             let _held = hold(Rank::Range);
             // The last user of the inode may be deleting it.

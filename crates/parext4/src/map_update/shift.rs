@@ -58,6 +58,6 @@ impl Engine {
             self.edit(handle, inode, whole.physical, reservation, |edit| map.carry_out(edit, plan))?;
         }
         inode.join(handle);
-        map.shift(handle, &self.cache, shift)
+        map.shift(handle, self.cache(), shift)
     }
 }

@@ -88,11 +88,11 @@ impl Engine {
 
     /// Retries an operation that has exceeded a quota or found no free inode, while removed files are about to be deleted.
     fn retry_after_deletions<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-        let (waiter, start) = (self.allocator.begin_waiting(), Instant::now());
+        let (waiter, start) = (self.allocator().begin_waiting(), Instant::now());
         loop {
             let seen = waiter.events();
             // Before the attempt, which sees what was deleted by then.
-            let (is_pending, departs) = (self.deletions.pending() > 0, self.has_departing_orphans());
+            let (is_pending, departs) = (self.deletions().pending() > 0, self.has_departing_orphans());
             let error = match operation() {
                 Err(error @ (Error::QuotaExceeded(_) | Error::NoInodes)) => error,
                 other => return other,
@@ -114,12 +114,12 @@ impl Engine {
         wait: &mut SpaceWait,
         mut operation: impl FnMut() -> Result<R>,
     ) -> Result<R> {
-        let waiter = self.allocator.begin_waiting();
-        let flushes = self.allocator.delayed_blocks() > 0 && self.dirty.make_all_due();
+        let waiter = self.allocator().begin_waiting();
+        let flushes = self.allocator().delayed_blocks() > 0 && self.dirty().make_all_due();
         for turn in 0_u32.. {
             self.free_preallocated_of_idle()?;
-            if self.allocator.has_held_blocks() {
-                self.journal.commit_all()?;
+            if self.allocator().has_held_blocks() {
+                self.journal().commit_all()?;
             }
             waiter.begin_attempt();
             match operation() {
@@ -153,14 +153,14 @@ impl Engine {
     ) -> Result<bool> {
         let suffices = || {
             // Held blocks first: they wait for a commit until they are returned.
-            let held = self.allocator.held_clusters();
+            let held = self.allocator().held_clusters();
             guarded!(Fault::EventsIgnored, held + waiter.returned() >= failure.missing())
         };
         loop {
             let seen = waiter.events();
             // Before the blocks are counted, because a claim or a deletion returns its blocks before it ends.
             // Delayed blocks first, because they count as a claim before they end to be delayed.
-            let delays = self.allocator.delayed_blocks() > 0;
+            let delays = self.allocator().delayed_blocks() > 0;
             let patience = self.patience(!waiter.has_outlasted_claims(failure), flushes && delays);
             let waited = wait.elapsed();
             if suffices() {
@@ -212,7 +212,7 @@ mod tests {
             let count = Cell::new(0);
             let result = engine.with_space_of(&mut wait, || {
                 count.set(count.get() + 1);
-                engine.allocator.reserve(blocks).map(drop)
+                engine.allocator().reserve(blocks).map(drop)
             });
             (result.is_ok(), count.get())
         };

@@ -31,7 +31,7 @@ impl Engine {
         inode: &Arc<Inode>,
         tail: BlockRange,
     ) -> Result<bool> {
-        self.allocator.close_windows(&inode.windows, tail.start());
+        self.allocator().close_windows(&inode.windows, tail.start());
         self.remove_range(handle, inode, tail)
     }
 
@@ -74,11 +74,11 @@ impl Engine {
             let inside = last.blocks().intersection(blocks);
             let upto = inside.start() - last.logical + inside.count();
             let most = if metadata { REVOKES_PER_STEP } else { u32::MAX };
-            let len = self.allocator.freeable_tail(last.physical, upto).min(inside.count()).min(most);
+            let len = self.allocator().freeable_tail(last.physical, upto).min(inside.count()).min(most);
             let keep = upto - len;
             let physical = last.physical + u64::from(keep);
             // A failed read after a change stops the volume. In a deletion, the next handle has it before its first change.
-            match self.allocator.read_bitmaps(physical, len) {
+            match self.allocator().read_bitmaps(physical, len) {
                 Err(_) if changed && may_stop_here => return Ok(false),
                 read => read?,
             }
@@ -96,9 +96,9 @@ impl Engine {
                 revoked += len;
             }
             // Under the map's lock, so that no thread maps another block of a cluster that is freed (H38).
-            if let Some(freed) = clusters::unused(&self.layout, &map, removed) {
-                self.allocator.free_data(handle, freed.start, freed.len)?;
-                inode.sub_blocks(handle, u64::from(freed.len), self.layout.block_size);
+            if let Some(freed) = clusters::unused(self.layout(), &map, removed) {
+                self.allocator().free_data(handle, freed.start, freed.len)?;
+                inode.sub_blocks(handle, u64::from(freed.len), self.layout().block_size);
             }
         }
         inode.join(handle);
@@ -117,7 +117,7 @@ impl Engine {
         for run in block_map.runs(mapped).take(RUNS) {
             let run = run?;
             if let BlockState::Written(start) | BlockState::Unwritten(start) = run.state {
-                self.allocator.read_bitmaps(start, run.len)?;
+                self.allocator().read_bitmaps(start, run.len)?;
             }
         }
         Ok(())

@@ -223,7 +223,7 @@ impl InodeRef {
     /// Implements [`ServerNode::touch_modified`](crate::server::ServerNode::touch_modified).
     pub(crate) fn touch_modified(&self) -> Result<()> {
         self.engine.check_writable()?;
-        let _in_flight = self.engine.in_flight.enter()?;
+        let _in_flight = self.engine.in_flight().enter()?;
         self.engine.touch_lazily(&self.inode);
         Ok(())
     }

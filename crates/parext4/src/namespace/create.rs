@@ -136,7 +136,7 @@ impl InodeRef {
         match raw.block.get_mut(..target.len()).filter(|_| symlink::is_short(target)) {
             Some(block) => block.copy_from_slice(target),
             None => {
-                if self.engine.superblock.incompat().contains(Incompat::EXTENTS) {
+                if self.engine.superblock().incompat().contains(Incompat::EXTENTS) {
                     raw.flags |= InodeFlags::EXTENTS;
                 }
                 prepared.contents = Contents::Target(target);
@@ -180,7 +180,8 @@ impl InodeRef {
     /// that it inherits. Returns true if it does.
     fn begins_inline(&self, prepared: &mut PreparedInode<'_>, contents: &[u8]) -> bool {
         let PreparedInode { raw, xattrs, .. } = prepared;
-        self.engine.superblock.incompat().contains(Incompat::INLINE_DATA) && xattrs.make_inline(raw, contents)
+        self.engine.superblock().incompat().contains(Incompat::INLINE_DATA)
+            && xattrs.make_inline(raw, contents)
     }
 
     /// Prepares an inode for this directory, with one link.
@@ -197,14 +198,14 @@ impl InodeRef {
         if shares_group && is_dir {
             permissions |= S_ISGID;
         }
-        let mut raw = RawInode::new(file_type.mode_bits() | permissions, &self.engine.superblock);
+        let mut raw = RawInode::new(file_type.mode_bits() | permissions, self.engine.superblock());
         raw.uid = new.uid;
         raw.gid = if shares_group { gid } else { new.gid };
         raw.links = 1;
         raw.flags = inherited(file_type, flags);
         raw.projid = if self.inherits_project() { projid } else { 0 };
         self.engine.add_quota_entries(QuotaIds::of(&raw))?;
-        let now = self.engine.clock.now();
+        let now = self.engine.clock().now();
         (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
         let InheritedAcl { permissions, xattrs } = self.inherit(&raw, new.umask)?;
         raw.mode = raw.mode & !0o777 | permissions;
@@ -273,7 +274,7 @@ impl InodeRef {
         let engine = &self.engine;
         let is_dir = prepared.raw.file_type() == FileType::Directory;
         let quota = engine.reserve_new_inode(&prepared.raw, engine.credentials())?;
-        let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
+        let (ino, table_block) = engine.allocator().allocate_inode(handle, self.ino(), is_dir)?;
         drop(quota);
         // Without links, so that `inode_by_number` returns no reference to an inode that may be undone.
         let mut raw = prepared.raw.clone();
@@ -317,9 +318,9 @@ impl InodeRef {
         self.engine.release_xattr_block(handle, inode)?;
         inode.end_charges(handle, 0);
         inode.core().dtime = self.engine.deletion_time();
-        self.engine.allocator.free_inode(handle, ino, is_dir)?;
+        self.engine.allocator().free_inode(handle, ino, is_dir)?;
         // As when an inode is deleted.
-        self.engine.inodes.remove(inode);
+        self.engine.inodes().remove(inode);
         Ok(())
     }
 }

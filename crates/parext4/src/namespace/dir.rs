@@ -30,7 +30,7 @@ impl InodeRef {
     /// # Errors
     /// If it is no directory, or if the volume is closed.
     pub(super) fn dir(&self) -> Result<Dir<'_>> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         self.as_dir()
     }
 
@@ -65,12 +65,12 @@ impl<'a> Dir<'a> {
 
     /// Returns true if its blocks end in a checksum tail.
     pub(super) fn has_tail(&self) -> bool {
-        self.engine.layout.has_dir_tail()
+        self.engine.layout().has_dir_tail()
     }
 
     /// Returns the size of a block in bytes.
     pub(super) fn block_len(&self) -> usize {
-        self.engine.layout.block_size.bytes() as usize
+        self.engine.layout().block_size.bytes() as usize
     }
 
     /// Returns the number of bytes of a block that entries may use.
@@ -87,7 +87,7 @@ impl<'a> Dir<'a> {
     #[track_caller]
     pub(super) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         let error = Error::corrupt(format_args!("directory inode {}: {what}", self.inode.ino()));
-        self.engine.health.note(self.inode.ino(), error)
+        self.engine.health().note(self.inode.ino(), error)
     }
 
     /// Returns the result of a parse. An error gets the directory's inode.
@@ -114,7 +114,7 @@ impl<'a> Dir<'a> {
     pub(super) fn end(&self) -> Result<FileBlock> {
         let (size, block_size) = (self.inode.size(), self.engine.block_size());
         let blocks = size / block_size;
-        if !size.is_multiple_of(block_size) || !(1..=self.engine.layout.blocks_count).contains(&blocks) {
+        if !size.is_multiple_of(block_size) || !(1..=self.engine.layout().blocks_count).contains(&blocks) {
             return Err(self.corrupt(format_args!("i_size {size} is no number of blocks of the volume")));
         }
         FileBlock::from_u64(blocks).ok_or_else(|| self.corrupt(format_args!("i_size {size} is out of range")))
@@ -140,8 +140,8 @@ impl<'a> Dir<'a> {
     pub(super) fn read(&self, n: FileBlock) -> Result<Arc<MetaBlock>> {
         match self.engine.block_map(self.inode)?.state_of(n)? {
             BlockState::Written(block) => {
-                let read = self.engine.cache.read(block, self.kind());
-                read.map_err(|error| self.engine.health.note((self.inode.ino(), block), error))
+                let read = self.engine.cache().read(block, self.kind());
+                read.map_err(|error| self.engine.health().note((self.inode.ino(), block), error))
             }
             _ => Err(self.corrupt(format_args!("block {n} is a hole"))),
         }
@@ -154,7 +154,7 @@ impl<'a> Dir<'a> {
 
     /// Returns true if entries store the type of their file.
     pub(super) fn has_types(&self) -> bool {
-        self.engine.superblock.incompat().contains(Incompat::FILETYPE)
+        self.engine.superblock().incompat().contains(Incompat::FILETYPE)
     }
 
     /// Reads block `n` of a directory that is searched block by block. `None` for an index block, which has no names.
@@ -166,12 +166,12 @@ impl<'a> Dir<'a> {
 
     /// Returns true if the volume creates hash trees for large directories.
     pub(super) fn may_index(&self) -> bool {
-        self.engine.superblock.compat().contains(Compat::DIR_INDEX)
+        self.engine.superblock().compat().contains(Compat::DIR_INDEX)
     }
 
     /// Returns true if the volume has large directories (`large_dir`).
     fn is_large(&self) -> bool {
-        self.engine.superblock.incompat().contains(Incompat::LARGEDIR)
+        self.engine.superblock().incompat().contains(Incompat::LARGEDIR)
     }
 
     /// Returns the maximum number of levels of nodes of a hash tree.
@@ -272,7 +272,7 @@ impl<'a> Dir<'a> {
         let BlockState::Written(block) = self.engine.block_map(self.inode)?.state_of(n)? else {
             return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
         };
-        let block = self.engine.cache.create(block, self.kind())?;
+        let block = self.engine.cache().create(block, self.kind())?;
         self.checked(handle.change(&block, fill))?;
         self.inode.set_size((n.to_u64() + 1) * self.engine.block_size());
         Ok(())

@@ -145,7 +145,7 @@ impl Dir<'_> {
 
     /// Returns the inode that an entry names. The caller holds the directory's lock, so the entry keeps the inode.
     pub(super) fn node(&self, ino: InodeNo) -> Result<InodeRef> {
-        if self.engine.superblock.is_own_inode(ino) {
+        if self.engine.superblock().is_own_inode(ino) {
             return Err(self.corrupt(format_args!("an entry names inode {ino} of the file system itself")));
         }
         let inode = self.engine.inode(ino)?;

@@ -34,7 +34,7 @@ impl InodeRef {
         let _entries = self.inode.change_entries();
         if (self.inode.flags() ^ flags).contains(InodeFlags::CASEFOLD) {
             self.inode.check_key()?;
-            if self.engine.superblock.encoding().is_none() {
+            if self.engine.superblock().encoding().is_none() {
                 return Err(Error::Unsupported("casefold: the volume does not have it".to_owned()));
             }
             dir.check_alive()?;

@@ -81,13 +81,13 @@ impl Dir<'_> {
         let (engine, tail) = (self.engine, self.has_tail());
         engine.transact(MOVE_CREDITS, |handle| {
             let quota = self.inode.reserve_quota(
-                engine.layout.cluster_blocks().into(),
+                engine.layout().cluster_blocks().into(),
                 0,
-                engine.layout.block_size,
+                engine.layout().block_size,
                 engine.credentials(),
             )?;
             let goal = engine.first_goal(self.inode)?;
-            let block = engine.allocator.allocate_block(handle, goal, engine.credentials())?;
+            let block = engine.allocator().allocate_block(handle, goal, engine.credentials())?;
             // The reservation ends before the block is charged.
             drop(quota);
             engine.move_out_of_inode(handle, self.inode, Some(block))?;

@@ -88,7 +88,8 @@ impl<'a> Dir<'a> {
                 return Ok(InsertAt::Room(block, offset));
             }
         }
-        let gets_index = blocks.len() == 1 && self.may_index() && !self.engine.allocator.packs_directories();
+        let gets_index =
+            blocks.len() == 1 && self.may_index() && !self.engine.allocator().packs_directories();
         if gets_index { self.place_converted(name) } else { Ok(InsertAt::Append) }
     }
 
@@ -267,7 +268,7 @@ impl Insertion<'_> {
             }
         }
         let (dir, tail, has_types) = (self.dir.inode, self.dir.has_tail(), self.dir.has_types());
-        let version = self.dir.engine.superblock.default_hash_version();
+        let version = self.dir.engine.superblock().default_hash_version();
         handle.change(block, |bytes| {
             htree::init_root(bytes, tail, dir.ino(), parent, version, 0, &entries);
             if !has_types {

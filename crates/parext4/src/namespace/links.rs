@@ -49,30 +49,32 @@ pub(super) fn lock_losing_link(node: &InodeRef) -> Result<XattrsLock<'_>> {
 fn check_deletable(node: &InodeRef, xattrs: &XattrsLock<'_>) -> Result<()> {
     if node.inode.has_block_map() {
         let block_map = node.engine.block_map(&node.inode)?;
-        block_map.check_from(FileBlock::ZERO).map_err(|error| node.engine.health.note(node.ino(), error))?;
+        block_map
+            .check_from(FileBlock::ZERO)
+            .map_err(|error| node.engine.health().note(node.ino(), error))?;
     }
     xattrs.load()?;
     if has_translator(node) {
         let problem = format!("deleting inode {}, which has a translator of the Hurd", node.ino());
         return Err(Error::Unsupported(problem));
     }
-    read_bitmaps(node).map_err(|error| node.engine.health.note(node.ino(), error))
+    read_bitmaps(node).map_err(|error| node.engine.health().note(node.ino(), error))
 }
 
 /// Returns true if a program of the Hurd serves the inode, whose name has a block that nothing else refers to (`h_i_translator`).
 fn has_translator(node: &InodeRef) -> bool {
     let core = node.inode.core();
     let number = core.version & u64::from(u32::MAX);
-    node.engine.superblock.is_of_hurd() && !core.flags.contains(InodeFlags::EXTENTS) && number != 0
+    node.engine.superblock().is_of_hurd() && !core.flags.contains(InodeFlags::EXTENTS) && number != 0
 }
 
 /// Reads the bitmaps that the deletion changes.
 fn read_bitmaps(node: &InodeRef) -> Result<()> {
     let (engine, inode) = (&node.engine, &node.inode);
-    engine.allocator.inode_in_use(inode.ino())?;
+    engine.allocator().inode_in_use(inode.ino())?;
     let block = FsBlock(inode.core().file_acl);
     if block.get() != 0 {
-        engine.allocator.read_bitmaps(block, 1)?;
+        engine.allocator().read_bitmaps(block, 1)?;
     }
     if inode.has_block_map() { engine.read_bitmaps_from(inode, FileBlock::ZERO) } else { Ok(()) }
 }
@@ -118,13 +120,14 @@ fn drop_to(
         core.ctime = inode.now();
         core.links == 0
     };
-    if gone { engine.orphans.add(engine, handle, inode) } else { Ok(()) }
+    if gone { engine.orphans().add(engine, handle, inode) } else { Ok(()) }
 }
 
 impl Dir<'_> {
     /// Returns an error if the directory may not get another subdirectory (`EXT4_DIR_LINK_MAX`).
     pub(super) fn check_subdirs(&self) -> Result<()> {
-        let unbounded = self.is_indexed() && self.engine.superblock.ro_compat().contains(RoCompat::DIR_NLINK);
+        let unbounded =
+            self.is_indexed() && self.engine.superblock().ro_compat().contains(RoCompat::DIR_NLINK);
         if self.inode.core().links < MAX_LINKS || unbounded {
             return Ok(());
         }

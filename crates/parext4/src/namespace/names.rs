@@ -139,7 +139,7 @@ impl Dir<'_> {
         if !ignores_case {
             return Ok(Names::Exact);
         }
-        match self.engine.superblock.encoding() {
+        match self.engine.superblock().encoding() {
             Some(encoding) => Ok(Names::Folded { strict: encoding.strict }),
             None => Err(self.corrupt("i_flags: a directory ignores case, but the volume has no casefold")),
         }
@@ -148,7 +148,7 @@ impl Dir<'_> {
     /// Returns true if names may be in leaves to which their hashes do not lead. Versions of Linux that did not ignore any characters
     /// have placed names by other hashes.
     pub(super) fn may_have_misplaced_names(&self) -> bool {
-        let encoding = self.engine.superblock.encoding();
+        let encoding = self.engine.superblock().encoding();
         encoding.is_some_and(|encoding| encoding.misplaced_names)
             && self.inode.flags().contains(InodeFlags::CASEFOLD)
             && !self.inode.is_encrypted()
@@ -171,12 +171,12 @@ impl Dir<'_> {
 
     /// Returns the hash that a directory without an index will use.
     pub(super) fn default_hash(&self) -> Result<NameHash> {
-        self.hash(self.engine.superblock.default_hash_version())
+        self.hash(self.engine.superblock().default_hash_version())
     }
 
     /// Returns the hash of a version as stored on the device.
     pub(super) fn hash(&self, version: u8) -> Result<NameHash> {
-        let superblock = &self.engine.superblock;
+        let superblock = self.engine.superblock();
         let function = DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed());
         let (names, seed) = (self.names()?, superblock.hash_seed());
         Ok(NameHash { function: self.checked(function)?, names, seed, bounds: (0, u32::MAX) })

@@ -28,7 +28,7 @@ impl OwnerChange {
 impl InodeRef {
     /// Returns true if a change of owner needs the lock of the attributes, because values of attributes count for the owner.
     pub(crate) fn owns_values(&self) -> bool {
-        self.engine.quotas.is_some()
+        self.engine.quotas().is_some()
     }
 
     /// Prepares a change to the `ids` that are given, in the order of [`QuotaKind::ALL`]. `xattrs` is locked if the inode
@@ -44,7 +44,7 @@ impl InodeRef {
         xattrs: Option<&XattrsLock<'_>>,
         added_values: i64,
     ) -> Result<OwnerChange> {
-        let Some(quotas) = &self.engine.quotas else { return Ok(OwnerChange::default()) };
+        let Some(quotas) = self.engine.quotas() else { return Ok(OwnerChange::default()) };
         let values = match xattrs {
             Some(xattrs) if self.owns_values() => {
                 xattrs.load()?.value_count().saturating_add_signed(added_values)
@@ -56,7 +56,7 @@ impl InodeRef {
         for (kind, id) in QuotaKind::ALL.into_iter().zip(ids) {
             let (Some(table), Some(id)) = (quotas.table(kind), id) else { continue };
             self.engine.add_quota_entry(table, id)?;
-            let dquot = table.dquot(id, &self.engine.cache)?;
+            let dquot = table.dquot(id, self.engine.cache())?;
             if own.0[kind as usize] != id {
                 entered.extend(dquot.clone());
             }

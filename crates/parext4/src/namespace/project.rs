@@ -33,7 +33,7 @@ impl InodeRef {
             return Ok(());
         }
         let unsupported = |why: &str| Err(Error::Unsupported(format!("setting the project: {why}")));
-        if !self.engine.superblock.ro_compat().contains(RoCompat::PROJECT) {
+        if !self.engine.superblock().ro_compat().contains(RoCompat::PROJECT) {
             return unsupported("the volume does not have the feature");
         }
         self.make_room_for_fields();
@@ -57,7 +57,7 @@ impl InodeRef {
     /// Returns true if new inodes of this directory get its project.
     pub(super) fn inherits_project(&self) -> bool {
         self.inode.flags().contains(InodeFlags::PROJINHERIT)
-            && self.engine.superblock.ro_compat().contains(RoCompat::PROJECT)
+            && self.engine.superblock().ro_compat().contains(RoCompat::PROJECT)
     }
 
     /// Returns [`Error::OtherProject`] if this directory accepts only names of inodes of its project, and `target` has another one.

@@ -150,7 +150,7 @@ impl Dir<'_> {
     }
 
     fn list_linear(&self, after: u64, items: &mut Vec<DirItem>) -> Result<Listed> {
-        let unit = self.engine.layout.block_size;
+        let unit = self.engine.layout().block_size;
         if self.is_indexed() {
             self.dots(after, items)?;
         }

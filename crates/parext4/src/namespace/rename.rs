@@ -197,7 +197,7 @@ impl Rename<'_> {
     /// Acquires the locks and renames. Returns false if the names mean other inodes by then.
     fn run(&self) -> Result<bool> {
         let engine = &self.old_dir.engine;
-        let tree = self.moves_directory().then(|| engine.rename.lock());
+        let tree = self.moves_directory().then(|| engine.rename().lock());
         let makes_cycle = tree.as_ref().map_or(Ok(false), |tree| self.makes_cycle(tree))?;
         let _locks = lock_all(self.directories().map(|node| &node.inode));
         if !self.is_current()? {

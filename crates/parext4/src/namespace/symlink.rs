@@ -52,7 +52,7 @@ pub(super) fn write_target(
     let BlockState::Written(block) = engine.block_map(inode)?.state_of(FileBlock::ZERO)? else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
-    let block = engine.cache.create(block, BlockKind::Symlink(inode.ino()))?;
+    let block = engine.cache().create(block, BlockKind::Symlink(inode.ino()))?;
     handle.change(&block, |bytes| {
         bytes.fill(0);
         bytes[..target.len()].copy_from_slice(target);
@@ -78,11 +78,11 @@ impl InodeRef {
 
     /// Returns the bytes of [`read_link`](Self::read_link).
     pub(crate) fn link_target(&self) -> Result<Vec<u8>> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         if self.file_type() != FileType::Symlink {
             return Err(Error::invalid(format_args!("inode {} is no symbolic link", self.ino())));
         }
-        self.read_target().map_err(|error| self.engine.health.note(self.ino(), error))
+        self.read_target().map_err(|error| self.engine.health().note(self.ino(), error))
     }
 
     fn read_target(&self) -> Result<Vec<u8>> {
@@ -132,7 +132,7 @@ impl InodeRef {
         else {
             return Err(Error::corrupt(format_args!("symbolic link {}: it has no block", self.ino())));
         };
-        Ok(self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot().to_vec())
+        Ok(self.engine.cache().read(block, BlockKind::Symlink(self.ino()))?.snapshot().to_vec())
     }
 
     /// Returns the size of the link: the length of what [`read_link`](Self::read_link) returns.

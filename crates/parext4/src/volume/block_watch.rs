@@ -7,6 +7,6 @@ use super::Volume;
 impl Volume {
     /// Implements [`ServerVolume::watch_blocks`](crate::server::ServerVolume::watch_blocks).
     pub(crate) fn watch_blocks(&self, watcher: impl Fn(InodeNo) + Send + Sync + 'static) {
-        self.engine.block_watch.set(Box::new(watcher));
+        self.engine.block_watch().set(Box::new(watcher));
     }
 }

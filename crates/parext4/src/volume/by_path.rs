@@ -27,7 +27,7 @@ impl Volume {
     /// # Errors
     /// Corruption, a failed read.
     pub fn root(&self) -> Result<InodeRef> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         let root = self.engine.node(InodeNo::ROOT)?;
         if root.file_type() != FileType::Directory {
             return Err(Error::corrupt("the root inode is no directory"));

@@ -43,7 +43,7 @@ impl Volume {
     /// [`Error::Unsupported`] if the volume has no journal. An error if the volume cannot be changed, or the device fails.
     pub fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
         self.engine.check_writable()?;
-        let _in_flight = self.engine.in_flight.enter()?;
+        let _in_flight = self.engine.in_flight().enter()?;
         self.engine.empty_journal(blocks)
     }
 
@@ -73,7 +73,7 @@ impl Volume {
             Ok(()) => self.engine.commit_all().map(drop),
             Err(_) => Ok(()),
         };
-        self.engine.health.shut_down();
+        self.engine.health().shut_down();
         committed
     }
 
@@ -102,21 +102,21 @@ impl Engine {
         if self.is_read_only() {
             return Ok(());
         }
-        self.health.check()?;
+        self.health().check()?;
         self.write_back_all()?;
         if self.commit_all()? {
             return Ok(());
         }
-        self.journal.flush()
+        self.journal().flush()
     }
 
     fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
         self.fold_lazy_times()?;
-        self.journal.empty_log(blocks)
+        self.journal().empty_log(blocks)
     }
 
     pub(super) fn close(self: &Arc<Self>) -> Result<()> {
-        let mut outcome = self.closed.lock();
+        let mut outcome = self.closed().lock();
         if let Some(outcome) = &*outcome {
             return outcome.clone().map_err(Error::Stopped);
         }
@@ -124,24 +124,24 @@ impl Engine {
         self.check_no_queue()?;
         // Long enough for a thread to open a queue.
         when_planted!(Fault::QueueWhileClosing, (0..1000).for_each(|_| yield_now()));
-        self.in_flight.close();
+        self.in_flight().close();
         // A thread counts its queue before an operation of the queue checks that the volume is open. So either this load
         // sees the queue, or the operation sees that the volume is closed. Before the wait, because an operation in flight may
         // wait for a range of the queue, and the queue's thread for this close.
         guarded!(Fault::QueueWhileClosing, self.check_no_queue(), Ok(()))
-            .inspect_err(|_| self.in_flight.reopen())?;
-        self.in_flight.wait();
+            .inspect_err(|_| self.in_flight().reopen())?;
+        self.in_flight().wait();
         let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
-        self.dirty.stop();
-        self.idle_cache.stop();
-        self.deletions.finish();
+        self.dirty().stop();
+        self.idle_cache().stop();
+        self.deletions().finish();
         let result = self.shut_down().and(written);
         *outcome = Some(result.as_ref().map(|&()| ()).map_err(|error| error.to_string().into()));
         result
     }
 
     fn check_no_queue(&self) -> Result<()> {
-        if self.queues.load(Ordering::SeqCst) > 0 {
+        if self.queues().load(Ordering::SeqCst) > 0 {
             return Err(Error::Busy("the volume still has a queue of operations".into()));
         }
         Ok(())
@@ -149,7 +149,7 @@ impl Engine {
 
     /// Stops the commit timer and ends all changes, as the last step of closing. No operation is in flight.
     fn shut_down(&self) -> Result<()> {
-        if let Some(timer) = self.timer.get() {
+        if let Some(timer) = self.timer().get() {
             timer.stop();
         }
         if self.is_read_only() {
@@ -157,24 +157,23 @@ impl Engine {
         }
         let result = self.end_changes();
         if result.is_err() {
-            self.recorder.write(&self.journal);
+            self.recorder().write(self.journal());
         }
-        let released =
-            self.protection.as_ref().map_or(Ok(()), |protection| protection.release(result.is_ok()));
+        let released = self.protection().map_or(Ok(()), |protection| protection.release(result.is_ok()));
         result.and(released)
     }
 
     /// Makes all changes durable and the volume clean.
     fn end_changes(&self) -> Result<()> {
         // An error leaves the blocks mapped past the end of the file, which is harmless. One after a change has stopped the volume.
-        if self.health.check().is_ok()
+        if self.health().check().is_ok()
             && let Err(error) = self.free_all_preallocated()
         {
             log::warn!("freeing preallocated blocks: {error}");
         }
-        self.journal.shut_down(|| {
+        self.journal().shut_down(|| {
             self.mark_closed()?;
-            self.health.close("the volume is closed");
+            self.health().close("the volume is closed");
             Ok(())
         })
     }
@@ -182,8 +181,8 @@ impl Engine {
     /// Records on the device that the volume was closed. Marks the volume clean only if it was clean when it was opened.
     /// Otherwise only e2fsck marks it clean.
     fn mark_closed(&self) -> Result<()> {
-        let orphan_file_empty = self.orphans.file_is_empty();
-        let was_valid = self.superblock.state() & STATE_VALID;
+        let orphan_file_empty = self.orphans().file_is_empty();
+        let was_valid = self.superblock().state() & STATE_VALID;
         self.write_superblock(|superblock| {
             superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
             superblock.set_state(superblock.state() | was_valid);
@@ -198,7 +197,7 @@ impl Drop for EngineRef {
     fn drop(&mut self) {
         // A drop has no caller to return the error to. The next open replays the journal.
         if self.release()
-            && self.in_flight.check_open().is_ok()
+            && self.in_flight().check_open().is_ok()
             && let Err(error) = self.close()
         {
             log::warn!("closing the volume: {error}");
@@ -209,7 +208,7 @@ impl Drop for EngineRef {
 impl Drop for Engine {
     fn drop(&mut self) {
         // The last `EngineRef` has closed the volume, unless opening it failed.
-        if !self.in_flight.close() {
+        if !self.in_flight().close() {
             return;
         }
         if let Err(error) = self.shut_down() {
@@ -243,11 +242,11 @@ mod tests {
         }
         volume.empty_journal(EmptiedLog::Kept).unwrap();
         assert!(file.node().inode.has_spare_blocks());
-        let allocator = &volume.engine.allocator;
+        let allocator = volume.engine.allocator();
         allocator.close_windows(&file.node().inode.windows, FileBlock::ZERO);
         // The number of groups, and of blocks in the cache, or more.
         (0..8).for_each(|_| Evict::evict(&**allocator));
-        (0..4096).for_each(|_| Evict::evict(&*volume.engine.cache));
+        (0..4096).for_each(|_| Evict::evict(&**volume.engine.cache()));
         volume.resolve("/").unwrap().set_attributes(&SetAttributes::new().uid(7)).unwrap();
         device.arm(FaultPlan::at(1).kind(FaultKind::Reads));
         volume.close().unwrap();

@@ -53,7 +53,7 @@ pub(super) fn replay(engine: &EngineRef, changes: &FastCommits<'_>) -> Result<()
     replay.free_unmapped()?;
     // Deletes the inodes without names.
     drop(replay);
-    engine.journal.commit_all().map(drop)
+    engine.journal().commit_all().map(drop)
 }
 
 struct Replay<'a> {
@@ -126,9 +126,9 @@ impl<'a> Replay<'a> {
     /// Marks the free blocks of an extent in use.
     fn claim(&mut self, extent: &Extent) -> Result<()> {
         let engine = self.engine;
-        for part in engine.allocator.parts(extent.physical, extent.len)? {
+        for part in engine.allocator().parts(extent.physical, extent.len)? {
             let claimed =
-                engine.transact(ALLOCATE_CREDITS, |handle| engine.allocator.claim_logged(handle, part))?;
+                engine.transact(ALLOCATE_CREDITS, |handle| engine.allocator().claim_logged(handle, part))?;
             claimed.iter().for_each(|run| self.claimed.add(range(run.start, run.len)));
         }
         Ok(())
@@ -140,15 +140,15 @@ impl<'a> Replay<'a> {
         if node.file_type() != FileType::Regular || !is_possible {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} maps {extent:?}")));
         }
-        let place_in_cluster = self.engine.layout.cluster_blocks() - 1;
+        let place_in_cluster = self.engine.layout().cluster_blocks() - 1;
         if (extent.physical.get() ^ u64::from(extent.logical.get())) & u64::from(place_in_cluster) != 0 {
             return Err(Error::corrupt(format_args!(
                 "fast commit: inode {ino} maps {extent:?} across clusters"
             )));
         }
         // A change between the two may have freed blocks that this one maps again.
-        if self.engine.allocator.has_held_blocks() {
-            self.engine.journal.commit_all()?;
+        if self.engine.allocator().has_held_blocks() {
+            self.engine.journal().commit_all()?;
         }
         self.claim(&extent)?;
         self.leave_inode(&node)?;
@@ -209,7 +209,7 @@ impl<'a> Replay<'a> {
     /// # Errors
     /// Corruption, also if the volume has no file or directory of this number.
     fn node(&mut self, ino: InodeNo) -> Result<Option<InodeRef>> {
-        if self.engine.superblock.is_own_inode(ino) || ino.get() > self.engine.layout.inodes_count {
+        if self.engine.superblock().is_own_inode(ino) || ino.get() > self.engine.layout().inodes_count {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} is no file")));
         }
         let entry = match self.nodes.entry(ino) {
@@ -218,14 +218,14 @@ impl<'a> Replay<'a> {
         };
         let node = match self.unnamed.remove(&ino) {
             Some(node) => node,
-            None if !self.engine.allocator.inode_in_use(ino)? => return Ok(None),
+            None if !self.engine.allocator().inode_in_use(ino)? => return Ok(None),
             None => self.engine.node(ino)?,
         };
         Ok(Some(entry.insert(node).clone()))
     }
 
     fn set_inode(&mut self, ino: InodeNo, logged: &[u8]) -> Result<()> {
-        let superblock = &self.engine.superblock;
+        let superblock = self.engine.superblock();
         let early = self.early.take(ino);
         if let Some(node) = self.node(ino)? {
             let parse =
@@ -279,7 +279,7 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         let suits = matches!(raw.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink)
-            && self.engine.superblock.incompat().contains(Incompat::INLINE_DATA)
+            && self.engine.superblock().incompat().contains(Incompat::INLINE_DATA)
             && !raw.flags.contains(InodeFlags::EXTENTS);
         if !suits {
             return Err(Error::corrupt(format_args!("fast commit: inode {ino} cannot have contents")));
@@ -306,7 +306,7 @@ impl<'a> Replay<'a> {
     /// Replaces an inode with a map by the logged one, whose contents lie in it: the kernel stores the first contents of an empty file
     /// there.
     fn enter_inode(&mut self, node: InodeRef, mut raw: RawInode) -> Result<()> {
-        if self.engine.orphans.contains(node.ino()) {
+        if self.engine.orphans().contains(node.ino()) {
             let ino = node.ino();
             return Err(Error::Unsupported(format!(
                 "a fast commit that gives orphan inode {ino} contents; run e2fsck"
@@ -316,11 +316,11 @@ impl<'a> Replay<'a> {
         self.update(&node, raw.clone())?;
         self.engine.unmap_logged(&node.inode, BlockRange::ALL)?;
         // The inode in memory must not be encoded any more.
-        self.engine.journal.commit_all()?;
+        self.engine.journal().commit_all()?;
         let ino = node.ino();
         (raw.file_acl, raw.blocks, raw.dtime) = (node.inode.core().file_acl, node.inode.sectors(), 0);
         self.nodes.remove(&ino);
-        self.engine.inodes.remove(&node.inode);
+        self.engine.inodes().remove(&node.inode);
         drop(node);
         let inode = self.engine.transact(1, |handle| self.engine.replace_logged(handle, ino, raw))?;
         self.nodes.insert(ino, InodeRef::new(self.engine, inode));
@@ -354,7 +354,7 @@ impl<'a> Replay<'a> {
                 inode.set_flags(&mut core, raw.flags);
             }
             inode.set_size(raw.size);
-            if raw.links == 0 { self.engine.orphans.add(self.engine, handle, inode) } else { Ok(()) }
+            if raw.links == 0 { self.engine.orphans().add(self.engine, handle, inode) } else { Ok(()) }
         })
     }
 
@@ -370,10 +370,10 @@ impl<'a> Replay<'a> {
         self.engine.transact(1 + Orphans::CREDITS, |handle| {
             node.inode.join(handle);
             node.inode.core().links = 0;
-            self.engine.orphans.add(self.engine, handle, &node.inode)
+            self.engine.orphans().add(self.engine, handle, &node.inode)
         })?;
         drop(node);
-        self.engine.health.check()
+        self.engine.health().check()
     }
 
     /// Creates an inode without a name.
@@ -394,7 +394,7 @@ impl<'a> Replay<'a> {
         }
         self.engine.add_quota_entries(QuotaIds::of(&raw))?;
         let inode = self.engine.transact(INODE_CREDITS + 1, |handle| {
-            let block = self.engine.allocator.allocate_logged_inode(handle, ino, is_dir)?;
+            let block = self.engine.allocator().allocate_logged_inode(handle, ino, is_dir)?;
             let inode = self.engine.logged_inode(ino, raw, block)?;
             inode.join(handle);
             inode.charge_inodes(handle, 1);
@@ -409,10 +409,10 @@ impl<'a> Replay<'a> {
         for mut blocks in self.claimed.runs() {
             while !blocks.is_empty() {
                 let len = saturating_u32(blocks.end - blocks.start);
-                let len = self.engine.allocator.freeable_tail(FsBlock(blocks.end - u64::from(len)), len);
+                let len = self.engine.allocator().freeable_tail(FsBlock(blocks.end - u64::from(len)), len);
                 blocks.end -= u64::from(len);
                 self.engine.transact(FREE_CREDITS, |handle| {
-                    self.engine.allocator.free_data(handle, FsBlock(blocks.end), len)
+                    self.engine.allocator().free_data(handle, FsBlock(blocks.end), len)
                 })?;
             }
         }

@@ -135,8 +135,8 @@ impl Volume {
     #[must_use]
     pub fn info(&self) -> Info {
         Info {
-            read_only: self.engine.read_only.clone(),
-            live: self.engine.live.clone(),
+            read_only: self.engine.read_only().map(str::to_owned),
+            live: self.engine.live().cloned(),
             space: self.space(),
             ..Info::of(&self.engine.counts().current())
         }
@@ -153,7 +153,7 @@ impl Volume {
     /// # Errors
     /// The errors of [`mmp::read`](crate::mmp::read).
     pub fn mmp(&self) -> Result<Option<MmpState>> {
-        mmp::read(&*self.engine.device)
+        mmp::read(&**self.engine.device())
     }
 
     /// Returns true if the volume was opened read-only.
@@ -178,10 +178,10 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn space(&self) -> Space {
-        let layout = &self.engine.layout;
-        let (counts, allocator) = (self.engine.counts(), &self.engine.allocator);
+        let layout = self.engine.layout();
+        let (counts, allocator) = (self.engine.counts(), self.engine.allocator());
         let free_blocks = counts.free_blocks().saturating_sub(allocator.delayed_blocks());
-        let reserved_blocks = self.engine.superblock.reserved_blocks();
+        let reserved_blocks = self.engine.superblock().reserved_blocks();
         Space {
             block_size: layout.block_size.bytes(),
             blocks: layout.blocks_count,
@@ -196,8 +196,8 @@ impl Volume {
 
     /// Returns the superblock's own figure, or computes it if the superblock has none.
     fn overhead_blocks(&self) -> u64 {
-        let layout = &self.engine.layout;
-        match overhead(&self.engine.superblock) {
+        let layout = self.engine.layout();
+        match overhead(self.engine.superblock()) {
             0 => u64::from(layout.first_data_block) + layout.system_blocks(),
             blocks => blocks,
         }
@@ -215,17 +215,17 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn commits(&self) -> u64 {
-        self.engine.journal.commits()
+        self.engine.journal().commits()
     }
 
     /// Implements [`ServerVolume::stop`](crate::server::ServerVolume::stop).
     pub(crate) fn stop(&self, why: &Error) {
-        self.engine.health.stop(why.clone());
+        self.engine.health().stop(why.clone());
     }
 
     /// Implements [`ServerVolume::note_error`](crate::server::ServerVolume::note_error).
     pub(crate) fn note_error(&self, error: &Error) {
-        self.engine.health.note(ErrorPlace::default(), error.clone());
+        self.engine.health().note(ErrorPlace::default(), error.clone());
     }
 
     /// Returns why the volume refuses changes: an earlier error, or that it is closed. `None` if it has not stopped.
@@ -237,7 +237,7 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn stopped(&self) -> Option<String> {
-        match self.engine.health.check() {
+        match self.engine.health().check() {
             Err(Error::Stopped(why)) => Some(why.to_string()),
             Err(error) => Some(error.to_string()),
             Ok(()) => None,
@@ -247,6 +247,6 @@ impl Volume {
     /// Returns true if the volume was shut down by [`abort`](Self::abort).
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
-        self.engine.health.is_shut_down()
+        self.engine.health().is_shut_down()
     }
 }

@@ -39,6 +39,6 @@ impl Volume {
             self.engine.counts().set_label(handle, label);
             Ok(())
         })?;
-        self.engine.journal.commit_home()
+        self.engine.journal().commit_home()
     }
 }

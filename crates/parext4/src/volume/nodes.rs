@@ -22,7 +22,7 @@ impl Volume {
     /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last [`InodeRef`], or is one of the file
     /// system's own. Corruption, a failed read.
     pub fn node(&self, id: InodeId) -> Result<InodeRef> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         let InodeId { ino, generation } = id;
         let gone = || Error::NotFound(format!("inode {ino} of generation {generation}"));
         self.engine.inode_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
@@ -41,7 +41,7 @@ impl Volume {
     /// # Errors
     /// The errors of [`node`](Self::node).
     pub fn named_node(&self, ino: InodeNo) -> Result<InodeRef> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         let gone = || Error::NotFound(format!("inode {ino}"));
         self.engine.inode_by_number(ino, |core| core.links > 0)?.ok_or_else(gone)
     }

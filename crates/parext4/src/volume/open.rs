@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Weak;
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
@@ -19,8 +18,7 @@ use super::recover::{self, JournalPlace, ReplayTarget};
 use crate::allocator::{AllocationOptions, Allocator, SuperCounts};
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
-    BlockWatch, CommitTimer, Deletions, Engine, EngineRef, ErrorRecorder, Hooks, IdleCache, InFlight,
-    LazyTimes, Orphans, Preallocated, UseCount,
+    CommitTimer, Deletions, Engine, EngineParts, EngineRef, ErrorRecorder, Hooks, IdleCache, LazyTimes,
 };
 use crate::error::{Error, Result};
 use crate::flush_turn::FlushTurn;
@@ -35,8 +33,7 @@ use crate::page_cache::{PageCache, PageSize};
 use crate::quota::QUOTA_CREDITS;
 use crate::stats::VolumeUsage;
 use crate::superblock::read_usable_superblock;
-use crate::sync::atomic::AtomicU32;
-use crate::sync::{Arc, Mutex, Rank};
+use crate::sync::Arc;
 use crate::write_count::{CountedDevice, WriteCount};
 
 impl Volume {
@@ -131,15 +128,15 @@ impl Volume {
         let engine = EngineRef::new(&build(parts, options)?);
         if !engine.is_read_only() {
             // A program that opens the volume names the errors on record itself (`Info::errors`).
-            if engine.superblock.error_count() == 0
-                && let Some(reason) = engine.superblock.reason_to_check(options.clock.now().seconds)
+            if engine.superblock().error_count() == 0
+                && let Some(reason) = engine.superblock().reason_to_check(options.clock.now().seconds)
             {
                 log::warn!("the volume should be checked by e2fsck: {reason}");
             }
             engine.mark_open(journaled)?;
             engine.process_orphans()?;
             if let Some(interval) = options.commit_interval {
-                let _ = engine.timer.set(engine.start_timer(interval)?);
+                let _ = engine.timer().set(engine.start_timer(interval)?);
             }
         }
         Ok(Self { engine })
@@ -344,14 +341,14 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         dirty: options.dirty_limit_bytes,
         interval: options.write_back_interval,
     };
-    let mut engine = Engine {
-        quotas: None,
+    // The start differs from open to open, so that an inode that reuses a number gets another generation.
+    let generation = options.clock.now().nanoseconds ^ superblock.raw().s_mtime.get();
+    let parts = EngineParts {
         dirty: DirtyFiles::new(&limits, &pages, &device),
         device,
-        orphans: Orphans::new(),
         deletions,
-        rename: Mutex::new(Rank::Rename, ()),
         layout,
+        superblock,
         health,
         cache,
         journal,
@@ -359,29 +356,20 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
         inodes,
         read_only,
         lazy,
-        preallocated: Preallocated::new(),
-        block_watch: BlockWatch::default(),
-        idle_cache: IdleCache::new(options.cache_idle),
         pages,
+        idle_cache: IdleCache::new(options.cache_idle),
         split_at: options.research.split_at,
         policy: options.research.policy,
         clock: options.clock,
         usage: VolumeUsage::new(options.explain),
-        in_flight: InFlight::new(),
-        closed: Mutex::new(Rank::Close, None),
-        queues: AtomicU32::new(0),
-        // The start differs from open to open, so that an inode that reuses a number gets another generation.
-        generation: AtomicU32::new(options.clock.now().nanoseconds ^ superblock.raw().s_mtime.get()),
-        superblock,
-        users: UseCount::new(),
-        recorder,
-        timer: OnceCell::new(),
         protection,
         live,
         written,
+        recorder,
     };
+    let mut engine = Engine::new(parts, generation);
     if !engine.is_read_only() {
-        engine.quotas = match engine.read_quotas(options.enforced_quotas) {
+        let quotas = match engine.read_quotas(options.enforced_quotas) {
             Err(Error::Corrupt(_)) if !needs_quotas => None,
             Err(error @ Error::Corrupt(_)) => {
                 let why = format!("{error}; it can be opened read-only; run e2fsck on the image");
@@ -389,6 +377,7 @@ fn build(parts: Parts, options: &VolumeOptions) -> Result<Arc<Engine>> {
             }
             read => read?,
         };
+        engine.set_quotas(quotas);
     }
     engine.inode(InodeNo::ROOT)?;
     Ok(Arc::new(engine))
@@ -426,8 +415,8 @@ fn open_counts(
 
 impl Engine {
     fn start_timer(&self, interval: Duration) -> Result<CommitTimer> {
-        let (journal, recorder) = (Arc::clone(&self.journal), Arc::clone(&self.recorder));
-        CommitTimer::start(self.health.commit_timer(), journal, recorder, interval)
+        let (journal, recorder) = (Arc::clone(self.journal()), Arc::clone(self.recorder()));
+        CommitTimer::start(self.health().commit_timer(), journal, recorder, interval)
     }
 
     /// Records on the device that the volume is in use, before any other change.
@@ -444,21 +433,21 @@ impl Engine {
             if superblock.compat().contains(Compat::DIR_INDEX) {
                 superblock.fix_hash_sign();
             }
-            superblock.note_mount(self.clock.now().seconds);
+            superblock.note_mount(self.clock().now().seconds);
         })
     }
 
     /// Writes a change of the superblock to the device and flushes it, outside any transaction. Only for opening and closing.
     pub(super) fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-        let (before, written) = (self.superblock.kbytes_written(), self.written.bytes());
+        let (before, written) = (self.superblock().kbytes_written(), self.written().bytes());
         let block = self.counts().change_directly(|superblock| {
             change(superblock);
-            superblock.note_write(self.clock.now().seconds, before, written);
+            superblock.note_write(self.clock().now().seconds, before, written);
         });
         let bytes = block.freeze();
-        self.device
-            .write_at(self.layout.offset(block.number()), &[IoSlice::new(&bytes)])
-            .map_err(|e| self.health.stop(Error::device("writing the superblock", e)))?;
-        self.journal.flush()
+        self.device()
+            .write_at(self.layout().offset(block.number()), &[IoSlice::new(&bytes)])
+            .map_err(|e| self.health().stop(Error::device("writing the superblock", e)))?;
+        self.journal().flush()
     }
 }

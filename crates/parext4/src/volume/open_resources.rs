@@ -38,20 +38,20 @@ impl Volume {
     #[must_use]
     pub(crate) fn open_resources(&self) -> OpenResources {
         let engine = &self.engine;
-        let reserved = engine.quotas.as_ref().map(Quotas::reserved).unwrap_or_default();
+        let reserved = engine.quotas().map(Quotas::reserved).unwrap_or_default();
         let mut resources = OpenResources {
-            operations: engine.in_flight.count(),
-            queues: engine.queues.load(Ordering::SeqCst).into(),
-            handles: engine.journal.open_handles(),
-            pages: engine.pages.busy_pages(),
-            dirty_pages: engine.pages.dirty_pages(),
-            delayed_blocks: engine.allocator.delayed_blocks(),
-            reserved_blocks: engine.allocator.reserved_blocks(),
+            operations: engine.in_flight().count(),
+            queues: engine.queues().load(Ordering::SeqCst).into(),
+            handles: engine.journal().open_handles(),
+            pages: engine.pages().busy_pages(),
+            dirty_pages: engine.pages().dirty_pages(),
+            delayed_blocks: engine.allocator().delayed_blocks(),
+            reserved_blocks: engine.allocator().reserved_blocks(),
             reserved_quota: reserved.space,
             reserved_quota_inodes: reserved.inodes,
             ..OpenResources::default()
         };
-        engine.inodes.for_each(|inode| {
+        engine.inodes().for_each(|inode| {
             resources.ranges += u64::from(!inode.ranges.is_idle());
             resources.ends += u64::from(!inode.tail.lock().is_idle());
         });

@@ -49,7 +49,7 @@ impl EngineRef {
     /// # Errors
     /// A failed read; any error after which the volume stops.
     pub(crate) fn process_orphans(&self) -> Result<()> {
-        let has_errors = self.superblock.state() & STATE_ERROR != 0;
+        let has_errors = self.superblock().state() & STATE_ERROR != 0;
         let (mut unread, mut left) = (self.unread_orphans(), 0);
         while left <= MAX_LEFT {
             let inodes = self.read_orphans(&mut unread, BATCH)?;
@@ -59,7 +59,7 @@ impl EngineRef {
             let more_may_follow = inodes.len() == BATCH;
             for inode in inodes {
                 // The deletion of another one may have deleted it, if it is the value of an attribute.
-                if !self.orphans.contains(inode.ino()) {
+                if !self.orphans().contains(inode.ino()) {
                     continue;
                 }
                 let finished = !has_errors && self.finish_orphan(&inode)?;
@@ -67,13 +67,13 @@ impl EngineRef {
             }
             if more_may_follow {
                 // An inode whose change is not durable stays in memory.
-                self.journal.commit_all()?;
+                self.journal().commit_all()?;
             }
         }
         if has_errors && left > 0 {
             log::warn!("orphan inodes stay as they are, because the volume has errors on record; run e2fsck");
         }
-        self.health.check()
+        self.health().check()
     }
 
     /// Deletes or truncates an orphan. Returns false if it is damaged.
@@ -82,7 +82,7 @@ impl EngineRef {
         let finished = if named { self.recover_truncation(inode) } else { self.delete_inode(inode) };
         match finished {
             Err(error @ (Error::Corrupt(_) | Error::Unsupported(_))) => {
-                self.health.check()?;
+                self.health().check()?;
                 log::warn!("orphan inode {} stays as it is: {error}", inode.ino());
                 Ok(false)
             }
@@ -126,7 +126,7 @@ impl EngineRef {
 
 impl Engine {
     fn unread_orphans(&self) -> Unread {
-        Unread { next: self.superblock.last_orphan(), seen: HashSet::new(), in_file: None }
+        Unread { next: self.superblock().last_orphan(), seen: HashSet::new(), in_file: None }
     }
 
     /// Reads the next orphans, at most `most`: first orphans on the list, and then orphans in the orphan file. Returns none at the end.
@@ -145,7 +145,7 @@ impl Engine {
             match self.orphan(ino)? {
                 Some(inode) => inodes.push(inode),
                 None => self.transact(1, |handle| {
-                    self.orphans.remove_from_file(handle, ino);
+                    self.orphans().remove_from_file(handle, ino);
                     Ok(())
                 })?,
             }
@@ -172,7 +172,7 @@ impl Engine {
             unread.next = inode.as_ref().map_or(0, |inode| inode.core().dtime);
             list.extend(inode);
         }
-        let is_empty = self.orphans.extend_list(&list, unread.next);
+        let is_empty = self.orphans().extend_list(&list, unread.next);
         if was_bad && is_empty {
             self.transact(1, |handle| {
                 self.counts().set_last_orphan(handle, 0);
@@ -187,13 +187,13 @@ impl Engine {
         if !self.is_number_of_file(ino) {
             return Ok(self.bad_orphan(ino, "is no inode of a file"));
         }
-        let found = self.allocator.inode_in_use(ino).and_then(|is_used| match is_used {
+        let found = self.allocator().inode_in_use(ino).and_then(|is_used| match is_used {
             true => self.inode(ino).map(Some),
             false => Ok(self.bad_orphan(ino, "is not in use")),
         });
         match found {
             Err(error @ Error::Corrupt(_)) => {
-                self.health.note(ino, error);
+                self.health().note(ino, error);
                 Ok(None)
             }
             found => found,
@@ -202,26 +202,26 @@ impl Engine {
 
     /// Returns true if an inode of this number can belong to a user's file or directory.
     fn is_number_of_file(&self, ino: InodeNo) -> bool {
-        let is_own = ino == InodeNo::ROOT || self.superblock.is_own_inode(ino);
-        !is_own && ino.get() <= self.layout.inodes_count
+        let is_own = ino == InodeNo::ROOT || self.superblock().is_own_inode(ino);
+        !is_own && ino.get() <= self.layout().inodes_count
     }
 
     #[track_caller]
     fn bad_orphan<T>(&self, ino: InodeNo, what: &str) -> Option<T> {
-        self.health.note(ino, Error::corrupt(format_args!("orphan inode {ino} {what}")));
+        self.health().note(ino, Error::corrupt(format_args!("orphan inode {ino} {what}")));
         None
     }
 
     /// Reads the orphan file. Returns the inodes in it, except for `seen`. Frees each slot with a number that was met before or that
     /// no file can have, so the result has at most as many inodes as the volume.
     fn read_file(&self, seen: &HashSet<InodeNo>) -> Result<Vec<InodeNo>> {
-        if !self.superblock.compat().contains(Compat::ORPHAN_FILE) {
+        if !self.superblock().compat().contains(Compat::ORPHAN_FILE) {
             return Ok(Vec::new());
         }
-        let file_inode = self.inode(InodeNo(self.superblock.orphan_file_inode()))?;
-        let block_size = u64::from(self.layout.block_size.bytes());
+        let file_inode = self.inode(InodeNo(self.superblock().orphan_file_inode()))?;
+        let block_size = u64::from(self.layout().block_size.bytes());
         let blocks = (file_inode.size() / block_size).min(u64::from(MAX_FILE_BLOCKS));
-        let slots_per_block = orphan_file::slots_per_block(self.layout.block_size.bytes() as usize);
+        let slots_per_block = orphan_file::slots_per_block(self.layout().block_size.bytes() as usize);
         let mut file = OrphanFile::new(slots_per_block);
         let mut inodes = Vec::new();
         for index in 0..u32::try_from(blocks).unwrap_or(0) {
@@ -251,7 +251,7 @@ impl Engine {
         }
         // Slots are taken from the end of the list, so this reuses the lowest slot first.
         file.free.reverse();
-        self.orphans.set_file(file);
+        self.orphans().set_file(file);
         Ok(inodes)
     }
 
@@ -270,7 +270,7 @@ impl Engine {
 
     fn orphan_block(&self, file: &Inode, index: FileBlock) -> Result<Arc<MetaBlock>> {
         match self.block_map(file)?.state_of(index)? {
-            BlockState::Written(block) => self.cache.read(block, BlockKind::OrphanFile(file.seed())),
+            BlockState::Written(block) => self.cache().read(block, BlockKind::OrphanFile(file.seed())),
             _ => Err(Error::corrupt(format_args!("orphan file: block {index} is not written"))),
         }
     }
@@ -323,7 +323,7 @@ mod tests {
             }
             drop(volume);
             let volume = open(false);
-            assert!(volume.engine.orphans.file_is_empty() || features == "^orphan_file");
+            assert!(volume.engine.orphans().file_is_empty() || features == "^orphan_file");
             volume.close().unwrap();
             testkit::volume::assert_clean(&device, features);
         }
@@ -338,9 +338,9 @@ mod tests {
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
         let engine = &volume.engine;
         let orphan = volume.root().unwrap().create(b"file", &NewInode::new()).unwrap().ino();
-        let file = engine.inode(InodeNo(engine.superblock.orphan_file_inode())).unwrap();
-        let slots = orphan_file::slots_per_block(engine.layout.block_size.bytes() as usize);
-        let blocks = u32::try_from(file.size() / u64::from(engine.layout.block_size.bytes())).unwrap();
+        let file = engine.inode(InodeNo(engine.superblock().orphan_file_inode())).unwrap();
+        let slots = orphan_file::slots_per_block(engine.layout().block_size.bytes() as usize);
+        let blocks = u32::try_from(file.size() / u64::from(engine.layout().block_size.bytes())).unwrap();
         assert!(blocks > 1);
         let slots_of = |index| {
             let block = engine.orphan_block(&file, FileBlock(index)).unwrap();
@@ -351,7 +351,9 @@ mod tests {
             let number = |slot| match slot {
                 0 => InodeNo(file.ino().get()),
                 5 | 6 => orphan,
-                _ => InodeNo(engine.layout.inodes_count + 1 + index * 20_000 + u32::try_from(slot).unwrap()),
+                _ => {
+                    InodeNo(engine.layout().inodes_count + 1 + index * 20_000 + u32::try_from(slot).unwrap())
+                }
             };
             let fill = |bytes: &mut [u8]| {
                 (0..slots).for_each(|slot| orphan_file::set_slot(bytes, slot, number(slot)));
@@ -369,11 +371,11 @@ mod tests {
             assert_eq!(used.is_empty(), index > 0, "block {index}: {used:?}");
         }
         let removed = engine.transact(1, |handle| {
-            engine.orphans.remove_from_file(handle, orphan);
+            engine.orphans().remove_from_file(handle, orphan);
             Ok(())
         });
         removed.unwrap();
-        assert!(engine.orphans.file_is_empty());
+        assert!(engine.orphans().file_is_empty());
         volume.close().unwrap();
     }
 }

@@ -89,7 +89,7 @@ impl Volume {
     /// Corruption of the quota file; a failed read.
     pub fn quotas(&self, kind: QuotaKind) -> Result<Option<Vec<Quota>>> {
         self.with_table(kind, |table| {
-            let entry = |id| Ok(table.dquot(id, &self.engine.cache)?.map(|dquot| dquot.entry().into()));
+            let entry = |id| Ok(table.dquot(id, self.engine.cache())?.map(|dquot| dquot.entry().into()));
             table.ids().into_iter().filter_map(|id| entry(id).transpose()).collect()
         })
     }
@@ -114,7 +114,7 @@ impl Volume {
     pub fn set_quota_limits(&self, kind: QuotaKind, id: u32, limits: &QuotaLimits) -> Result<()> {
         let table = self.table(kind)?;
         self.engine.add_quota_entry(table, id)?;
-        let Some(dquot) = table.dquot(id, &self.engine.cache)? else {
+        let Some(dquot) = table.dquot(id, self.engine.cache())? else {
             return Err(Error::corrupt(format_args!(
                 "quota file {}: the entry of id {id} is lost",
                 table.ino()
@@ -149,10 +149,10 @@ impl Volume {
     /// # Errors
     /// The errors of [`quotas`](Self::quotas).
     pub fn project_quota(&self, node: &InodeRef) -> Result<Option<Quota>> {
-        let table = self.engine.quotas.as_ref().and_then(|quotas| quotas.table(QuotaKind::Project));
+        let table = self.engine.quotas().and_then(|quotas| quotas.table(QuotaKind::Project));
         match table.filter(|table| table.is_enforced() && node.flags().contains(InodeFlags::PROJINHERIT)) {
             Some(table) => {
-                Ok(table.dquot(node.project(), &self.engine.cache)?.map(|dquot| dquot.entry().into()))
+                Ok(table.dquot(node.project(), self.engine.cache())?.map(|dquot| dquot.entry().into()))
             }
             None => Ok(None),
         }
@@ -160,7 +160,7 @@ impl Volume {
 
     fn table(&self, kind: QuotaKind) -> Result<&QuotaTable> {
         self.engine.check_writable()?;
-        let table = self.engine.quotas.as_ref().and_then(|quotas| quotas.table(kind));
+        let table = self.engine.quotas().and_then(|quotas| quotas.table(kind));
         table.ok_or_else(|| Error::Unsupported(format!("the volume has no quotas by {}", kind.name())))
     }
 
@@ -171,7 +171,7 @@ impl Volume {
         with: impl FnOnce(&QuotaTable) -> Result<R>,
     ) -> Result<Option<R>> {
         let read;
-        let quotas = match &self.engine.quotas {
+        let quotas = match self.engine.quotas() {
             Some(quotas) => Some(quotas),
             None => {
                 read = self.engine.read_quotas(QuotaKinds::default())?;

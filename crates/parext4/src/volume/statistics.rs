@@ -18,7 +18,7 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine.usage.stats(self.engine.policy)
+        self.engine.usage().stats(self.engine.policy())
     }
 
     /// Returns why operations waited for each other: one explanation for each pair of reasons, which describes the longest
@@ -40,7 +40,7 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn explain(&self) -> Vec<Explanation> {
-        self.engine.usage.explanations()
+        self.engine.usage().explanations()
     }
 
     /// Returns the contents and the counters of the page cache.
@@ -54,7 +54,7 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn cache_stats(&self) -> PageCacheStats {
-        self.engine.pages.stats()
+        self.engine.pages().stats()
     }
 
     /// Returns the counters that the device reports about itself; most devices report none.
@@ -68,7 +68,7 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn device_counters(&self) -> Vec<Counter> {
-        self.engine.device.counters()
+        self.engine.device().counters()
     }
 
     /// Returns the number of removed files whose deletion in the background has not ended, see
@@ -83,7 +83,7 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn pending_deletions(&self) -> u64 {
-        self.engine.deletions.pending()
+        self.engine.deletions().pending()
     }
 
     /// Returns the amount of metadata that the volume keeps in memory.
@@ -96,12 +96,12 @@ impl Volume {
     /// ```
     #[must_use]
     pub fn metadata_cache_stats(&self) -> MetadataCacheStats {
-        let budget = self.engine.cache.budget();
+        let budget = self.engine.cache().budget();
         MetadataCacheStats {
             budget: budget.limit(),
             bytes: budget.used(),
-            inodes: self.engine.inodes.len() as u64,
-            blocks: self.engine.cache.len() as u64,
+            inodes: self.engine.inodes().len() as u64,
+            blocks: self.engine.cache().len() as u64,
         }
     }
 }

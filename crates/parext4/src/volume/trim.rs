@@ -26,9 +26,9 @@ impl Volume {
     /// If the volume cannot be written, or the device fails. [`Error::Invalid`] if the range begins past the end of the
     /// volume or is shorter than a block, or if `least` is more than the size of a block group.
     pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64> {
-        let (engine, layout) = (&self.engine, &self.engine.layout);
+        let (engine, layout) = (&self.engine, self.engine.layout());
         engine.check_writable()?;
-        let _in_flight = engine.in_flight.enter()?;
+        let _in_flight = engine.in_flight().enter()?;
         let block_size = engine.block_size();
         let (first, count) = (bytes.start / block_size, bytes.end.saturating_sub(bytes.start) / block_size);
         let least = saturating_u32(least.div_ceil(block_size));
@@ -37,8 +37,8 @@ impl Volume {
         }
         let blocks = first..first.saturating_add(count).min(layout.blocks_count);
         let discard = |offset: u64, len: u64| {
-            engine.device.discard(offset, len).map_err(|e| Error::device("discarding free blocks", e))
+            engine.device().discard(offset, len).map_err(|e| Error::device("discarding free blocks", e))
         };
-        Ok(engine.allocator.discard_free(blocks, least.max(1), discard)? * block_size)
+        Ok(engine.allocator().discard_free(blocks, least.max(1), discard)? * block_size)
     }
 }

@@ -169,12 +169,12 @@ impl<'a, 'b> Batch<'a, 'b> {
             // Two threads that waited with a claim would wait for each other (H40).
             let mut blocks = kept.detach();
             filled = engine.with_space(|| {
-                let mut claim = engine.allocator.attach(blocks);
+                let mut claim = engine.allocator().attach(blocks);
                 let filled = fill(&mut claim);
                 blocks = claim.detach();
                 filled
             });
-            kept = engine.allocator.attach(blocks);
+            kept = engine.allocator().attach(blocks);
         }
         let page_run = &mut self.page_runs[of];
         if let Err(error) = filled {
@@ -224,7 +224,7 @@ impl<'a, 'b> Batch<'a, 'b> {
                 self.record_all(&piece.writes, &written);
             }
             _ => {
-                let queues = &self.file.node.engine.dirty.queues;
+                let queues = &self.file.node.engine.dirty().queues;
                 queues.with(|queue| self.submit(pieces, queue));
             }
         }
@@ -241,8 +241,8 @@ impl<'a, 'b> Batch<'a, 'b> {
     /// Returns the requests for the prepared runs, one for each part that is contiguous on the device and in one object of it.
     fn pieces(&self) -> Vec<Piece> {
         let engine = &self.file.node.engine;
-        let (unit, page_size) = (engine.layout.block_size, engine.page_size());
-        let object_size = engine.device.object_size();
+        let (unit, page_size) = (engine.layout().block_size, engine.page_size());
+        let object_size = engine.device().object_size();
         let mut pieces: Vec<Piece> = Vec::new();
         for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
         {
@@ -274,7 +274,7 @@ impl<'a, 'b> Batch<'a, 'b> {
                 && let Some((nth, piece)) = pieces.next()
             {
                 // Nothing more is submitted once the volume has stopped.
-                match self.file.node.engine.health.check() {
+                match self.file.node.engine.health().check() {
                     Ok(()) => {
                         let op = Op::Write { offset: piece.bytes.start, segments: piece.data };
                         queue.submit(Request { token: nth as u64, op });

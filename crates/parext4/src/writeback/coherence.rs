@@ -78,7 +78,7 @@ impl InodeRef {
     /// [drops](Self::drop_cached) the pages that are wholly in `range` once their blocks are gone, because the operation may still
     /// fail. `hold` covers all of them exclusively, so no other thread begins to write them back.
     fn move_edges_out<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, range: ByteRange) -> Result<()> {
-        let cluster = guarded!(Fault::UnmapBlocksOnly, self.engine.layout.cluster_bytes(), 1);
+        let cluster = guarded!(Fault::UnmapBlocksOnly, self.engine.layout().cluster_bytes(), 1);
         let pages = self.held_pages(hold, range.round_out(cluster), Mode::Exclusive);
         let whole = self.engine.page_size().inside(range.start()..range.end());
         if whole.is_empty() {

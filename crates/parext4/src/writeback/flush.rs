@@ -33,8 +33,8 @@ impl Engine {
         // Long enough for a check of the list.
         when_planted!(Fault::ListedByChecks, (0..30).for_each(|_| yield_now()));
         if cached.must_list() {
-            let is_first = self.dirty.add(inode, cached);
-            if let Some(threads) = &self.dirty.threads {
+            let is_first = self.dirty().add(inode, cached);
+            if let Some(threads) = &self.dirty().threads {
                 threads.start(self, run);
                 if is_first {
                     threads.wake();
@@ -52,7 +52,7 @@ impl Engine {
     /// # Errors
     /// Returns an error if the volume has stopped or the file cannot be written back.
     pub(crate) fn begin_writing(self: &Arc<Self>, node: &InodeRef) -> Result<WriterSlot<'_>> {
-        let writer_slot = self.dirty.writers.acquire();
+        let writer_slot = self.dirty().writers.acquire();
         self.throttle(node)?;
         Ok(writer_slot)
     }
@@ -60,18 +60,18 @@ impl Engine {
     /// Writes back batches for a writer of `node` while the dirty-page limit is exceeded.
     fn throttle(self: &Arc<Self>, node: &InodeRef) -> Result<()> {
         if self.is_half_full()
-            && let Some(threads) = &self.dirty.threads
+            && let Some(threads) = &self.dirty().threads
         {
             threads.wake();
         }
         while self.is_dirty_enough() {
-            let cleaner_slot = self.dirty.cleaners.acquire();
+            let cleaner_slot = self.dirty().cleaners.acquire();
             // Other writers may have written back enough meanwhile.
             if !self.is_dirty_enough() {
                 break;
             }
-            self.health.check()?;
-            match self.write_back_some(Duration::ZERO, self.dirty.batch()) {
+            self.health().check()?;
+            match self.write_back_some(Duration::ZERO, self.dirty().batch()) {
                 Ok(true) => {}
                 Ok(false) => yield_now(),
                 // The pages that failed may belong to other files. The writer fails only if its own file cannot be written back.
@@ -87,36 +87,36 @@ impl Engine {
     /// Wakes the flush threads to help the caller write back the file, if the volume has many dirty pages. A device is faster
     /// with several requests in flight than with one.
     pub(crate) fn write_back_together(&self, inode: &Arc<Inode>) {
-        if self.pages.dirty_pages() >= self.page_size().pages_in(HELP_FROM_DIRTY).into() {
-            self.dirty.prioritize(inode);
+        if self.pages().dirty_pages() >= self.page_size().pages_in(HELP_FROM_DIRTY).into() {
+            self.dirty().prioritize(inode);
         }
     }
 
     /// Makes the flush threads write back the file next. Returns false if the volume has no flush threads.
     pub(crate) fn write_back_soon(&self, inode: &Arc<Inode>) -> bool {
-        self.dirty.prioritize(inode)
+        self.dirty().prioritize(inode)
     }
 
     /// Returns true if the dirty-page limit is exceeded.
     pub(crate) fn is_dirty_enough(&self) -> bool {
-        self.is_dirtier_than(self.dirty.limit)
+        self.is_dirtier_than(self.dirty().limit)
     }
 
     pub(crate) fn has_no_dirty_files(&self) -> bool {
-        self.dirty.len() == 0
+        self.dirty().len() == 0
     }
 
     /// Returns true if half the dirty-page limit is exceeded. The flush threads then do not wait for the interval.
     pub(crate) fn is_half_full(&self) -> bool {
-        self.is_dirtier_than(self.dirty.limit / 2)
+        self.is_dirtier_than(self.dirty().limit / 2)
     }
 
     /// Returns true if more than `pages` pages are dirty, or if fewer use too many tree nodes of the cache.
     fn is_dirtier_than(&self, pages: u64) -> bool {
-        let dirty = self.pages.dirty_pages();
+        let dirty = self.pages().dirty_pages();
         // Below this number, pages that are not dirty use the nodes.
-        let uses_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
-        dirty > pages || uses_nodes() && !self.pages.ensure_spare_nodes()
+        let uses_nodes = || dirty > (self.pages().spare_nodes() / 4).into();
+        dirty > pages || uses_nodes() && !self.pages().ensure_spare_nodes()
     }
 
     /// Writes back about `most` pages of one file that has been dirty for `age` or longer. Skips pages whose range is held.
@@ -127,9 +127,9 @@ impl Engine {
     /// failed file also records its failure and reports it to the next sync.
     pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration, most: u32) -> Result<bool> {
         let mut result = Ok(false);
-        let files = self.dirty.len();
+        let files = self.dirty().len();
         for _ in 0..files {
-            let Some(inode) = self.dirty.next(age) else { break };
+            let Some(inode) = self.dirty().next(age) else { break };
             match self.write_back_turn(&inode, most) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
@@ -148,9 +148,9 @@ impl Engine {
             result = node.write_back_turn(most);
         }
         if !matches!(result, Ok(written) if written >= most) {
-            self.dirty.restart(inode);
+            self.dirty().restart(inode);
         }
-        self.dirty.remove_if_clean(inode, cached);
+        self.dirty().remove_if_clean(inode, cached);
         result.map(|written| written > 0)
     }
 
@@ -160,12 +160,12 @@ impl Engine {
     /// Returns the first failure. The pages of the remaining files are written back nevertheless.
     pub(crate) fn write_back_all(self: &Arc<Self>) -> Result<()> {
         let mut result = Ok(());
-        for inode in self.dirty.prioritize_all() {
+        for inode in self.dirty().prioritize_all() {
             let Some(cached) = inode.cached() else { continue };
             if let Some(node) = InodeRef::for_own_thread(self, &inode) {
                 result = result.and(node.write_back(PageRange::ALL));
             }
-            self.dirty.remove_if_clean(&inode, cached);
+            self.dirty().remove_if_clean(&inode, cached);
         }
         result
     }
@@ -177,7 +177,7 @@ fn run(engine: &Weak<Engine>, wakes: &Wakes, interval: Duration) {
     // Pages become dirty at any time, so the thread checks more often than once in the interval.
     while wakes.wait(if is_idle { Duration::MAX } else { interval / 5 }, &mut seen) {
         let Some(engine) = engine.upgrade() else { return };
-        while !wakes.is_stopped() && engine.health.check().is_ok() {
+        while !wakes.is_stopped() && engine.health().check().is_ok() {
             let age = if engine.is_half_full() { Duration::ZERO } else { interval };
             if !matches!(engine.write_back_some(age, engine.page_size().pages_in(TURN)), Ok(true)) {
                 break;
@@ -205,7 +205,7 @@ mod tests {
         let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
         let buffered = file.buffered().unwrap();
         buffered.write_all_at(&[1; 4096], 0).unwrap();
-        let (dirty, inode) = (&volume.engine.dirty, &file.node().inode);
+        let (dirty, inode) = (volume.engine.dirty(), &file.node().inode);
         let cached = inode.cached().unwrap();
         // A check that makes writers wait acquires the list.
         let list = dirty.lock();

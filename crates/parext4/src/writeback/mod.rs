@@ -105,7 +105,7 @@ impl<'a> FileWriteBack<'a> {
             cached.pages.wait_write_back(pages);
             // Pages that another thread failed to write are dirty again, so this thread retries them.
             let none_failed =
-                failures == Some(cached.failures.count()) && self.node.engine.health.check().is_ok();
+                failures == Some(cached.failures.count()) && self.node.engine.health().check().is_ok();
             let seen = none_failed || !cached.pages.has_dirty(pages);
             if guarded!(Fault::FailureUnseen, seen, true) {
                 return Ok(());
@@ -136,7 +136,7 @@ impl<'a> FileWriteBack<'a> {
     /// As [`InodeRef::write_back_turn`].
     fn write_turn(self, most: u32) -> Result<u32> {
         let engine = &self.node.engine;
-        let limits = RunLimits { pages: engine.dirty.batch(), ..limits(engine.page_size()) };
+        let limits = RunLimits { pages: engine.dirty().batch(), ..limits(engine.page_size()) };
         let (mut written, mut is_second_round) = (0, false);
         while written < most
             && let Some(runs) = next_runs(self.cached, limits, &mut is_second_round)
@@ -149,7 +149,7 @@ impl<'a> FileWriteBack<'a> {
     /// Writes back runs of dirty pages, in ascending order. Returns the number of pages, and the page to continue at.
     fn write_runs(self, runs: &[PageRange]) -> Result<(u32, PageIndex)> {
         let engine = &self.node.engine;
-        engine.health.check()?;
+        engine.health().check()?;
         let writing = self.cached.writing();
         let mut contents = Contents::with_room(runs, engine.page_size());
         let (page_runs, next) =
@@ -307,7 +307,7 @@ mod tests {
         let volume = Volume::open_device(device, &options).unwrap();
         let direct = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
         let file = direct.buffered().unwrap();
-        let (node, delayed) = (direct.node(), || volume.engine.allocator.delayed_blocks());
+        let (node, delayed) = (direct.node(), || volume.engine.allocator().delayed_blocks());
         let cached = node.inode.cached().unwrap();
         // A failed write has left zeros and the space of the block.
         file.write_all_at(&[0; 50], 0).unwrap();

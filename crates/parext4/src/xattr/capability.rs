@@ -12,7 +12,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 impl InodeRef {
     /// Implements [`ServerNode::remove_capabilities`](crate::server::ServerNode::remove_capabilities).
     pub(crate) fn remove_capabilities(&self) -> Result<()> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         let name = XattrName::new(CAPABILITIES)?;
         if self.lock_xattrs_shared().load()?.get(name.index, name.rest).is_none() {
             return Ok(());

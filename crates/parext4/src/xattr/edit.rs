@@ -33,7 +33,7 @@ impl XattrEdit {
     /// Reads the attributes of an inode, for [`XattrsLock::load`](super::XattrsLock::load).
     pub(super) fn load(engine: &Engine, inode: &Inode) -> Result<Self> {
         let block = FsBlock(inode.core().file_acl);
-        Self::parse(engine, inode).map_err(|error| engine.health.note((inode.ino(), block), error))
+        Self::parse(engine, inode).map_err(|error| engine.health().note((inode.ino(), block), error))
     }
 
     fn parse(engine: &Engine, inode: &Inode) -> Result<Self> {
@@ -50,14 +50,14 @@ impl XattrEdit {
         }
         Ok(Self {
             body: Storage::new(body, len),
-            block: Storage::new(block, engine.layout.block_size.bytes() as usize),
+            block: Storage::new(block, engine.layout().block_size.bytes() as usize),
             has_target: inode.core().is_fast_symlink(),
         })
     }
 
     /// Returns an edit of an inode that is about to be created and has no attributes.
     pub(crate) fn new(raw: &RawInode, engine: &Engine) -> Self {
-        let block_len = engine.layout.block_size.bytes() as usize;
+        let block_len = engine.layout().block_size.bytes() as usize;
         Self {
             body: Storage::new(Vec::new(), raw.xattr_area().len()),
             block: Storage::new(Vec::new(), block_len),

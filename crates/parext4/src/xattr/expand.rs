@@ -24,7 +24,7 @@ impl InodeRef {
         if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::INLINE_DATA) {
             return Ok(());
         }
-        let superblock = &self.engine.superblock;
+        let superblock = self.engine.superblock();
         let xattrs = self.lock_xattrs();
         let edit = xattrs.load()?;
         for size in [superblock.want_extra_isize(), superblock.min_extra_isize()] {

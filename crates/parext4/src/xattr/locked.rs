@@ -82,7 +82,7 @@ impl<G> LockedXattrs<'_, G> {
             return Err(Error::TooBig(format!("attribute value of {size} bytes: at most {MAX_VALUE}")));
         }
         let read = engine.read_value(inode, &xattr.name, value);
-        Ok(read.map_err(|error| engine.health.note(inode.ino(), error))?.into())
+        Ok(read.map_err(|error| engine.health().note(inode.ino(), error))?.into())
     }
 
     /// Releases the lock, as only a planted fault does before the end.

@@ -124,7 +124,7 @@ impl InodeRef {
     /// [`Error::Invalid`] if nothing follows the prefix, or if the name contains a zero byte; [`Error::TooBig`] if the value
     /// exceeds 65536 bytes, as in the kernel; corruption; a failed read.
     pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         let name = XattrName::new(name)?;
         let xattrs = self.lock_xattrs_shared();
         let edit = xattrs.load()?;
@@ -154,7 +154,7 @@ impl InodeRef {
     /// # Errors
     /// Corruption; a failed read.
     pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         let xattrs = self.lock_xattrs_shared();
         let edit = xattrs.load()?;
         Ok(edit.iter().filter_map(xattr::full_name).collect())
@@ -254,7 +254,7 @@ impl InodeRef {
         };
         let finish = |edit: XattrEdit| edit.finish(&self.engine, &self.inode);
         let may_be_inode =
-            !value.is_empty() && self.engine.superblock.incompat().contains(Incompat::EA_INODE);
+            !value.is_empty() && self.engine.superblock().incompat().contains(Incompat::EA_INODE);
         if !may_be_inode {
             return finish(put(edit, value.into()));
         }
@@ -271,7 +271,7 @@ impl InodeRef {
         // Lives until after the change, which refers to the inode. Otherwise it is deleted.
         xattrs.drop_later(node.clone());
         node.write_value(&value)?;
-        let hash = ValueInode::hash(self.engine.superblock.value_seed(), &value);
+        let hash = ValueInode::hash(self.engine.superblock().value_seed(), &value);
         let len = u32::try_from(value.len()).map_err(|_| Error::NoSpace)?;
         let value = ValueInode::new(node.ino(), name.rest, len, hash);
         finish(put(edit, Value::Inode(value)))

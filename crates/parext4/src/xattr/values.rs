@@ -55,7 +55,7 @@ impl ValueChanges {
         let mut changes = Self::default();
         let mut touched = Vec::new();
         if body.changed {
-            changes.blocks += body.added_blocks(&engine.layout);
+            changes.blocks += body.added_blocks(engine.layout());
             changes.count += body.added_values();
             add(&mut changes.body, body.values(), 1);
             add(&mut changes.body, body.old_values.iter().copied(), -1);
@@ -63,7 +63,7 @@ impl ValueChanges {
             touched.extend(body.values().chain(body.old_values.iter().copied()).filter(is_changed));
         }
         if block.changed {
-            changes.blocks += block.added_blocks(&engine.layout);
+            changes.blocks += block.added_blocks(engine.layout());
             changes.count += block.added_values();
             add(&mut changes.new_block, block.values(), 1);
             add(&mut changes.old_block, block.old_values.iter().copied(), -1);
@@ -81,7 +81,7 @@ impl ValueChanges {
             }
         }
         // The rest is for the attributes and for what else the caller changes.
-        if changes.credits() > engine.journal.max_credits() / 2 {
+        if changes.credits() > engine.journal().max_credits() / 2 {
             return Err(Error::NoSpace);
         }
         Ok(changes)
@@ -98,7 +98,7 @@ impl ValueChanges {
         owner.reserve_quota(
             more(self.blocks),
             more(self.count),
-            engine.layout.block_size,
+            engine.layout().block_size,
             engine.credentials(),
         )
     }
@@ -115,7 +115,7 @@ impl ValueChanges {
         owner: &Arc<Inode>,
         old_block_ended: bool,
     ) -> Result<()> {
-        let (unit, blocks) = (engine.layout.block_size, self.blocks.unsigned_abs());
+        let (unit, blocks) = (engine.layout().block_size, self.blocks.unsigned_abs());
         match self.blocks {
             0 => {}
             1.. => {

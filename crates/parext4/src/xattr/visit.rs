@@ -76,7 +76,7 @@ impl InodeRef {
         &self,
         mut visit: impl FnMut(&XattrRef<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.engine.in_flight.check_open()?;
+        self.engine.in_flight().check_open()?;
         let locked = self.lock_xattrs_shared();
         let edit = locked.load()?;
         for xattr in edit.iter() {

@@ -108,7 +108,7 @@ impl DirectFile {
     /// Returns the number of pages of a request that begins at `first`: as many as remain in the object of the device, at most
     /// [`MOST`] bytes. So the requests of a contiguous file do not cross objects.
     fn pages_of_request(&self, first: PageIndex) -> Result<usize> {
-        let (object_size, page_size) = (self.engine().device.object_size(), self.engine().page_size());
+        let (object_size, page_size) = (self.engine().device().object_size(), self.engine().page_size());
         let most = page_size.pages_in(MOST) as usize;
         if object_size.is_none() {
             return Ok(most);

@@ -28,7 +28,7 @@ impl DirectFile {
     /// room.
     pub(super) fn make_room(&self, hold: &Hold<&RangeLock>, own: Range<u64>) -> Result<()> {
         // Under the policies that lock whole files, no other writer can access any page of this file.
-        let is_range = self.engine().policy == Policy::Range;
+        let is_range = self.engine().policy() == Policy::Range;
         let own = if is_range { self.engine().page_size().inside(own) } else { PageRange::ALL };
         let was_dirty = self.inode().cached().is_some_and(|cached| cached.pages.has_dirty(own));
         if !own.is_empty() {
@@ -36,13 +36,13 @@ impl DirectFile {
             self.node.write_back_held(own)?;
         }
         let elsewhere = self.make_room_elsewhere();
-        if was_dirty { self.engine().health.check() } else { elsewhere }
+        if was_dirty { self.engine().health().check() } else { elsewhere }
     }
 
     /// Writes back pages that no operation holds, for a caller that finds all memory full of dirty pages.
     pub(super) fn make_room_elsewhere(&self) -> Result<()> {
-        self.engine().health.check()?;
-        if !self.engine().write_back_some(Duration::ZERO, self.engine().dirty.batch())? {
+        self.engine().health().check()?;
+        if !self.engine().write_back_some(Duration::ZERO, self.engine().dirty().batch())? {
             yield_now();
         }
         Ok(())

@@ -95,13 +95,13 @@ impl DirectFile {
 
     /// Returns a handle of the same file for I/O through the page cache, with the modes of `options`.
     fn buffered_as(&self, options: OpenOptions) -> Result<File> {
-        let _in_flight = self.engine().in_flight.enter()?;
+        let _in_flight = self.engine().in_flight().enter()?;
         if self.inode().cached().is_none() {
             // Excludes operations that began when the file had no pages and therefore do not check for pages.
             let _order = hold(Rank::Range);
             let _alone = self.inode().ranges.exclusive(ByteRange::ALL);
-            self.engine().idle_cache.start(&self.engine().pages);
-            self.inode().cached_or_init(|| Cached::new(FilePages::new(&self.engine().pages)));
+            self.engine().idle_cache().start(self.engine().pages());
+            self.inode().cached_or_init(|| Cached::new(FilePages::new(self.engine().pages())));
         }
         let heard = AtomicU32::new(self.inode().cached().map_or(0, |cached| cached.failures.now()));
         let (read_ahead, position) = (ReadAhead::new(), Position::start());

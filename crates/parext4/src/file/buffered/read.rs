@@ -59,7 +59,7 @@ impl File {
         }
         let wanted = offset + len as u64;
         let whole = self.options.atomicity == Atomicity::Whole
-            && self.file.engine().policy != Policy::SharedOverwrite;
+            && self.file.engine().policy() != Policy::SharedOverwrite;
         let page_size = self.file.engine().page_size();
         let mut at = offset;
         if whole {

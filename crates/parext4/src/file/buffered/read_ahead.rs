@@ -122,7 +122,7 @@ impl File {
         let page_size = engine.page_size();
         let pages = {
             let mut recent = self.read_ahead.recent.lock();
-            let pages = recent.note(offset, end, Windows::new(page_size, engine.pages.capacity()));
+            let pages = recent.note(offset, end, Windows::new(page_size, engine.pages().capacity()));
             next[0].store(end, Ordering::Relaxed);
             next[1].store(offset.wrapping_add(recent.stride), Ordering::Relaxed);
             pages
@@ -130,7 +130,7 @@ impl File {
         let file_end = page_size.page_at(self.size().saturating_sub(1)).saturating_add(1);
         let pages = pages.map(|pages| pages.before(file_end));
         if let Some(pages) = pages.filter(|pages| !pages.is_empty())
-            && let Some(threads) = &engine.dirty.threads
+            && let Some(threads) = &engine.dirty().threads
         {
             threads.read_ahead.read_ahead(engine, self.file.inode(), (pages, page_size), run);
         }
@@ -159,7 +159,7 @@ impl DirectFile {
         if self.is_inline()? {
             return Ok(());
         }
-        self.engine().dirty.queues.with(|queue| self.fill_ahead(cached, pages, queue))
+        self.engine().dirty().queues.with(|queue| self.fill_ahead(cached, pages, queue))
     }
 }
 

@@ -22,8 +22,8 @@ impl DirectFile {
     pub(super) fn check_space(&self, cached: &Cached, start: u64, end: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let pages = engine.page_size().touching(ByteRange::new(start, end));
-        let most = (end - start) / u64::from(engine.layout.block_size.bytes()) + 2;
-        let is_short = engine.allocator.is_short_of(most, self.credentials()) || inode.has_quotas();
+        let most = (end - start) / u64::from(engine.layout().block_size.bytes()) + 2;
+        let is_short = engine.allocator().is_short_of(most, self.credentials()) || inode.has_quotas();
         if !is_short {
             return Ok(());
         }
@@ -50,6 +50,6 @@ impl DirectFile {
     /// probably fit once the bytes before are written back: dirty pages reserve the most blocks
     /// that their tree can need, and it needs few for a contiguous write.
     pub(super) fn may_fit(&self, len: u64, rest: u64) -> bool {
-        len >= LARGE && self.engine().allocator.fits_without_trees(rest, self.credentials())
+        len >= LARGE && self.engine().allocator().fits_without_trees(rest, self.credentials())
     }
 }

@@ -46,7 +46,7 @@ impl DirectFile {
         if let Some(contents) = self.inline_contents()? {
             return Ok(self.inline_extent(contents.len() as u64, range).into_iter().collect());
         }
-        let unit = self.engine().layout.block_size;
+        let unit = self.engine().layout().block_size;
         // The lock keeps the extents in place.
         let block_map = self.engine().block_map(self.inode())?;
         let _locked = block_map.lock();
@@ -85,7 +85,7 @@ impl DirectFile {
     /// Returns the extent of `len` bytes in the inode, unless they end before `range`. As the kernel does, gives the place of the
     /// first of them for all.
     fn inline_extent(&self, len: u64, range: Range<u64>) -> Option<FileExtent> {
-        let device_offset = self.inode().inline_offset(self.engine().layout.block_size);
+        let device_offset = self.inode().inline_offset(self.engine().layout().block_size);
         let extent = FileExtent { offset: 0, device_offset, len, unwritten: false, inline: true, last: true };
         (range.start < len.min(range.end)).then_some(extent)
     }

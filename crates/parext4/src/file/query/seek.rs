@@ -26,7 +26,7 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<Range<u64>>> {
         self.node.write_back_data()?;
-        let (size, unit) = (self.size(), self.engine().layout.block_size);
+        let (size, unit) = (self.size(), self.engine().layout().block_size);
         if offset >= size {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn device_range(&self, offset: u64) -> Result<Option<Range<u64>>> {
         self.node.write_back_data()?;
-        let layout = &self.engine().layout;
+        let layout = self.engine().layout();
         let unit = layout.block_size;
         let Some(block) = unit.block_at(offset) else { return Ok(None) };
         // A run is contiguous on the device, and as long as it can be.

@@ -16,7 +16,7 @@ impl DirectFile {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inode().usage.stats(self.engine().policy)
+        self.inode().usage.stats(self.engine().policy())
     }
 
     /// Like [`Volume::explain`](crate::Volume::explain), for the waits in this file.

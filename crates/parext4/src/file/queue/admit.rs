@@ -187,7 +187,9 @@ fn check_nowait(
         return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
     }
     guarded!(Fault::NowaitPagesLate, file.node.check_coherent(operation)?);
-    drop(conversion.take().map(|conversion| PendingConversion::attach(conversion, &file.engine().allocator)));
+    drop(
+        conversion.take().map(|conversion| PendingConversion::attach(conversion, file.engine().allocator())),
+    );
     let (offset, end) = operation.bytes();
     *conversion = file.node.reserve_at_once(offset, end)?;
     Ok(())

@@ -65,7 +65,7 @@ impl Pending {
         let doing = if self.kind == Kind::Read { "reading" } else { "writing" };
         let error = Error::device(format_args!("{doing} inode {}", file.node().ino()), error);
         // A failed write stops the volume (I8).
-        if self.kind == Kind::Read { error } else { file.engine().health.stop(error) }
+        if self.kind == Kind::Read { error } else { file.engine().health().stop(error) }
     }
 
     /// Takes the buffers of a part back.
@@ -100,7 +100,7 @@ impl Pending {
         let conversion = self
             .conversion
             .take()
-            .map(|conversion| PendingConversion::attach(conversion, &file.engine().allocator));
+            .map(|conversion| PendingConversion::attach(conversion, file.engine().allocator()));
         Prepared { runs: std::mem::take(&mut self.runs), conversion, modifies: file.dates }
     }
 

@@ -95,9 +95,9 @@ impl IoQueue {
     /// Opens a queue of `depth` requests on the volume's device. The engine counts the queue until it is dropped, so
     /// the volume cannot be closed before that.
     pub(crate) fn open(engine: &EngineRef, depth: u32) -> Self {
-        let device = open_queue(&engine.device, depth);
+        let device = open_queue(engine.device(), depth);
         // SeqCst, because closing the volume closes it to operations first and loads the count then.
-        engine.queues.fetch_add(1, Ordering::SeqCst);
+        engine.queues().fetch_add(1, Ordering::SeqCst);
         Self {
             mailbox: Arc::new(Mailbox::new(device.waker())),
             device: Some(device),
@@ -287,7 +287,7 @@ impl IoQueue {
     fn stop_if_writing(&self, error: Error) {
         let is_writing = |op: &Pending| op.parts > 0 && op.kind != Kind::Read;
         if self.ops.iter().any(|(_, op)| is_writing(op)) {
-            self.engine.health.stop(error);
+            self.engine.health().stop(error);
         }
     }
 }
@@ -317,6 +317,6 @@ impl Drop for IoQueue {
                 false => self.finish(key, Err(Error::Cancelled)),
             }
         }
-        self.engine.queues.fetch_sub(1, Ordering::SeqCst);
+        self.engine.queues().fetch_sub(1, Ordering::SeqCst);
     }
 }

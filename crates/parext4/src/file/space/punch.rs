@@ -83,6 +83,6 @@ impl DirectFile {
             Ok(())
         };
         // The pages over the blocks that were freed are not dropped yet, and dirty ones have no space reserved (H29).
-        finish().map_err(|error| engine.health.stop(error))
+        finish().map_err(|error| engine.health().stop(error))
     }
 }

@@ -64,18 +64,18 @@ impl DirectFile {
     /// Checks that the blocks past `size` can be freed, before anything is changed.
     fn check_tail(&self, size: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
-        let tail = engine.layout.block_size.blocks_from(size);
+        let tail = engine.layout().block_size.blocks_from(size);
         let block_map = engine.block_map(inode)?;
         let checked =
             block_map.check_from(tail.start()).and_then(|()| engine.read_bitmaps_from(inode, tail.start()));
-        checked.map_err(|error| engine.health.note(inode.ino(), error))
+        checked.map_err(|error| engine.health().note(inode.ino(), error))
     }
 
     /// Sets the size in one transaction, and frees the truncated blocks in that transaction and as many more as
     /// necessary.
     fn change_size(&self, size: u64, old: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
-        let tail = engine.layout.block_size.blocks_from(size);
+        let tail = engine.layout().block_size.blocks_from(size);
         engine.allow_size(size)?;
         let credits = engine.map_credits(inode)? + Orphans::CREDITS;
         let done = engine.transact(credits, |handle| {
@@ -86,14 +86,14 @@ impl DirectFile {
                 return Ok(true);
             }
             // Freeing the rest takes more transactions. After a crash, recovery of the orphan list continues it.
-            engine.orphans.add(engine, handle, inode)?;
+            engine.orphans().add(engine, handle, inode)?;
             Ok(false)
         })?;
         if done {
             return Ok(());
         }
         // A later growth would show the blocks that are left.
-        engine.finish_truncation(inode).map_err(|error| engine.health.stop(error))
+        engine.finish_truncation(inode).map_err(|error| engine.health().stop(error))
     }
 }
 
@@ -124,8 +124,8 @@ mod tests {
         (0..1100).for_each(|run| file.allocate(run * 2048..run * 2048 + 1024, FileSize::Extend).unwrap());
         file.allocate(4 << 20..SIZE, FileSize::Extend).unwrap();
         volume.empty_journal(EmptiedLog::Kept).unwrap();
-        (0..2000).for_each(|_| Evict::evict(&*volume.engine.allocator));
-        (0..4096).for_each(|_| Evict::evict(&*volume.engine.cache));
+        (0..2000).for_each(|_| Evict::evict(&**volume.engine.allocator()));
+        (0..4096).for_each(|_| Evict::evict(&**volume.engine.cache()));
         (volume, device)
     }
 

@@ -97,13 +97,13 @@ impl DirectFile {
     fn collapse(&self, Range { start, end }: Range<u64>) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let blocks = self.node.whole_blocks(start, end);
-        engine.allocator.close_windows(&inode.windows, blocks.start());
+        engine.allocator().close_windows(&inode.windows, blocks.start());
         let (mut removed, mut shift) = (false, Shift::down(blocks.end(), blocks.count()));
         let mut step = || {
             engine.transact(engine.shift_credits(inode, blocks)?, |handle| {
                 removed = removed || engine.remove_range(handle, inode, blocks)?;
                 // The shift splits no extent, because a hole precedes it.
-                let mut none = engine.allocator.reserve(0)?;
+                let mut none = engine.allocator().reserve(0)?;
                 let done = removed && engine.shift(handle, inode, &mut shift, &mut none)?;
                 if done {
                     inode.set_size(inode.size() - (end - start));
@@ -121,8 +121,8 @@ impl DirectFile {
         let blocks = self.node.whole_blocks(start, end);
         let size = inode.size() + (end - start);
         engine.allow_size(size)?;
-        let mut reservation = engine.with_space(|| engine.allocator.reserve(CUT_BLOCKS))?;
-        engine.allocator.close_windows(&inode.windows, blocks.start());
+        let mut reservation = engine.with_space(|| engine.allocator().reserve(CUT_BLOCKS))?;
+        engine.allocator().close_windows(&inode.windows, blocks.start());
         let mut shift = Shift::up(blocks.start(), blocks.count());
         let mut step = || {
             engine.transact(engine.shift_credits(inode, blocks.take(0))?, |handle| {
@@ -138,10 +138,10 @@ impl DirectFile {
 
     /// Checks that a range is of whole clusters, the only ranges that can be moved: a block keeps its place in its cluster.
     fn check_whole_clusters(&self, range: &Range<u64>) -> Result<()> {
-        let unit = self.engine().layout.cluster_bytes();
+        let unit = self.engine().layout().cluster_bytes();
         let Range { start, end } = range;
         if !(start | end).is_multiple_of(unit) {
-            let what = if self.engine().layout.cluster_bits == 0 { "block" } else { "cluster" };
+            let what = if self.engine().layout().cluster_bits == 0 { "block" } else { "cluster" };
             return Err(Error::invalid(format_args!(
                 "the range {start}..{end} does not start and end at multiples of the {what} size, {unit} bytes"
             )));
